@@ -1,0 +1,41 @@
+# make up: install what the lock file names, then start everything. make test, make verify: the checks.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help up test verify long bench lock wheel clean
+LOCK := .venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet
+
+help: ## what there is
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile
+
+up: .venv/.run ## start the whole fleet with its sandbox
+	@exec .venv/bin/butlers up
+
+test: .venv/.dev ## every check that a change needs
+	@exec .venv/bin/python -m tests.run test
+
+verify: .venv/.dev ## the long checks
+	@exec .venv/bin/python -m tests.run verify
+
+long: .venv/.dev ## hours of them
+	@exec .venv/bin/python -m tests.run long
+
+bench: .venv/.dev ## measure
+	@exec .venv/bin/python -m tests.bench
+
+lock: .venv/.dev ## write both lock files anew from pyproject.toml
+	@$(LOCK) --extra build --output-file requirements.lock
+	@$(LOCK) --extra build --extra dev --constraints requirements.lock --output-file requirements-dev.lock
+
+wheel: .venv/.dev ## build dist/*.whl
+	@.venv/bin/python -m build --wheel --no-isolation
+
+clean: ## remove what the tools made, but no installation's data
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+.venv/.run: requirements.lock pyproject.toml
+	@sh .ci/install requirements.lock
+	@touch $@
+
+.venv/.dev: requirements-dev.lock pyproject.toml
+	@sh .ci/install requirements-dev.lock
+	@touch .venv/.run $@

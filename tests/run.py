@@ -1,0 +1,265 @@
+"""Run the checks: `python -m tests.run test|verify|long` runs that table, `... total` adds up what was run.
+
+Prints one table, then every skip with its reason, then as its last line `N passed, N failed` over the
+pytest steps. Writes build/verdict.json {commit, seed, machine, figures, steps}. Ends with 1 if anything failed,
+also for a skip that tests/skips.txt does not excuse. A test adds a figure by writing build/figures/<name>.json.
+"""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
+BIN = Path(sys.executable).parent
+CODE = ("butlers", "switchboard", "messenger", "shared", "migrations", "tests")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command, the seconds it may take, and, if it is pytest, the paths it collects."""
+
+    name: str
+    command: tuple[str, ...]
+    timeout: float
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a step ended; `skips` are (node id, reason)."""
+
+    table: str
+    name: str
+    result: str
+    seconds: float
+    passed: int = 0
+    failed: int = 0
+    skips: list[tuple[str, str]] = field(default_factory=list)
+
+
+def tool(name: str, *arguments: str, timeout: float = 120, label: str | None = None) -> Step:
+    """A step that runs a program of this environment."""
+    return Step(label or name, (str(BIN / name), *arguments), timeout)
+
+
+def suite(name: str, *paths: str, timeout: float, only: str = "not slow") -> Step:
+    """A step that runs pytest over these paths."""
+    return Step(name, (str(BIN / "pytest"), "-q", "-m", only, *paths), timeout, paths)
+
+
+TABLES: dict[str, tuple[Step, ...]] = {
+    "test": (
+        tool("ruff", "check", ".", label="lint"),
+        tool("ruff", "format", "--check", ".", label="format"),
+        tool("mypy", timeout=240, label="types"),
+        tool("lint-imports", "--no-logo", label="imports"),
+        suite("unit", "tests/unit", timeout=120),
+        suite("integration", "tests/integration", timeout=240),
+        suite("acceptance", "tests/acceptance", timeout=240),
+    ),
+    "verify": (
+        suite("slow", "tests/integration", "tests/acceptance", timeout=900, only="slow"),
+        suite("browser", "tests/browser", timeout=600, only=""),
+        suite("chaos", "tests/chaos", timeout=900, only=""),
+        suite("verify", "tests/verify", timeout=900, only=""),
+    ),
+    "long": (suite("long", "tests/long", timeout=86_400, only=""),),
+}
+
+
+def present(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps whose tests exist; a folder without a test is no step."""
+    for step in steps:
+        paths = tuple(path for path in step.paths if any((ROOT / path).rglob("test_*.py")))
+        if not step.paths:
+            yield step
+        elif paths and (step.name != "slow" or any_slow(paths)):
+            command = tuple(word for word in step.command if word not in step.paths or word in paths)
+            yield Step(step.name, command, step.timeout, paths)
+
+
+def any_slow(paths: Sequence[str]) -> bool:
+    """Whether a test below these paths is marked slow."""
+    return any(
+        "mark.slow" in file.read_text(encoding="utf-8") for path in paths for file in (ROOT / path).rglob("test_*.py")
+    )
+
+
+def run_step(table: str, step: Step, seed: int) -> Outcome:
+    """Run one step to its end or its timeout; what it printed is kept in build/logs and shown if it failed."""
+    log = BUILD / "logs" / f"{table}-{step.name}.log"
+    report = BUILD / "reports" / f"{table}-{step.name}.xml"
+    for path in (log, report):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+    command = list(step.command)
+    if step.paths:
+        command += [f"--junitxml={report}", f"--hypothesis-seed={seed}"]
+    started = time.monotonic()
+    with log.open("wb") as sink:
+        ended = run_command(command, sink.fileno(), step.timeout)
+    seconds = round(time.monotonic() - started, 1)
+    result = "timeout" if ended is None else "ok" if ended == 0 else "failed"
+    passed, failed, skips = read_report(report) if step.paths else (0, 0, [])
+    if step.paths and result != "ok" and not failed:
+        failed = 1  # it broke before or outside a test
+    if result != "ok":
+        print(f"--- {step.name}: {' '.join(step.command)}\n{tail(log)}", flush=True)
+    return Outcome(table, step.name, result, seconds, passed, failed, skips)
+
+
+def run_command(command: Sequence[str], sink: int, timeout: float) -> int | None:
+    """The exit code, or None if it took too long: then it and all it started in its session are ended."""
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+    ) as process:
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def read_report(report: Path) -> tuple[int, int, list[tuple[str, str]]]:
+    """How many tests passed and failed, and which were skipped why, from a JUnit file."""
+    if not report.exists():
+        return 0, 0, []
+    passed, failed, skips = 0, 0, []
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314 our own pytest wrote it
+        skipped = case.find("skipped")
+        if skipped is not None:
+            node = f"{(case.get('classname') or '').replace('.', '/')}.py::{case.get('name')}"
+            skips.append((node, skipped.get("message") or "no reason given"))
+        elif case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        else:
+            passed += 1
+    return passed, failed, skips
+
+
+def tail(log: Path, lines: int = 80) -> str:
+    """The end of what a step printed."""
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+def excused(skips_file: Path) -> list[tuple[str, str]]:
+    """The (pattern, reason) lines of tests/skips.txt."""
+    found = []
+    for line in skips_file.read_text(encoding="utf-8").splitlines():
+        pattern, dashes, reason = line.partition(" -- ")
+        if dashes and reason.strip() and not line.startswith("#"):
+            found.append((pattern.strip(), reason.strip()))
+    return found
+
+
+def unexcused(outcomes: Sequence[Outcome], allowed: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The skips that no line excuses. A name's own brackets are taken literally."""
+    return [
+        (node, reason)
+        for outcome in outcomes
+        for node, reason in outcome.skips
+        if not any(node == pattern or fnmatch(node, pattern.replace("[", "[[]")) for pattern, _ in allowed)
+    ]
+
+
+def commit() -> str:
+    """The commit checked, with `+` if files differ from it; `none` before the first."""
+    head = git("rev-parse", "--verify", "--quiet", "HEAD")
+    return "none" if not head else head + ("+" if git("status", "--porcelain") else "")
+
+
+def git(*arguments: str) -> str:
+    """What git answers, empty if it does not."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def write_verdict(outcomes: Sequence[Outcome], seed: int) -> None:
+    """Write build/verdict.json, keeping the other tables' steps of the same commit."""
+    verdict = BUILD / "verdict.json"
+    checked = commit()
+    kept = json.loads(verdict.read_text()) if verdict.exists() else {}
+    tables = {outcome.table for outcome in outcomes}
+    earlier = [step for step in kept.get("steps", []) if kept.get("commit") == checked and step["table"] not in tables]
+    figures = {path.stem: json.loads(path.read_text()) for path in sorted((BUILD / "figures").glob("*.json"))}
+    content = {
+        "commit": checked,
+        "seed": seed,
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "platform": platform.platform()},
+        "figures": figures,
+        "steps": earlier + [asdict(outcome) for outcome in outcomes],
+    }
+    verdict.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def print_table(outcomes: Sequence[Outcome]) -> None:
+    """One line per step: name, result, seconds, and the counts of pytest."""
+    print(f"\n{'step':<14} {'result':<8} {'seconds':>8}  tests")
+    for outcome in outcomes:
+        counts = f"{outcome.passed} passed, {outcome.failed} failed, {len(outcome.skips)} skipped"
+        told = counts if outcome.passed or outcome.failed or outcome.skips else ""
+        print(f"{outcome.name:<14} {outcome.result:<8} {outcome.seconds:>8.1f}  {told}".rstrip())
+
+
+def run_table(table: str, only: Sequence[str]) -> int:
+    """Run the steps of a table, all of them even after a failure; the exit code."""
+    seed = int(git("rev-parse", "--verify", "--quiet", "HEAD")[:8] or "0", 16)
+    BUILD.mkdir(exist_ok=True)
+    outcomes = []
+    for step in present(TABLES[table]):
+        if not only or step.name in only:
+            print(f"... {step.name}", flush=True)
+            outcomes.append(run_step(table, step, seed))
+    if not outcomes:
+        print(f"There is nothing to run in `{table}` {' '.join(only)}.")
+        return 1
+    print_table(outcomes)
+    allowed = excused(ROOT / "tests" / "skips.txt")
+    for outcome in outcomes:
+        for node, reason in outcome.skips:
+            print(f"skipped {node}: {reason}")
+    strange = unexcused(outcomes, allowed)
+    for node, _ in strange:
+        print(f"not allowed to be skipped: {node}. Give it a line with a reason in tests/skips.txt, or make it run.")
+    if not only:
+        write_verdict(outcomes, seed)
+    print(f"{sum(o.passed for o in outcomes)} passed, {sum(o.failed for o in outcomes) + len(strange)} failed")
+    return 1 if strange or any(outcome.result != "ok" for outcome in outcomes) else 0
+
+
+def total() -> int:
+    """Add up the steps of all tables in build/verdict.json."""
+    steps = json.loads((BUILD / "verdict.json").read_text())["steps"]
+    broken = [step["name"] for step in steps if step["result"] != "ok"]
+    if broken:
+        print(f"not ok: {', '.join(broken)}")
+    print(f"{sum(step['passed'] for step in steps)} passed, {sum(step['failed'] for step in steps)} failed")
+    return 1 if broken else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`test|verify|long [STEP ...]` or `total`; the exit code."""
+    match list(arguments):
+        case ["total"]:
+            return total()
+        case [table, *only] if table in TABLES:
+            return run_table(table, only)
+        case _:
+            print(f"Say one of: {', '.join([*TABLES, 'total'])}.")
+            return 2
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a step under way is ended too
+    sys.exit(main(sys.argv[1:]))

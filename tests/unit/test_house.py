@@ -1,0 +1,379 @@
+"""The house rules, each a checker that names file and line, each checker tried on a planted offence."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("butlers", "switchboard", "messenger", "shared", "migrations")
+PYTHON_FOLDERS = {*PACKAGES, "tests", "examples"}
+
+Checker = Callable[[str, str], Iterator[str]]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+# {file::function: why}. An entry that no longer excuses anything fails, so the tables cannot rot.
+LONG_FUNCTIONS: dict[str, str] = {}
+MANY_PARAMETERS: dict[str, str] = {}
+BROAD_EXCEPTS: dict[str, str] = {}
+ASSEMBLED_SQL: dict[str, str] = {
+    "shared/db.py::Database.__init__": "the role is checked there, and a parameter costs a round trip each time",
+}
+
+# The files that may hold SQL: one table has one writing module.
+SQL_FILES = (
+    "butlers/console/sessions.py",
+    "butlers/console/views.py",
+    "messenger/store.py",
+    "migrations/env.py",
+    "migrations/versions/*.py",
+    "shared/approvals.py",
+    "shared/auth.py",
+    "shared/db.py",
+    "shared/identity.py",
+    "shared/notifications.py",
+    "switchboard/forward.py",
+    "switchboard/inbox.py",
+    "switchboard/registry.py",
+)
+FORBIDDEN_WORDS = ("manager", "service", "helper", "utils", "common", "dispatcher", "staffer")
+
+SQL = re.compile(
+    r"\b(?:SELECT\s|INSERT\s+INTO\s|DELETE\s+FROM\s|UPDATE\s+[\w.]+\s+(?:AS\s+\w+\s+)?SET\s|LOCK\s+TABLE\s|SET\s+LOCAL\s"
+    r"|(?:CREATE|ALTER|DROP)\s+(?:TABLE|ROLE|USER|DATABASE|SCHEMA|VIEW|INDEX|FUNCTION|TRIGGER|POLICY)\s"
+    r"|GRANT\s+[\w, ]+\s+(?:ON|TO)\s|(?:UN)?LISTEN\s+\w|NOTIFY\s+\w)"
+)
+TICKET = re.compile(
+    r"(?i)\b(?:issue|ticket|bug|pull request|pr)\s*#?\d+\b|(?<!PKCS )(?<![\w&\"'#/(=:])#\d{1,5}\b(?![\w-])"
+)
+MACHINE_PATH = re.compile(
+    "|".join((r"(?<![\w.$}])/(?:root|work)/\w", r"/(?:home|Users)/[a-z]\w*/", r"(?<!\w)/t" + r"mp/\w"))
+)
+REGISTRY = re.compile(
+    "|".join(("py" + r"pi\.org", "python" + r"hosted\.org", "registry" + r"\.npmjs", r"--(?:extra-)?index" + "-url"))
+)
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Every file of the project that git knows or would take, relative to its root."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return tuple(sorted(name for name in set(listed.stdout.split("\0")) if name and (ROOT / name).is_file()))
+
+
+def python_files(*folders: str) -> Iterator[tuple[str, str]]:
+    for name in tracked():
+        if name.endswith(".py") and name.partition("/")[0] in folders:
+            yield name, (ROOT / name).read_text(encoding="utf-8")
+
+
+def text_files() -> Iterator[tuple[str, str]]:
+    for name in tracked():
+        content = (ROOT / name).read_bytes()
+        if b"\0" not in content[:4096] and not name.startswith("LICENSE"):
+            yield name, content.decode("utf-8", errors="replace")
+
+
+def functions(tree: ast.AST) -> Iterator[tuple[str, Function]]:
+    """Every function with its qualified name."""
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
+        for child in ast.iter_child_nodes(node):
+            name = prefix
+            if isinstance(child, Function | ast.ClassDef):
+                name = f"{prefix}.{child.name}" if prefix else child.name
+                if isinstance(child, Function):
+                    yield name, child
+            yield from walk(child, name)
+
+    return walk(tree, "")
+
+
+def parameters(function: Function) -> list[ast.arg]:
+    args = function.args
+    named = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    return [arg for arg in named if arg.arg not in {"self", "cls"}]
+
+
+def docstrings(tree: ast.AST) -> set[int]:
+    """The ids of the constants that stand alone as a statement: they tell, they are not run."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def file_too_long(name: str, source: str) -> Iterator[str]:
+    limit = 500 if name.startswith("tests/") else 300
+    if (count := len(source.splitlines())) > limit:
+        yield f"{name}:{limit + 1}: {count} lines, {limit} are allowed"
+
+
+def function_too_long(name: str, source: str) -> Iterator[str]:
+    for function, node in functions(ast.parse(source)):
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > 40 and f"{name}::{function}" not in LONG_FUNCTIONS:
+            yield f"{name}:{node.lineno}: {function} has {length} lines, 40 are allowed"
+
+
+def too_many_parameters(name: str, source: str) -> Iterator[str]:
+    for function, node in functions(ast.parse(source)):
+        if (count := len(parameters(node))) > 6 and f"{name}::{function}" not in MANY_PARAMETERS:
+            yield f"{name}:{node.lineno}: {function} takes {count} parameters, 6 are allowed"
+
+
+def reads_environment(name: str, source: str) -> Iterator[str]:
+    words = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
+    if name == "shared/config.py":
+        return
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="os"), attr=word) if word in words:
+                yield f"{name}:{node.lineno}: only shared/config.py reads the environment"
+            case ast.ImportFrom(module="os", names=names) if words & {alias.name for alias in names}:
+                yield f"{name}:{node.lineno}: only shared/config.py reads the environment"
+
+
+def mocks(name: str, source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names]
+            modules += (
+                [f"{node.module}.{m}" for m in modules] + [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            if any(m in {"unittest.mock", "mock", "pytest_mock"} or m.startswith("unittest.mock.") for m in modules):
+                yield f"{name}:{node.lineno}: no mock library: a fake is a local server or a ten-line recorder"
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in {"monkeypatch.setattr", "monkeypatch.setitem"}:
+            yield f"{name}:{node.lineno}: nothing is patched: pass it as an argument"
+
+
+def broad_except(name: str, source: str) -> Iterator[str]:
+    tree = ast.parse(source)
+    inside = {id(part): function for function, node in functions(tree) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
+            continue  # it tidies up and passes the error on
+        caught = "bare" if node.type is None else ast.unparse(node.type)
+        if re.search(r"\b(?:bare|Exception|BaseException)\b", caught):
+            where = inside.get(id(node), "<module>")
+            if f"{name}::{where}" not in BROAD_EXCEPTS:
+                yield f"{name}:{node.lineno}: {where} catches everything ({caught})"
+
+
+def ticket_or_machine(name: str, source: str) -> Iterator[str]:
+    for number, line in enumerate(source.splitlines(), 1):
+        if MACHINE_PATH.search(line):
+            yield f"{name}:{number}: a path of one machine"
+        if name.endswith((".py", ".md")) and TICKET.search(line):
+            yield f"{name}:{number}: a ticket number; say the reason itself"
+        if REGISTRY.search(line):
+            yield f"{name}:{number}: names a package registry"
+
+
+def lock_names_a_source(name: str, source: str) -> Iterator[str]:
+    if not re.fullmatch(r"requirements[\w-]*\.lock", name):
+        return
+    for number, line in enumerate(source.splitlines(), 1):
+        if not re.fullmatch(r"(?:[a-z0-9._-]+==\S+(?: ; .+)? \\|    --hash=sha256:[0-9a-f]{64}(?: \\)?)", line):
+            yield f"{name}:{number}: neither a pinned requirement nor a hash"
+
+
+def sql_strings(tree: ast.AST) -> Iterator[ast.Constant | ast.JoinedStr]:
+    told = docstrings(tree)
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told | inside:
+            text = node.value
+        else:
+            continue
+        if SQL.search(text):
+            yield node
+
+
+def sql_elsewhere(name: str, source: str) -> Iterator[str]:
+    if any(fnmatch(name, pattern) for pattern in SQL_FILES):
+        return
+    for node in sql_strings(ast.parse(source)):
+        yield f"{name}:{node.lineno}: SQL stands only in the files listed for it"
+
+
+def sql_put_together(name: str, source: str) -> Iterator[str]:
+    if name.startswith("migrations/"):
+        return
+    tree = ast.parse(source)
+    inside = {id(part): function for function, node in functions(tree) for part in ast.walk(node)}
+    texts = {id(node): node for node in sql_strings(tree)}
+    found: list[ast.expr] = [node for node in texts.values() if isinstance(node, ast.JoinedStr)]
+    found += [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node.value) in texts]
+    for node in found:
+        where = inside.get(id(node))  # outside a function it is put together once, of our own constants
+        if where is not None and f"{name}::{where}" not in ASSEMBLED_SQL:
+            yield f"{name}:{node.lineno}: SQL is static text with $n parameters"
+
+
+def any_in_signature(name: str, source: str) -> Iterator[str]:
+    for function, node in functions(ast.parse(source)):
+        if any(part.startswith("_") and not part.startswith("__") for part in function.split(".")):
+            continue
+        annotations = [arg.annotation for arg in parameters(node)] + [node.returns]
+        if any("dict[str, Any]" in ast.unparse(a) for a in annotations if a is not None):
+            yield f"{name}:{node.lineno}: dict[str, Any] in the signature of {function}"
+
+
+def empty_words(name: str, source: str) -> Iterator[str]:
+    stem = Path(name).stem
+    named = [(1, stem)] + [
+        (node.lineno, node.name) for node in ast.walk(ast.parse(source)) if isinstance(node, Function | ast.ClassDef)
+    ]
+    for line, word in named:
+        parts = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).lower())
+        if bad := set(parts) & set(FORBIDDEN_WORDS):
+            yield f"{name}:{line}: {word}: {bad.pop()} says nothing"
+
+
+def strange_folder(name: str, _source: str) -> Iterator[str]:
+    top, slash, _ = name.partition("/")
+    if not slash or top not in PYTHON_FOLDERS:
+        yield f"{name}:1: Python lies in {', '.join(sorted(PYTHON_FOLDERS))} only"
+
+
+OF_PACKAGES: tuple[Checker, ...] = (
+    function_too_long,
+    too_many_parameters,
+    reads_environment,
+    broad_except,
+    sql_elsewhere,
+    sql_put_together,
+    any_in_signature,
+    empty_words,
+)
+OF_ALL_PYTHON: tuple[Checker, ...] = (file_too_long, mocks, strange_folder)
+OF_ALL_TEXT: tuple[Checker, ...] = (ticket_or_machine, lock_names_a_source)
+
+
+def name_of(checker: object) -> str:
+    return getattr(checker, "__name__", "")
+
+
+def complain(found: Iterator[str]) -> None:
+    if said := "\n".join(found):
+        pytest.fail(said, pytrace=False)
+
+
+@pytest.mark.parametrize("checker", OF_PACKAGES, ids=name_of)
+def test_packages_keep_the_rule(checker: Checker) -> None:
+    complain(said for name, source in python_files(*PACKAGES) for said in checker(name, source))
+
+
+@pytest.mark.parametrize("checker", OF_ALL_PYTHON, ids=name_of)
+def test_all_python_keeps_the_rule(checker: Checker) -> None:
+    files = [(name, (ROOT / name).read_text(encoding="utf-8")) for name in tracked() if name.endswith(".py")]
+    complain(said for name, source in files for said in checker(name, source))
+
+
+@pytest.mark.parametrize("checker", OF_ALL_TEXT, ids=name_of)
+def test_all_text_keeps_the_rule(checker: Checker) -> None:
+    complain(said for name, source in text_files() for said in checker(name, source))
+
+
+def test_top_level_names_are_ours() -> None:
+    owners = packages_distributions()
+    assert {name: owners.get(name, ["butlers"]) for name in PACKAGES} == {name: ["butlers"] for name in PACKAGES}
+
+
+def test_both_locks_agree() -> None:
+    runtime, developing = (
+        dict(re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements.lock", "requirements-dev.lock")
+    )
+    assert {name: developing.get(name) for name in runtime} == runtime
+
+
+def test_every_exception_still_excuses_something() -> None:
+    tables: tuple[tuple[dict[str, str], Checker], ...] = (
+        (LONG_FUNCTIONS, function_too_long),
+        (MANY_PARAMETERS, too_many_parameters),
+        (BROAD_EXCEPTS, broad_except),
+        (ASSEMBLED_SQL, sql_put_together),
+    )
+    for table, checker in tables:
+        for entry in list(table):
+            name = entry.partition("::")[0]
+            source = (ROOT / name).read_text(encoding="utf-8")
+            reason = table.pop(entry)
+            found = list(checker(name, source))
+            table[entry] = reason
+            assert found, f"{entry} needs no exception from {name_of(checker)} any more"
+            assert reason
+
+
+PLANTED: list[tuple[Checker, str, str]] = [
+    (file_too_long, "shared/x.py", "x = 1\n" * 301),
+    (file_too_long, "tests/x.py", "x = 1\n" * 501),
+    (function_too_long, "shared/x.py", "class A:\n def f():\n" + "  x = 1\n" * 40),
+    (too_many_parameters, "shared/x.py", "def f(a, b, c, d, /, e, *, f, g): ..."),
+    (reads_environment, "shared/x.py", "import os\nx = os.environ['HOME']"),
+    (reads_environment, "shared/x.py", "from os import getenv"),
+    (mocks, "tests/x.py", "from unittest import mock"),
+    (mocks, "tests/x.py", "import unittest.mock"),
+    (mocks, "tests/x.py", "def f(monkeypatch):\n monkeypatch.setattr(a, 'b', 1)"),
+    (broad_except, "shared/x.py", "def f():\n try:\n  x()\n except Exception:\n  y()"),
+    (broad_except, "shared/x.py", "try:\n x()\nexcept (ValueError, BaseException) as e:\n y()"),
+    (broad_except, "shared/x.py", "try:\n x()\nexcept:\n y()"),
+    (ticket_or_machine, "README.md", "See iss" + "ue 12."),
+    (ticket_or_machine, "shared/x.py", "x = 1  # see #" + "123"),
+    (ticket_or_machine, "docs/x.yml", "path: /ro" + "ot/thing"),
+    (ticket_or_machine, "docs/x.yml", "path: /ho" + "me/anna/thing"),
+    (ticket_or_machine, "Makefile", "pip install --index" + "-url x"),
+    (lock_names_a_source, "requirements.lock", "--find-links wheels"),
+    (lock_names_a_source, "requirements-dev.lock", "thing @ https://example.test/thing.whl"),
+    (sql_elsewhere, "butlers/daemon.py", "x = 'SELECT 1'"),
+    (sql_elsewhere, "butlers/daemon.py", "x = f'UPDATE {t} SET a = 1'"),
+    (sql_put_together, "shared/db.py", "def f(table): return f'SELECT * FROM {table}'"),
+    (sql_put_together, "shared/db.py", "def f(x): return 'SELECT {} '.format(x)"),
+    (any_in_signature, "shared/x.py", "class A:\n def f(self, a: list[dict[str, Any]]): ..."),
+    (any_in_signature, "shared/x.py", "async def f() -> dict[str, Any]: ..."),
+    (empty_words, "shared/x.py", "class TaskManager: ..."),
+    (empty_words, "shared/utils.py", ""),
+    (strange_folder, "lib/x.py", ""),
+]
+
+
+@pytest.mark.parametrize(("checker", "name", "source"), PLANTED, ids=lambda value: name_of(value) or None)
+def test_a_planted_offence_is_found(checker: Checker, name: str, source: str) -> None:
+    [said] = list(checker(name, source))
+    assert re.match(rf"{re.escape(name)}:\d+: ", said)
+
+
+CLEAN = '''
+"""SELECT things FROM the world: a docstring tells."""
+import os
+def f(self, a: int, b: int) -> dict[str, object]:
+    try:
+        return {"x": os.getpid()}
+    except (ValueError, OSError):
+        return {"colour": "&#10; #fff"}
+    except BaseException:
+        self.close()
+        raise
+'''
+
+
+@pytest.mark.parametrize("checker", OF_PACKAGES + OF_ALL_PYTHON + OF_ALL_TEXT, ids=name_of)
+def test_innocent_code_is_left_alone(checker: Checker) -> None:
+    assert list(checker("shared/x.py", CLEAN)) == []

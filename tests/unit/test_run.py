@@ -1,0 +1,79 @@
+"""The runner of the checks: what it counts, what it lets pass, what it ends."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.run import Outcome, Step, excused, main, present, read_report, run_command, unexcused
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.unit.test_a" name="test_good"/>
+<testcase classname="tests.unit.test_a" name="test_bad"><failure message="no"/></testcase>
+<testcase classname="tests.unit.test_a" name="test_broken"><error message="no"/></testcase>
+<testcase classname="tests.unit.test_a" name="test_off[x]"><skipped message="no chromium"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_report_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "report.xml").write_text(REPORT)
+    skip = ("tests/unit/test_a.py::test_off[x]", "no chromium")
+    assert read_report(tmp_path / "report.xml") == (1, 2, [skip])
+    assert read_report(tmp_path / "missing.xml") == (0, 0, [])
+
+
+def test_a_skip_needs_a_line_with_a_reason(tmp_path: Path) -> None:
+    outcome = Outcome("test", "unit", "ok", 1.0, skips=[("tests/unit/test_a.py::test_off[x]", "no chromium")])
+    lines = tmp_path / "skips.txt"
+    for text, strange in (
+        ("", 1),
+        ("# tests/unit/test_a.py::* -- why", 1),
+        ("tests/unit/test_a.py::test_off[x]", 1),
+        ("tests/unit/test_a.py::test_off[x] -- ", 1),
+        ("tests/unit/test_b.py::* -- why", 1),
+        ("tests/unit/test_a.py::test_off[x] -- why", 0),
+        ("tests/unit/test_a.py::test_off[* -- why", 0),
+    ):
+        lines.write_text(text)
+        assert len(unexcused([outcome], excused(lines))) == strange, text
+
+
+def test_a_command_gives_its_code_or_is_ended_with_its_children(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+b") as sink:
+        assert run_command([sys.executable, "-c", "raise SystemExit(3)"], sink.fileno(), 30) == 3
+        child = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+        assert run_command([sys.executable, "-c", child], sink.fileno(), 1.5) is None
+        pid = int((tmp_path / "log").read_text())
+    deadline = time.monotonic() + 5
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _alive(pid)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_folder_without_tests_is_no_step() -> None:
+    steps = [
+        Step("none", ("pytest", "tests/nothing_there"), 1, ("tests/nothing_there",)),
+        Step("some", ("pytest", "tests/unit", "tests/nothing_there"), 1, ("tests/unit", "tests/nothing_there")),
+        Step("lint", ("ruff",), 1),
+    ]
+    assert [(step.name, step.command) for step in present(steps)] == [
+        ("some", ("pytest", "tests/unit")),
+        ("lint", ("ruff",)),
+    ]
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["total", "x"]])
+def test_an_unknown_table_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert "test, verify, long, total" in capsys.readouterr().out
