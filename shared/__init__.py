@@ -1,0 +1,1 @@
+"""The ground every daemon stands on; imports nothing of ours."""

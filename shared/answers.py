@@ -1,0 +1,66 @@
+"""The answers a caller may get, each said once and in words that no model takes for a failure. Pure."""
+
+from typing import Final
+
+from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wire
+
+ACCEPTED: Final = "Accepted. It will be delivered; do not send it again."
+BEING_SENT: Final = "Being sent; the outcome is not known yet. Do not send it again."
+WAITS_FOR_YES: Final = "It waits for the owner's yes and goes out by itself after it. Do not send it again."
+UNKNOWN: Final = "It may have arrived. Do not send it again."
+
+
+def queued(notification_id: str, message: str = ACCEPTED) -> NotifyResponse:
+    """It is on its way."""
+    return NotifyResponse(status="queued", notification_id=notification_id, message=message)
+
+
+def waiting(notification_id: str, action_id: str) -> NotifyResponse:
+    """It waits for the owner."""
+    return NotifyResponse(
+        status="pending_approval", notification_id=notification_id, action_id=action_id, message=WAITS_FOR_YES
+    )
+
+
+def missing(notification_id: str, action_id: str, channel: str) -> NotifyResponse:
+    """It waits for an identifier (seed 001, Missing Channel Identifier Fallback)."""
+    return NotifyResponse(
+        status="pending_missing_identifier",
+        notification_id=notification_id,
+        action_id=action_id,
+        message=f"Cannot deliver {channel} notification -- no {channel} identifier on file.",
+    )
+
+
+def failed(
+    notification_id: str | None, error_class: ErrorClass, message: str, *, retryable: bool | None = None
+) -> NotifyResponse:
+    """It did not and will not go out as asked."""
+    return NotifyResponse(
+        status="error",
+        notification_id=notification_id,
+        error=failure(error_class, message, retryable=retryable),
+    )
+
+
+def uncertain(notification_id: str, error_class: ErrorClass) -> NotifyResponse:
+    """Nobody can know; it says so and does not look like something to try again."""
+    return NotifyResponse(
+        status="uncertain",
+        notification_id=notification_id,
+        error=failure(error_class, UNKNOWN, retryable=False),
+        message=UNKNOWN,
+    )
+
+
+def sent(notification_id: str, delivered: Delivered) -> NotifyResponse:
+    """The provider has it, by its own receipt."""
+    return NotifyResponse(status="ok", notification_id=notification_id, delivery=delivered)
+
+
+def as_tool_answer(answer: NotifyResponse) -> dict[str, object]:
+    """The object the tool returns; for a missing identifier exactly the contract's three keys."""
+    whole = wire(answer)
+    if answer.status != "pending_missing_identifier":
+        return whole
+    return {name: whole[name] for name in ("status", "action_id", "message", "duplicate", "note") if name in whole}

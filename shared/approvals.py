@@ -1,0 +1,212 @@
+"""Pending actions, standing rules, facts and deciding: the only writer of those tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from shared.db import Connection, Record
+from shared.policy import Approval, Facts, Rule
+
+FACTS = """
+SELECT
+    (SELECT realm FROM shared.channels WHERE channel = $1) AS realm,
+    (SELECT sender FROM shared.channels WHERE channel = $1) AS sender,
+    coalesce((SELECT jsonb_agg(jsonb_build_object(
+        'id', r.id, 'effect', r.effect, 'constraints', r.arg_constraints, 'origin_butler', r.origin_butler,
+        'max_uses', r.max_uses, 'max_per_day', r.max_per_day, 'realm', r.realm,
+        'bounded', r.max_uses IS NOT NULL OR r.max_per_day IS NOT NULL OR r.expires_at IS NOT NULL,
+        'created', extract(epoch FROM r.created_at),
+        'used', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2),
+        'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2
+            AND u.at > clock_timestamp() - interval '1 day')))
+        FROM shared.approval_rules r WHERE r.active AND r.tool_name = 'notify'
+            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules
+"""
+APPROVAL = """
+SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
+WHERE notification_id = $1 AND status IN ('approved', 'executing')
+"""
+LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
+SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
+PARK = """
+INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
+    expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7)
+"""
+EVENT = """
+INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+OPEN_ACTION = """
+SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary,
+    a.notification_id::text, a.expires_at, a.decision_reason, n.envelope, n.whom, n.realm, n.created_at
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
+"""
+OPEN_OF = """
+SELECT id::text, revision, status FROM shared.pending_actions
+WHERE notification_id = $1 AND status IN ('pending', 'approved', 'executing')
+"""
+DECIDE = """
+UPDATE shared.pending_actions SET status = $2, decided_by = $3, decided_at = clock_timestamp(), decision_reason = $4,
+    wire_shas = $5
+WHERE id = $1 AND status = 'pending' AND revision = $6 AND expires_at > clock_timestamp()
+RETURNING notification_id::text
+"""
+REVISE = """
+UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $3, tool_args = $4, wire_shas = NULL,
+    status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
+    expires_at = clock_timestamp() + interval '72 hours'
+WHERE id = $1 AND revision = $2 AND status IN ('pending', 'approved', 'executing') RETURNING revision
+"""
+MOVE = """
+UPDATE shared.pending_actions SET status = $3, execution_result = coalesce($4, execution_result)
+WHERE notification_id = $1 AND status = ANY ($2::text[]) RETURNING id::text
+"""
+EXPIRE = """
+UPDATE shared.pending_actions SET status = 'expired'
+WHERE status = 'pending' AND expires_at <= clock_timestamp() RETURNING id::text, notification_id::text
+"""
+LIST = """
+SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.expires_at,
+    a.decided_at, a.decision_reason, a.notification_id::text, n.envelope
+FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
+WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A pending action to be made: what was asked, why it waits, and for how long."""
+
+    action_id: str
+    notification_id: str
+    origin: str
+    tool_args: Mapping[str, object]
+    content_sha: str | None
+    summary: str
+
+
+async def gather(connection: Connection, channel: str, notification_id: str, *, approval: bool = False) -> Facts:
+    """Realm, standing rules with their uses, and the owner's yes if asked for; raises if any cannot be read."""
+    row = await connection.fetchrow(FACTS, channel, UUID(notification_id))
+    assert row is not None  # a SELECT without FROM has one row
+    rules = tuple(Rule(**fact) for fact in row["rules"])
+    found = await connection.fetchrow(APPROVAL, UUID(notification_id)) if approval else None
+    yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
+    return Facts(realm=row["realm"] or "", rules=rules, approval=yes, sender=row["sender"] or "")
+
+
+async def park(connection: Connection, parked: Parked, ttl: object) -> None:
+    """Make the pending action; the caller's transaction holds its notification too."""
+    await connection.execute(
+        PARK,
+        UUID(parked.action_id),
+        parked.origin,
+        parked.tool_args,
+        parked.content_sha,
+        parked.summary,
+        UUID(parked.notification_id),
+        ttl,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the audit: what happened to what, by whom and why."""
+
+    event_type: str
+    actor: str
+    action_id: str | None = None
+    rule_id: str | None = None
+    notification_id: str | None = None
+    reason: str | None = None
+
+
+async def record(connection: Connection, event: Event, **detail: object) -> None:
+    """Append to approval_events."""
+    ids = [UUID(value) if value else None for value in (event.action_id, event.rule_id, event.notification_id)]
+    await connection.execute(EVENT, event.event_type, *ids, event.actor, event.reason, detail)
+
+
+async def lock_rule(connection: Connection, rule_id: str) -> None:
+    """Make others who want to spend this rule wait, so that its uses can be counted for good."""
+    await connection.execute(LOCK_RULE, UUID(rule_id))
+
+
+async def spend(connection: Connection, rule_id: str, notification_id: str) -> None:
+    """Count one use, once per notification; the caller holds the rule's row (lock_rule)."""
+    await connection.execute(SPEND, UUID(rule_id), UUID(notification_id))
+
+
+async def give_back(connection: Connection, notification_id: str) -> None:
+    """Undo the use of a message of which nothing can have left."""
+    await connection.execute(GIVE_BACK, UUID(notification_id))
+
+
+async def open_action(connection: Connection, action_id: str) -> Record | None:
+    """The action with its notification's envelope, or None."""
+    return await connection.fetchrow(OPEN_ACTION, UUID(action_id))
+
+
+async def open_of(connection: Connection, notification_id: str) -> Record | None:
+    """The one open action of a notification: id, revision, status."""
+    return await connection.fetchrow(OPEN_OF, UUID(notification_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The owner's word on one revision of one action."""
+
+    action_id: str
+    revision: int
+    status: Literal["approved", "denied"]
+    by: str
+    reason: str | None = None
+    wire_shas: tuple[str, ...] | None = None
+
+
+async def decide(connection: Connection, verdict: Verdict) -> str | None:
+    """The notification's id if this was the deciding word, None if it came second or too late."""
+    shas = list(verdict.wire_shas) if verdict.wire_shas is not None else None
+    notification: str | None = await connection.fetchval(
+        DECIDE,
+        UUID(verdict.action_id),
+        verdict.status,
+        UUID(verdict.by),
+        verdict.reason,
+        shas,
+        verdict.revision,
+    )
+    return notification
+
+
+async def revise(
+    connection: Connection, action_id: str, revision: int, content_sha: str, tool_args: Mapping[str, object]
+) -> int | None:
+    """The new revision's number: the same action asks again, with fresh buttons; None if it moved on."""
+    number: int | None = await connection.fetchval(REVISE, UUID(action_id), revision, content_sha, tool_args)
+    return number
+
+
+async def move(
+    connection: Connection,
+    notification_id: str,
+    come_from: Sequence[str],
+    to: str,
+    result: Mapping[str, object] | None = None,
+) -> str | None:
+    """Carry the open action along with its delivery; its id, or None if there is none in those states."""
+    moved: str | None = await connection.fetchval(MOVE, UUID(notification_id), list(come_from), to, result)
+    return moved
+
+
+async def expire(connection: Connection) -> list[Record]:
+    """Close what nobody answered in time."""
+    return list(await connection.fetch(EXPIRE))
+
+
+async def list_actions(connection: Connection, status: str | None) -> list[Record]:
+    """Pending actions, oldest first, or those of one status."""
+    return list(await connection.fetch(LIST, status))

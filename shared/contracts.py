@@ -1,0 +1,218 @@
+"""The five wire envelopes, frozen. Field names are public; docs/schemas is generated from here."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Intent = Literal["send", "reply", "react"]
+ChannelName = Literal["telegram", "email"]
+AnswerStatus = Literal["ok", "error", "queued", "uncertain", "pending_approval", "pending_missing_identifier"]
+ErrorClass = Literal[
+    "validation_error",
+    "forbidden",
+    "provider_rejected",
+    "idempotency_conflict",
+    "internal_error",
+    "target_unavailable",
+    "timeout",
+    "overload_rejected",
+]
+RETRYABLE: frozenset[str] = frozenset({"target_unavailable", "timeout", "overload_rejected"})
+
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+ButlerName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
+
+
+class Request(BaseModel):
+    """What we are asked: an unknown key is refused, so that a misspelt one is never ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Response(BaseModel):
+    """What others answer: an unknown key is passed over, so that they may grow."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class RequestContext(BaseModel):
+    """The lineage of the inbound request this belongs to; extra keys are kept as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    request_id: Annotated[str, Field(min_length=1, max_length=200)]
+    source_channel: Text
+    source_endpoint_identity: Text
+    source_sender_identity: Text
+    source_thread_identity: Text | None = None
+    received_at: str | None = None
+
+
+class Delivery(Request):
+    """What is to be told, and by which channel."""
+
+    intent: Intent = "send"
+    channel: ChannelName
+    message: Annotated[str, Field(max_length=10_000)] = ""
+    recipient: Annotated[str, Field(min_length=1, max_length=320)] | None = None
+    subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    emoji: Annotated[str, Field(min_length=1, max_length=32)] | None = None
+
+
+class NotifyEnvelope(Request):
+    """notify.v1: one thing a butler wants told."""
+
+    schema_version: Literal["notify.v1"] = "notify.v1"
+    origin_butler: ButlerName
+    delivery: Delivery
+    request_context: Mapping[str, object] | None = None
+    notification_id: str | None = None
+
+
+class Failure(Response):
+    """The error object of a failed delivery."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    error_class: ErrorClass = Field(alias="class")
+    message: str
+    retryable: bool = False
+
+
+class Delivered(Response):
+    """Where it went; `delivery_id` is the provider's id of the first part."""
+
+    channel: ChannelName
+    delivery_id: str
+    parts: int | None = None
+    sandbox: bool | None = None
+
+
+class NotifyResponse(Response):
+    """notify_response.v1: the current answer about one notification."""
+
+    schema_version: Literal["notify_response.v1"] = "notify_response.v1"
+    status: AnswerStatus
+    notification_id: str | None = None
+    delivery: Delivered | None = None
+    error: Failure | None = None
+    action_id: str | None = None
+    message: str | None = None
+    note: str | None = None
+    duplicate: bool | None = None
+
+
+class RouteTarget(Request):
+    """Whose tool is meant."""
+
+    butler: ButlerName
+    tool: Text = "route.execute"
+
+
+class RouteInput(Request):
+    """What the target gets: a prompt, or a context that holds the notify request."""
+
+    prompt: Annotated[str, Field(max_length=100_000)] | None = None
+    context: Mapping[str, object] | None = None
+
+
+class RouteEnvelope(Request):
+    """route.v1: one call on its way through the Switchboard."""
+
+    schema_version: Literal["route.v1"] = "route.v1"
+    request_context: RequestContext
+    target: RouteTarget
+    input: RouteInput
+    trace_context: Mapping[str, object] | None = None
+
+
+class Timing(Response):
+    """How long the answering daemon worked, in milliseconds."""
+
+    duration_ms: float
+
+
+class RouteResult(Response):
+    """What the target found."""
+
+    notify_response: NotifyResponse | None = None
+
+
+class RouteResponse(Response):
+    """route_response.v1: what became of the call."""
+
+    schema_version: Literal["route_response.v1"] = "route_response.v1"
+    request_context: Mapping[str, object] = Field(default_factory=dict)
+    status: Literal["ok", "error", "accepted"]
+    result: RouteResult | None = None
+    error: Failure | None = None
+    timing: Timing
+
+
+class IngestSource(Request):
+    """Where an inbound event came in."""
+
+    channel: Text
+    provider: Text
+    endpoint_identity: Text
+
+
+class IngestEvent(Request):
+    """Which event it is at the provider."""
+
+    external_event_id: Text
+    external_thread_id: Text | None = None
+    observed_at: str
+
+
+class IngestSender(Request):
+    """Who sent it, in the provider's own terms."""
+
+    identity: Text
+    display_name: str | None = None
+
+
+class IngestPayload(Request):
+    """What was said."""
+
+    text: Annotated[str, Field(max_length=100_000)]
+    attachments: tuple[Mapping[str, object], ...] | None = None
+
+
+class IngestControl(Request):
+    """How to treat it."""
+
+    idempotency_key: str | None = None
+
+
+class IngestEnvelope(Request):
+    """ingest.v1: one inbound event on its way to the inbox."""
+
+    schema_version: Literal["ingest.v1"] = "ingest.v1"
+    source: IngestSource
+    event: IngestEvent
+    sender: IngestSender
+    payload: IngestPayload
+    control: IngestControl = IngestControl()
+
+
+ENVELOPES: Mapping[str, type[BaseModel]] = {
+    "notify.v1": NotifyEnvelope,
+    "notify_response.v1": NotifyResponse,
+    "route.v1": RouteEnvelope,
+    "route_response.v1": RouteResponse,
+    "ingest.v1": IngestEnvelope,
+}
+
+
+def wire(model: BaseModel) -> dict[str, object]:
+    """The model as the JSON object that travels: aliases used, absent fields left out."""
+    dumped: dict[str, object] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped
+
+
+def failure(error_class: ErrorClass, message: str, *, retryable: bool | None = None) -> Failure:
+    """An error object whose `retryable` follows its class unless said otherwise."""
+    hint = error_class in RETRYABLE if retryable is None else retryable
+    return Failure.model_validate({"class": error_class, "message": message, "retryable": hint})

@@ -1,0 +1,175 @@
+"""The pool, a unit of work as one role, the JSON codec, and wake hints.
+
+Everything that coordinates daemons is a row; NOTIFY only shortens a wait and may be lost.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeAlias
+
+import asyncpg
+
+from shared.errors import Misconfigured, Unavailable
+from shared.keys import canonical
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+Record: TypeAlias = asyncpg.Record
+
+# A connection is lost in these ways; whoever meets one may try again later.
+LOST = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InterfaceError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+)
+_ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
+
+
+async def prepare_connection(connection: Connection) -> None:
+    """Make jsonb columns Python values; sorted and compact, so that equal values are equal texts."""
+    await connection.set_type_codec("jsonb", encoder=canonical, decoder=json.loads, schema="pg_catalog")
+
+
+async def _leave_as_is(connection: Connection) -> None:
+    """Every unit of work ends itself, so a returned connection needs no second round trip."""
+
+
+class Database:
+    """One pool and, in one-process mode, the role each unit of work acts as."""
+
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", role: str | None = None) -> None:
+        if role is not None and not _ROLE.match(role):
+            raise Misconfigured(f"`{role}` cannot be a database role.", "Use letters, digits and underscores.")
+        self._pool = pool
+        self.role = role
+        # The role's name is checked above; a parameter would cost a second round trip per unit of work.
+        self._begin = "BEGIN" if role is None else f"BEGIN; SELECT set_config('role', '{role}', true)"
+
+    @classmethod
+    async def open(cls, dsn: str, *, role: str | None = None, most: int = 24) -> "Database":
+        """Connect, or say in one sentence why not."""
+        try:
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=most,
+                init=prepare_connection,
+                reset=_leave_as_is,
+                timeout=10,
+                command_timeout=30,
+                server_settings={"application_name": "butlers", "statement_timeout": "20000"},
+            )
+        except asyncpg.InvalidAuthorizationSpecificationError as refused:
+            raise Misconfigured(
+                f"The database refused the login: {refused}.", "Run `butlers migrate`, which makes the logins."
+            ) from None
+        except (*LOST, asyncpg.PostgresError) as lost:
+            raise Unavailable(
+                f"The database cannot be reached: {str(lost) or type(lost).__name__}.",
+                "Start it, or correct DATABASE_URL.",
+            ) from None
+        return cls(pool, role)
+
+    def acting_as(self, role: str) -> "Database":
+        """The same pool, each unit of work as `role` (one-process mode)."""
+        return Database(self._pool, role)
+
+    @asynccontextmanager
+    async def work(self) -> AsyncIterator[Connection]:
+        """One transaction as this daemon's role; anything raised inside undoes it."""
+        try:
+            connection = await self._pool.acquire(timeout=10)
+        except LOST as lost:
+            raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
+        try:
+            await connection.execute(self._begin)
+            try:
+                yield connection
+                await connection.execute("COMMIT")
+            except BaseException:
+                await _undo(connection)
+                raise
+        except LOST as lost:
+            raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
+        finally:
+            await self._pool.release(connection, timeout=5)
+
+    async def close(self) -> None:
+        """Give running units of work two seconds, then cut them off."""
+        try:
+            await asyncio.wait_for(self._pool.close(), 2)
+        except TimeoutError:
+            self._pool.terminate()
+
+
+async def _undo(connection: Connection) -> None:
+    """Roll back; a connection on which that fails is never used again."""
+    try:
+        await asyncio.shield(connection.execute("ROLLBACK", timeout=2))
+    except (*LOST, asyncpg.PostgresError, asyncio.CancelledError):
+        with suppress(*LOST):
+            connection.terminate()
+
+
+async def listen(dsn: str, topics: dict[str, Callable[[], None]], stopping: asyncio.Event) -> None:
+    """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever in between."""
+    while not stopping.is_set():
+        try:
+            connection = await asyncpg.connect(dsn, timeout=5)
+        except (*LOST, asyncpg.PostgresError):
+            await pause(stopping, 1)
+            continue
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        try:
+            for topic, wake in topics.items():
+                await connection.add_listener(topic, lambda *_, wake=wake: wake())
+                wake()
+            await first_of(lost, stopping)
+        except (*LOST, asyncpg.PostgresError):
+            await pause(stopping, 1)
+        finally:
+            with suppress(*LOST):
+                await connection.close(timeout=2)
+
+
+class Wake:
+    """A hint that something may have changed; many may wait, and losing one costs them a tick."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def __call__(self) -> None:
+        """Wake all who wait now."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+
+    def ticket(self) -> asyncio.Event:
+        """Set by the next wake; take it before looking, so that nothing between is missed."""
+        return self._event
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def pause(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event at most so long; true if it came."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()

@@ -1,0 +1,62 @@
+"""One tree of errors: a stable code, one sentence saying what is wrong, one saying what to do."""
+
+
+class ButlersError(Exception):
+    """Anything this product refuses or could not do, in words a person can act on."""
+
+    code = "internal_error"
+    retryable = False
+
+    def __init__(self, message: str, remedy: str = "", *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        """Both sentences, as shown on a terminal."""
+        return f"{self.message} {self.remedy}".strip()
+
+
+class InvalidInput(ButlersError):
+    """The caller's words do not fit; nothing was written and nothing was sent."""
+
+    code = "validation_error"
+
+
+class Forbidden(ButlersError):
+    """The caller is known and may not do this."""
+
+    code = "forbidden"
+
+
+class IdempotencyConflict(ButlersError):
+    """The same explicit key came again with other content."""
+
+    code = "idempotency_conflict"
+
+
+class Unavailable(ButlersError):
+    """Something this needs cannot be reached now; asking again later may work."""
+
+    code = "target_unavailable"
+    retryable = True
+
+
+class Misconfigured(ButlersError):
+    """The installation is not in order; a person has to change something."""
+
+    code = "misconfigured"
+
+
+class HopFailed(ButlersError):
+    """Another daemon could not be called, or did not answer as agreed."""
+
+    code = "target_unavailable"
+    retryable = True
+
+    def __init__(self, message: str, *, proved_not_begun: bool = False, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.proved_not_begun = proved_not_begun
+        self.timed_out = timed_out

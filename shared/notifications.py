@@ -1,0 +1,205 @@
+"""Admission and the current answer: the only writer of shared.notifications and shared.recent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from shared.contracts import NotifyEnvelope, NotifyResponse, wire
+from shared.db import Connection, Record
+from shared.errors import IdempotencyConflict
+from shared.keys import EXPLICIT
+
+# While a message is on its way its authority lasts this long (design section 8).
+SEND_WITHIN = timedelta(hours=24)
+REPLY_WITHIN = timedelta(hours=1)
+REPEAT_WINDOW = timedelta(minutes=5)
+
+ADMIT = """
+INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
+    envelope, whom, contact_id, contact_info_id, third_party, not_after, status, answer)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16)
+ON CONFLICT DO NOTHING
+"""
+BY_KEY = """
+SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
+WHERE origin_butler = $1 AND key = $2
+"""
+BY_CONTENT = """
+SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
+WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3
+"""
+STATUS = "SELECT notification_id::text, status, answer FROM shared.notification_status WHERE notification_id = $1"
+ONE = """
+SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
+    contact_id::text, third_party, status, answer, created_at, not_after, not_after <= clock_timestamp() AS too_late
+FROM shared.notifications WHERE id = $1
+"""
+REACTIONS = """
+SELECT notification_id::text, emoji FROM shared.notification_status
+WHERE origin_butler = $1 AND whom = $2 AND emoji IS NOT NULL ORDER BY created_at DESC LIMIT 20
+"""
+LOCKED = ONE + " FOR NO KEY UPDATE"
+RECENT = """
+INSERT INTO shared.recent AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
+ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
+    lineage = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN EXCLUDED.lineage ELSE r.lineage END,
+    first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp() ELSE r.first_at END
+RETURNING r.lineage
+"""
+SETTLE = """
+UPDATE shared.notifications SET status = $2, answer = $3, updated_at = clock_timestamp() WHERE id = $1
+"""
+RELEASE = """
+UPDATE shared.notifications SET status = 'queued', answer = $2, updated_at = clock_timestamp(),
+    not_after = clock_timestamp() + $3
+WHERE id = $1
+"""
+FILL_CONTENT = "UPDATE shared.notifications SET content_sha = $2 WHERE id = $1 AND content_sha IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class NewNotification:
+    """Everything one admission writes."""
+
+    id: str
+    origin: str
+    admitted_by: str
+    realm: str
+    key: str
+    lineage: str
+    request_sha: str
+    envelope: NotifyEnvelope
+    whom: str
+    third_party: bool
+    answer: NotifyResponse
+    content_sha: str | None = None
+    contact_id: str | None = None
+    entry_id: str | None = None
+    lasts: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What is known of a notification now; `first` is true for the call that admitted it."""
+
+    notification_id: str
+    answer: NotifyResponse
+    first: bool = False
+    same_content: bool = False
+
+
+async def admit(connection: Connection, new: NewNotification) -> Current:
+    """Write it once; the same key or the same content in the lineage gets the first one's current answer.
+
+    Raises IdempotencyConflict where a stated key was used for other words.
+    """
+    done = await connection.execute(ADMIT, *_columns(new))
+    if done == "INSERT 0 1":
+        return Current(new.id, new.answer, first=True)
+    found = await _first(connection, new)
+    if found is None:
+        raise IdempotencyConflict(
+            "This idempotency_key was already used for another message.",
+            "Use a new request_context.idempotency_key for a new message.",
+        )
+    return found
+
+
+def _columns(new: NewNotification) -> tuple[object, ...]:
+    return (
+        UUID(new.id),
+        new.origin,
+        new.admitted_by,
+        new.realm,
+        new.key,
+        new.lineage,
+        new.request_sha,
+        new.content_sha,
+        wire(new.envelope),
+        new.whom,
+        UUID(new.contact_id) if new.contact_id else None,
+        UUID(new.entry_id) if new.entry_id else None,
+        new.third_party,
+        new.lasts,
+        new.answer.status,
+        wire(new.answer),
+    )
+
+
+async def _first(connection: Connection, new: NewNotification) -> Current | None:
+    row = await connection.fetchrow(BY_KEY, new.origin, new.key)
+    if row is not None:
+        return _current(row)
+    if new.lineage.startswith(EXPLICIT):
+        return None
+    row = await connection.fetchrow(BY_CONTENT, new.origin, new.lineage, new.content_sha)
+    return _current(row, same_content=True) if row else None
+
+
+def _current(row: Record, *, same_content: bool = False) -> Current:
+    answer = NotifyResponse.model_validate(row["answer"])
+    return Current(row["notification_id"], answer, same_content=same_content)
+
+
+async def recent_lineage(connection: Connection, origin: str, request_sha: str, fresh: str) -> str:
+    """The lineage of a call that stated none: that of the first equal call of the last five minutes."""
+    found: str = await connection.fetchval(RECENT, origin, request_sha, fresh, REPEAT_WINDOW)
+    return found
+
+
+async def before_reaction(connection: Connection, origin: str, whom: str, emoji: str) -> str:
+    """What tells this reaction from earlier ones: the id of the last other one set there.
+
+    An equal reaction right after the last is a replay and shares that one's distinction; like, heart,
+    like are three.
+    """
+    rows = await connection.fetch(REACTIONS, origin, whom)
+    others = [row["notification_id"] for row in rows if row["emoji"] != emoji]
+    return others[0] if others else ""
+
+
+async def status(connection: Connection, notification_id: str) -> NotifyResponse | None:
+    """The current answer about one of the caller's own notifications."""
+    row = await connection.fetchrow(STATUS, UUID(notification_id))
+    return NotifyResponse.model_validate(row["answer"]) if row else None
+
+
+async def one(connection: Connection, notification_id: str) -> Record | None:
+    """The whole row, for the daemons that move or deliver it."""
+    try:
+        return await connection.fetchrow(ONE, UUID(notification_id))
+    except ValueError:
+        return None
+
+
+async def locked(connection: Connection, notification_id: str) -> Record | None:
+    """The whole row, held until the end of this transaction; first in the lock order after the authority."""
+    return await connection.fetchrow(LOCKED, UUID(notification_id))
+
+
+async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
+    """Store the current answer; whoever asks again gets it."""
+    await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer))
+
+
+async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:
+    """Put it on its way: authority was given now and lasts so long."""
+    await connection.execute(RELEASE, UUID(notification_id), wire(answer), lasts)
+
+
+async def fill_content(connection: Connection, notification_id: str, content_sha: str) -> None:
+    """Remember what an identifier added later made of it."""
+    await connection.execute(FILL_CONTENT, UUID(notification_id), content_sha)
+
+
+def lasts(intent: str) -> timedelta:
+    """How long what is allowed at once stays allowed: a reply that comes hours late answers nobody."""
+    return SEND_WITHIN if intent == "send" else REPLY_WITHIN
+
+
+def as_mapping(envelope: NotifyEnvelope) -> Mapping[str, object]:
+    """The envelope's own fields, without what the house has added to it."""
+    plain = wire(envelope)
+    plain.pop("notification_id", None)
+    return plain

@@ -1,0 +1,199 @@
+"""The gate's judgement: action and facts in, a decision that names its reasons out. Pure.
+
+Deny beats allow, and what nothing allows is parked. Whatever cannot be read is not in the facts, and
+whoever could not gather them must not ask.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["allow", "park", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What would happen: this content, from this butler, to this address, in this realm."""
+
+    origin: str
+    admitted_by: str
+    intent: str
+    channel: str
+    address: str
+    contact_id: str | None
+    is_owner: bool
+    deliverable: bool
+    realm: str
+    content_sha: str
+    length: int
+    tool_name: str = "notify"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A standing rule as of now: active and unexpired by the database's clock, with its uses counted."""
+
+    id: str
+    effect: Literal["allow", "deny"]
+    constraints: Mapping[str, object]
+    origin_butler: str | None = None
+    max_uses: int | None = None
+    used: int = 0
+    max_per_day: int | None = None
+    used_today: int = 0
+    bounded: bool = False
+    created: float = 0.0
+    realm: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """The owner's yes to one revision: these bytes, to this address."""
+
+    action_id: str
+    content_sha: str
+    wire_shas: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything the decision may lean on, read in one statement's view of the database."""
+
+    realm: str
+    rules: tuple[Rule, ...] = ()
+    approval: Approval | None = None
+    in_time: bool = True
+    # The From address configured now; rendering needs it, judging does not.
+    sender: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason, by code and as a sentence for the card and for `why`."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdict, its reasons, and the authority it rests on."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    rule_id: str | None = None
+    approval_id: str | None = None
+
+
+def decide(action: Action, facts: Facts) -> Decision:
+    """Say whether this may leave now; total, and the same for every order of the rules."""
+    if not facts.in_time:
+        return _deny("too_late", "Its time to be sent has passed.")
+    if action.realm != facts.realm:
+        return _deny("other_realm", "It was asked for another realm than the one configured now.")
+    matching = [rule for rule in facts.rules if matches(rule, action)]
+    denying = [rule for rule in matching if rule.effect == "deny"]
+    if denying:
+        return _deny("rule_denies", "A standing rule forbids it.", rule_id=best(denying).id)
+    if owner_is_trusted(action):
+        return Decision("allow", (Finding("to_the_owner", "It goes to the owner."),))
+    if not action.deliverable:
+        return _park("address_of_another_channel", "The address cannot be reached by this channel.")
+    if owner_approved_these_bytes(action, facts.approval):
+        return Decision(
+            "allow", (Finding("approved", "The owner said yes to exactly this."),), approval_id=facts.approval.action_id
+        )
+    return _by_rule(action, facts, matching)
+
+
+def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
+    allowing = [rule for rule in matching if rule.effect == "allow" and uses_are_left(rule)]
+    if allowing and origin_admitted_it(action):
+        chosen = best(allowing)
+        return Decision("allow", (Finding("rule_allows", "A standing rule allows it."),), rule_id=chosen.id)
+    findings = [Finding("nothing_allows", "No standing rule allows it.")]
+    if facts.approval is not None:
+        findings.append(Finding("content_changed", "What was approved is not what would go out now."))
+    if action.contact_id is None:
+        findings.append(Finding("unknown_address", "The address belongs to no contact."))
+    if allowing:
+        findings.append(Finding("admitted_by_another", f"It was admitted by {action.admitted_by}, not by its butler."))
+    return Decision("park", tuple(findings))
+
+
+def owner_is_trusted(action: Action) -> bool:
+    """Messages to the owner's own chat or address need no yes."""
+    return action.is_owner and action.deliverable
+
+
+def owner_approved_these_bytes(action: Action, approval: Approval | None) -> bool:
+    """An approval speaks for its own content only."""
+    return approval is not None and approval.content_sha == action.content_sha
+
+
+def origin_admitted_it(action: Action) -> bool:
+    """What somebody else admitted in a butler's name, no standing rule lets out."""
+    return action.admitted_by == action.origin
+
+
+def uses_are_left(rule: Rule) -> bool:
+    """A rule that is used up allows nothing."""
+    total = rule.max_uses is None or rule.used < rule.max_uses
+    daily = rule.max_per_day is None or rule.used_today < rule.max_per_day
+    return total and daily
+
+
+def matches(rule: Rule, action: Action) -> bool:
+    """Whether the rule speaks of this action; it must pin a contact or a recipient."""
+    if rule.origin_butler not in {None, action.origin} or rule.realm not in {None, action.realm}:
+        return False
+    if not {"contact_id", "recipient"} & set(rule.constraints):
+        return False
+    return all(_holds(field, value, action) for field, value in rule.constraints.items())
+
+
+def _holds(field: str, constraint: object, action: Action) -> bool:
+    """One constraint; an unknown field or an unknown type never matches."""
+    kind, wanted = "exact", constraint
+    if isinstance(constraint, Mapping):
+        kind, wanted = str(constraint.get("type")), constraint.get("value")
+    if field == "message" and kind == "max_length":
+        return isinstance(wanted, int) and not isinstance(wanted, bool) and action.length <= wanted
+    value = _field(field, action)
+    if value is None:
+        return False
+    if kind == "exact":
+        return isinstance(wanted, str) and _folded(value) == _folded(wanted)
+    if kind == "one_of":
+        return isinstance(wanted, list) and _folded(value) in {_folded(w) for w in wanted if isinstance(w, str)}
+    if kind == "domain" and field == "recipient":
+        return isinstance(wanted, str) and "@" in value[1:] and value.rpartition("@")[2].lower() == wanted.lower()
+    return False
+
+
+def _field(field: str, action: Action) -> str | None:
+    return {
+        "contact_id": action.contact_id,
+        "recipient": action.address,
+        "channel": action.channel,
+        "intent": action.intent,
+        "origin_butler": action.origin,
+    }.get(field)
+
+
+def _folded(text: str) -> str:
+    """Addresses are compared as they are looked up: ASCII case does not count, all else does."""
+    return text.translate({code: code + 32 for code in range(ord("A"), ord("Z") + 1)})
+
+
+def best(rules: list[Rule]) -> Rule:
+    """Of several matching rules: more exact, then bounded, then newer, then by id."""
+    return min(rules, key=lambda rule: (-len(rule.constraints), not rule.bounded, -rule.created, rule.id))
+
+
+def _deny(code: str, text: str, *, rule_id: str | None = None) -> Decision:
+    return Decision("deny", (Finding(code, text),), rule_id=rule_id)
+
+
+def _park(code: str, text: str) -> Decision:
+    return Decision("park", (Finding(code, text),))

@@ -1,0 +1,52 @@
+"""What exactly would go out: pure functions from a message to its wires.
+
+Cards, the console and the marker all show or hash the same bytes, so nothing here may depend on
+the clock, on chance or on a connection.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One notification, resolved, as the channel needs it."""
+
+    notification_id: str
+    channel: str
+    intent: str
+    address: str
+    text: str
+    subject: str | None = None
+    emoji: str | None = None
+    # Telegram: "<chat_id>:<message_id>"; e-mail: the Message-ID answered.
+    thread: str | None = None
+    # E-mail only: the From address, a stored row and never a caller's word.
+    sender: str = ""
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One part, byte for byte as the provider will get it.
+
+    `verb` is the Bot API method, or MAIL; `body` is canonical JSON, or the whole RFC 5322 message.
+    """
+
+    verb: str
+    to: str
+    body: bytes
+    sender: str = ""
+
+    @property
+    def sha(self) -> str:
+        """SHA-256 over everything that decides who gets which bytes."""
+        head = "\x00".join((self.verb, self.sender, self.to)).encode()
+        return sha256(head + b"\x00" + self.body).hexdigest()
+
+
+def shas(wires: Sequence[Wire]) -> list[str]:
+    """The hashes an approval binds, in order of parts."""
+    return [wire.sha for wire in wires]

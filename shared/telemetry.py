@@ -1,0 +1,167 @@
+"""What a process says about itself: JSON log lines on stderr without secrets, and its metrics.
+
+Our own lines and those of every library go the same way, and each value is made plain and scrubbed
+last of all: a bot token stands in the URL that an HTTP library is glad to log.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Final, TextIO
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from shared.config import MASK, Secret
+
+Event = MutableMapping[str, object]
+Processor = Callable[[object, str, Event], Mapping[str, object] | str]
+
+_LONGEST: Final = 8000
+_MARGIN: Final = 3000
+_SHORTEST_LITERAL: Final = 6
+_CHATTY: Final = (
+    "httpx",
+    "httpcore",
+    "httpx2",
+    "aiosqlite",
+    "asyncio",
+    "aiohttp.access",
+    "mail.log",
+    "alembic",
+    "uvicorn",
+    "uvicorn.error",
+    "uvicorn.access",
+    "mcp",
+)
+_PATTERNS: Final = (
+    (re.compile(r"\b[0-9]{3,20}(?::|%3[Aa])[A-Za-z0-9_-]{30,}"), MASK),
+    (re.compile(r"(?<=/bot)[0-9]{1,20}(?::|%3[Aa])[A-Za-z0-9_%-]+"), MASK),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), MASK),
+    (re.compile(r"\bBearer(\s+|%20)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"Bearer\1{MASK}"),
+    (re.compile(r"\b(Authorization[\"']?\s*[:=]\s*[\"']?\w+)\s+[^\s\"']+", re.IGNORECASE), rf"\1 {MASK}"),
+    (re.compile(r"(?<=://)([^/?#\s:@]*):(?![0-9]{1,5}(?:[/?#]|$))\S+@"), rf"\1:{MASK}@"),
+    (re.compile(r"\b(pass(?:word|wd)?|token|secret)=[^\s&\"',;]+", re.IGNORECASE), rf"\1={MASK}"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL), MASK),
+)
+
+REGISTRY: Final = CollectorRegistry(auto_describe=True)
+ProcessCollector(registry=REGISTRY)
+
+notifications_total: Final = Counter(
+    "butlers_notifications", "Notifications admitted, by the answer given.", ["origin", "outcome"], registry=REGISTRY
+)
+deliveries_total: Final = Counter(
+    "butlers_deliveries",
+    "Deliveries that entered a state, and why.",
+    ["channel", "state", "reason"],
+    registry=REGISTRY,
+)
+attempts_total: Final = Counter(
+    "butlers_attempts", "Attempts to send one part, by their outcome.", ["channel", "outcome"], registry=REGISTRY
+)
+hop_seconds: Final = Histogram(
+    "butlers_hop_seconds",
+    "Seconds until another daemon's tool had answered.",
+    ["target", "tool"],
+    buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15),
+    registry=REGISTRY,
+)
+oldest_open_delivery_seconds: Final = Gauge(
+    "butlers_oldest_open_delivery_seconds", "Age of the oldest delivery that is due and not settled.", registry=REGISTRY
+)
+
+
+def metrics_text() -> bytes:
+    """All metrics of this process in Prometheus' text format (version 0.0.4, UTF-8)."""
+    return generate_latest(REGISTRY)
+
+
+def redacted(value: object, literals: tuple[str, ...] = ()) -> object:
+    """The value made of plain JSON types, with everything that looks like a secret masked."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Secret):
+        return MASK
+    if isinstance(value, Mapping):
+        return {scrubbed(str(key), literals): redacted(item, literals) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [redacted(item, literals) for item in value]
+    return scrubbed(value if isinstance(value, str) else repr(value), literals)
+
+
+def scrubbed(text: str, literals: tuple[str, ...] = ()) -> str:
+    """The text with known secrets and whatever has a secret's shape masked, cut after about 8,000 characters."""
+    whole = len(text) <= _LONGEST
+    # The margin is scrubbed and then dropped, so that no secret is cut in half by the end and shows its head.
+    head = text if whole else text[: _LONGEST + _MARGIN]
+    for literal in literals:
+        head = head.replace(literal, MASK)
+    for pattern, mask in _PATTERNS:
+        head = pattern.sub(mask, head)
+    return head if whole else f"{head[:-_MARGIN]}... ({len(text)} characters)"
+
+
+def configure(
+    daemon: str, *, pretty: bool = False, secrets: Iterable[Secret] = (), stream: TextIO | None = None
+) -> None:
+    """Send every log line of this process to stderr (or `stream`), as JSON or, if `pretty`, for a person.
+
+    `secrets` are masked wherever they appear. Where one process holds several daemons, each binds its own
+    name: `structlog.contextvars.bind_contextvars(daemon=...)`.
+    """
+    literals = tuple(text for text in (secret.reveal() for secret in secrets) if len(text) >= _SHORTEST_LITERAL)
+    before: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+    ]
+    renderer = structlog.dev.ConsoleRenderer(colors=False) if pretty else structlog.processors.JSONRenderer()
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=before,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            _of_daemon(daemon),
+            _redaction(literals),
+            renderer,
+        ],
+    )
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *before,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def logger(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of one module; may be made before `configure`."""
+    return structlog.stdlib.get_logger(name)
+
+
+def _of_daemon(daemon: str) -> Processor:
+    def add_daemon(_logger: object, _method: str, event: Event) -> Event:
+        event.setdefault("daemon", daemon)
+        return event
+
+    return add_daemon
+
+
+def _redaction(literals: tuple[str, ...]) -> Processor:
+    def redact(_logger: object, _method: str, event: Event) -> Mapping[str, object]:
+        return {key: redacted(value, literals) for key, value in event.items()}
+
+    return redact

@@ -1,0 +1,126 @@
+"""What the text of a setting must look like: one pure reader per kind of value.
+
+Each returns the value, or raises ValueError whose text completes "... is not" (InvalidInput where an
+address is read).
+"""
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from shared.addresses import canonical, is_private_chat
+
+_LONGEST_LINE: Final = 200
+_PORTS: Final = range(1024, 65401)
+_BOT_TOKEN: Final = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]+", re.ASCII)
+_WORDS: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def line(text: str) -> str:
+    """One printable line of at most 200 characters, such as a name."""
+    if not text.isprintable() or len(text) > _LONGEST_LINE:
+        raise ValueError("one line of at most 200 characters")
+    return text
+
+
+def host(text: str) -> str:
+    """A host name or an IP address to listen on."""
+    if re.search(r"[\s/@]|://", text):
+        raise ValueError("a host name or an IP address")
+    return text
+
+
+def port_base(text: str) -> int:
+    """A port with room for a fleet above it, outside the privileged ones."""
+    if not re.fullmatch(r"[0-9]{4,5}", text, re.ASCII) or int(text) not in _PORTS:
+        raise ValueError("a port between 1024 and 65400")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) == 0:
+        raise ValueError("a whole number above zero")
+    return int(text)
+
+
+def yes_or_no(text: str) -> bool:
+    """A switch in the usual words."""
+    try:
+        return _WORDS[text.lower()]
+    except KeyError:
+        raise ValueError("one of 1, 0, true, false, yes, no, on, off") from None
+
+
+def bot_token(text: str) -> str:
+    """A Bot API token."""
+    if not _BOT_TOKEN.fullmatch(text):
+        raise ValueError("a bot token as BotFather gives it, <digits>:<letters and digits>")
+    return text
+
+
+def email(text: str) -> str:
+    """A canonical e-mail address."""
+    return canonical("email", text)
+
+
+def private_chat(text: str) -> str:
+    """The Telegram id of a person's own chat, canonical."""
+    value = canonical("telegram", text)
+    if not is_private_chat(value):
+        raise ValueError("the number of a person's own chat; `butlers pair telegram` finds it")
+    return value
+
+
+def _url(text: str, schemes: tuple[str, ...]) -> str:
+    expected = f"a URL such as {schemes[0]}://host:port"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError(expected) from None
+    if parts.scheme not in schemes or not parts.hostname or port == 0 or re.search(r"\s", text):
+        raise ValueError(expected)
+    return text
+
+
+def web_url(text: str) -> str:
+    """An http or https URL without its final slash, that carries no credentials."""
+    parts = urlsplit(_url(text, ("http", "https")))
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("a plain URL such as http://host:port, without user, query or fragment")
+    return text.rstrip("/")
+
+
+def origin_url(text: str) -> str:
+    """A web URL of scheme, host and port alone."""
+    url = web_url(text)
+    if urlsplit(url).path:
+        raise ValueError("a URL without a path, such as https://api.telegram.org")
+    return url
+
+
+def smtp_url(text: str) -> str:
+    """Where mail is handed in: smtp (STARTTLS where offered) or smtps."""
+    return _url(text, ("smtp", "smtps"))
+
+
+def imap_url(text: str) -> str:
+    """Where mail is read: imaps or imap."""
+    return _url(text, ("imaps", "imap"))
+
+
+def database_url(text: str) -> str:
+    """A PostgreSQL URL as libpq reads it, several hosts and socket folders included."""
+    if not re.fullmatch(r"postgres(?:ql)?://\S*", text):
+        raise ValueError("a URL such as postgresql://user:password@host:5432/database")
+    return text

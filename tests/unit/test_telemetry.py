@@ -1,0 +1,169 @@
+"""No log line shows a secret, whoever writes it; the metrics are the process's own."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from shared import telemetry
+from shared.config import MASK, Secret
+from shared.telemetry import configure, logger, redacted, scrubbed
+
+TOKEN = "123456789:AAE_s3cr3t-s3cr3t-s3cr3t-s3cr3t-abcd"
+JWT = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnbmF0dXJlLXMzY3IzdA"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """A configured stream; afterwards the logging of the process is as it was."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    into = io.StringIO()
+    configure("greeter", secrets=[Secret("plain s3cr3t words"), Secret("x")], stream=into)
+    yield into
+    root.handlers[:] = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (f"token {TOKEN} given", f"token {MASK} given"),
+        (f"https://api.telegram.org/bot{TOKEN}/sendMessage", f"https://api.telegram.org/bot{MASK}/sendMessage"),
+        ("http://127.0.0.1:41103/bot1:s3cr3t/getMe", f"http://127.0.0.1:41103/bot{MASK}/getMe"),
+        (f"/bot{TOKEN.replace(':', '%3A')}/getMe", f"/bot{MASK}/getMe"),
+        ("Authorization: Bearer s3cr3t-s3cr3t", f"Authorization: Bearer {MASK}"),
+        ("authorization: bearer s3cr3t-s3cr3t", f"authorization: Bearer {MASK}"),
+        ("{'Authorization': 'Basic s3cr3t=='}", f"{{'Authorization': 'Basic {MASK}'}}"),
+        (f"got {JWT}.", f"got {MASK}."),
+        ("postgresql://someone:s3cr3t@db:5432/x", f"postgresql://someone:{MASK}@db:5432/x"),
+        ("smtp://a:s3cr3t@with@at@mail", f"smtp://a:{MASK}@mail"),
+        ("smtp://a:s3cr3t/with/slash@mail", f"smtp://a:{MASK}@mail"),
+        ("smtp://:s3cr3t@mail", f"smtp://:{MASK}@mail"),
+        ("host=/run password=s3cr3t user=a", f"host=/run password={MASK} user=a"),
+        ("GET /x?token=s3cr3t&n=1", f"GET /x?token={MASK}&n=1"),
+        ("-----BEGIN PRIVATE KEY-----\ns3cr3t\n-----END PRIVATE KEY-----\nrest", f"{MASK}\nrest"),
+        ("-----BEGIN PRIVATE KEY-----\ns3cr3t", MASK),
+    ],
+)
+def test_what_has_a_secrets_shape_is_masked(text: str, clean: str) -> None:
+    assert scrubbed(text) == clean
+    assert scrubbed(clean) == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Delivered 3 parts at 12:34:56 to greeter.",
+        "http://127.0.0.1:41103/chats/5000000000000001?a=b@c",
+        "https://example.org:8080 answered for owner@example.org",
+        "019aa5f6-7f6c-7c3b-9d0e-0d1f2a3b4c5d",
+        "a1:AZqxYx8xTzKx0000000000:approve",
+        "The basic configuration holds 5 tokens.",
+    ],
+)
+def test_ordinary_words_stay(text: str) -> None:
+    assert scrubbed(text) == text
+
+
+def test_a_long_text_is_cut_and_no_secret_with_it() -> None:
+    for position in (7990, 8000, 10_980, 10_999):
+        text = "x" * (position - 1) + " " + TOKEN + " " + "y" * 5000
+        clean = scrubbed(text)
+        assert "s3cr3t" not in clean
+        assert 7900 < len(clean) < 8100
+        assert clean.endswith(f"({len(text)} characters)")
+
+
+def test_values_of_any_type_become_plain_and_clean() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return f"<Odd {TOKEN}>"
+
+    value = {"a": [Secret("s3cr3t"), {TOKEN: (1, 2.5, None, True)}], "b": {Odd()}, "c": b"Bearer s3cr3t-s3cr3t"}
+    clean = redacted(value)
+    assert clean == {
+        "a": [MASK, {MASK: [1, 2.5, None, True]}],
+        "b": [f"<Odd {MASK}>"],
+        "c": f"b'Bearer {MASK}'",
+    }
+
+
+def test_our_line_is_json_with_time_level_and_daemon(stream: io.StringIO) -> None:
+    logger("butlers.gate").warning("parked", origin="health", secret=Secret("s3cr3t"), url=f"/bot{TOKEN}/x")
+    (line,) = lines(stream)
+    assert str(line.pop("at")).endswith("Z")
+    assert line == {
+        "event": "parked",
+        "level": "warning",
+        "logger": "butlers.gate",
+        "daemon": "greeter",
+        "origin": "health",
+        "secret": MASK,
+        "url": f"/bot{MASK}/x",
+    }
+
+
+def test_a_librarys_line_goes_the_same_way(stream: io.StringIO) -> None:
+    logging.getLogger("some.library").error("POST %s said %s", f"https://h/bot{TOKEN}/x", "plain s3cr3t words")
+    logging.getLogger("httpx").info("HTTP Request: GET /")
+    (line,) = lines(stream)
+    assert line["event"] == f"POST https://h/bot{MASK}/x said {MASK}"
+    assert line["logger"] == "some.library"
+    assert line["daemon"] == "greeter"
+
+
+def test_an_exceptions_text_is_clean(stream: io.StringIO) -> None:
+    try:
+        int(f"https://h/bot{TOKEN}/x")
+    except ValueError:
+        logger("x").exception("failed")
+        logging.getLogger("y").exception("failed too")
+    assert "s3cr3t" not in stream.getvalue()
+    assert ["ValueError" in str(line["exception"]) for line in lines(stream)] == [True, True]
+
+
+def test_a_bound_daemon_is_the_one_named(stream: io.StringIO) -> None:
+    structlog.contextvars.bind_contextvars(daemon="messenger")
+    logger("x").info("one")
+    structlog.contextvars.clear_contextvars()
+    logger("x").info("two")
+    assert [line["daemon"] for line in lines(stream)] == ["messenger", "greeter"]
+
+
+def test_a_short_secret_does_not_mask_every_letter(stream: io.StringIO) -> None:
+    logger("x").info("exact")
+    assert lines(stream)[0]["event"] == "exact"
+
+
+def test_a_person_gets_words_without_secrets(stream: io.StringIO) -> None:
+    into = io.StringIO()
+    configure("greeter", pretty=True, stream=into)
+    logger("x").info("hello", url=f"/bot{TOKEN}/x")
+    assert "hello" in into.getvalue()
+    assert "s3cr3t" not in into.getvalue()
+    assert stream.getvalue() == ""
+
+
+def test_the_metrics_are_counted_and_shown() -> None:
+    telemetry.notifications_total.labels(origin="test_origin", outcome="sent").inc()
+    telemetry.deliveries_total.labels(channel="email", state="test_state", reason="none").inc(2)
+    telemetry.attempts_total.labels(channel="telegram", outcome="test_outcome").inc()
+    telemetry.hop_seconds.labels(target="test_target", tool="notify").observe(0.003)
+    telemetry.oldest_open_delivery_seconds.set(7)
+    text = telemetry.metrics_text().decode()
+    assert 'butlers_notifications_total{origin="test_origin",outcome="sent"} 1.0' in text
+    assert 'butlers_deliveries_total{channel="email",reason="none",state="test_state"} 2.0' in text
+    assert 'butlers_attempts_total{channel="telegram",outcome="test_outcome"} 1.0' in text
+    assert 'butlers_hop_seconds_bucket{le="0.005",target="test_target",tool="notify"} 1.0' in text
+    assert "butlers_oldest_open_delivery_seconds 7.0" in text
+    assert "process_resident_memory_bytes" in text
