@@ -1,0 +1,1 @@
+"""The schema, as one linear chain of raw SQL."""
