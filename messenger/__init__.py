@@ -1,0 +1,1 @@
+"""How and when a message goes out; sole holder of channel credentials."""

@@ -1,0 +1,57 @@
+"""One file per channel: prepare (all but the committing byte) and finish (that byte, then the answer)."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from shared.render import Wire
+
+Reason = Literal[
+    "provider_rejected",  # 4xx, SMTP 5xx: final, not sent
+    "unauthorized",  # 401/404 on the token, SMTP 535: the channel pauses, not sent
+    "rate_limited",  # 429: not sent
+    "unavailable",  # refused, DNS, TLS, SMTP 4xx, anything before the committing byte: not sent
+    "timeout",  # no answer after the committing byte: unknown
+    "connection_lost",  # cut after the committing byte: unknown
+    "server_error",  # 5xx after the committing byte: unknown
+    "unreadable",  # an answer that says nothing we can read: unknown
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The provider's own word that it has the message: Telegram's message_id, or the Message-ID."""
+
+    provider_id: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """How a sending ended without a receipt; only `proved_not_sent` may ever be tried again by machine."""
+
+    reason: Reason
+    message: str
+    proved_not_sent: bool
+    retry_after: float | None = None
+
+
+class Prepared(Protocol):
+    """A part of which all but the committing byte is written."""
+
+    async def finish(self) -> Receipt | SendFailed:
+        """Write the committing byte and wait for the provider's answer."""
+
+    async def abandon(self) -> None:
+        """Drop it: the provider never gets the committing byte, so nothing was sent."""
+
+
+class Channel(Protocol):
+    """A way out; holds the credentials and the connections."""
+
+    name: str
+
+    async def prepare(self, wire: Wire) -> Prepared | SendFailed:
+        """Connect and write all but the committing byte; a SendFailed from here is proved not sent."""
+
+    async def close(self) -> None:
+        """Close every connection."""

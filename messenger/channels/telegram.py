@@ -1,0 +1,235 @@
+"""Telegram: one Bot API call whose last byte is held back, and what each answer proves.
+
+Source: Bot API 10.0, "Making requests"; tdlib/telegram-bot-api answers 5xx also for calls it may still carry
+out, so 5xx proves nothing, while 429 and other 4xx are given instead of acting.
+"""
+
+import json
+import math
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from messenger.channels import Prepared, Reason, Receipt, SendFailed
+from messenger.channels.http1 import Broken, Held, Peer, Pool
+from messenger.channels.line import Answer
+from shared.errors import ButlersError, InvalidInput, Misconfigured
+from shared.render import Wire
+from shared.render.telegram import canonical
+
+_TOKEN = re.compile(r"[0-9A-Za-z:_-]{1,128}", re.ASCII)
+_METHOD = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
+# Answers given instead of acting; 408 is not among them: a proxy may give up on a server that acts.
+_SUCCESS = range(200, 300)
+_TOO_MANY = frozenset({420, 429})
+_REFUSED = frozenset(range(400, 500)) - {408} - _TOO_MANY
+_UNKNOWN = frozenset({408, *range(500, 600)})
+_HOST = re.compile(r"[0-9A-Za-z.:_-]+", re.ASCII)
+
+
+class ProviderRefused(ButlersError):
+    """A plain Bot API call gave no result; `failed` says why, `status` is the HTTP status or 0 without one."""
+
+    code = "provider_rejected"
+
+    def __init__(self, failed: SendFailed, status: int) -> None:
+        super().__init__(failed.message)
+        self.failed = failed
+        self.status = status
+        self.retryable = failed.reason not in {"provider_rejected", "unauthorized"}
+
+
+@dataclass(frozen=True, slots=True)
+class TelegramPart:
+    """One part of which Telegram lacks the last byte."""
+
+    channel: "TelegramChannel"
+    wire: Wire
+    held: Held
+
+    async def finish(self) -> Receipt | SendFailed:
+        """Write the last byte and read the answer."""
+        return await self.channel.finish(self.wire, self.held)
+
+    async def abandon(self) -> None:
+        """Drop the connection: Telegram never gets the last byte."""
+        await self.held.abandon()
+
+
+class TelegramChannel:
+    """The Bot API for one bot; holds the token, which no text, repr or log of it shows."""
+
+    name = "telegram"
+
+    def __init__(
+        self,
+        base_url: str,
+        token: str,
+        *,
+        answer_timeout: float = 60,
+        connect_timeout: float = 10,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Take an http(s) base URL without path, and the bot's token; `tls` replaces the default trust."""
+        if not _TOKEN.fullmatch(token):
+            raise Misconfigured("The Telegram token is none.", "Copy it from @BotFather into BUTLERS_TELEGRAM_TOKEN.")
+        self._base_url = base_url
+        self._token = token
+        self._answer_timeout = answer_timeout
+        peer, self._host, self._path = _peer(base_url, connect_timeout, tls)
+        self._pool = Pool(peer)
+
+    def __repr__(self) -> str:
+        """Where it talks to, without the token."""
+        return f"TelegramChannel({self._base_url!r}, token=***)"
+
+    async def prepare(self, wire: Wire) -> Prepared | SendFailed:
+        """Write the whole request but its last byte; a SendFailed from here is proved not sent."""
+        try:
+            return TelegramPart(self, wire, await self._pool.hold(self._request(wire.verb, wire.body)))
+        except Broken as broken:
+            return self._failed(broken)
+
+    async def finish(self, wire: Wire, held: Held) -> Receipt | SendFailed:
+        """Write the last byte of a held request and say what the answer proves."""
+        try:
+            answer = await held.finish(self._answer_timeout)
+        except Broken as broken:
+            return self._failed(broken)
+        outcome = judge(wire, answer)
+        return outcome if isinstance(outcome, Receipt) else self._redacted(outcome)
+
+    async def call(
+        self, method: str, payload: Mapping[str, object], *, wait: float | None = None
+    ) -> Mapping[str, object]:
+        """The whole answer (`ok` is true) of any Bot API method; ProviderRefused if there is none.
+
+        For long polling give a `wait` (seconds for the answer) above the poll's own.
+        """
+        try:
+            held = await self._pool.hold(self._request(method, canonical(payload)))
+            answer = await held.finish(self._answer_timeout if wait is None else wait)
+        except Broken as broken:
+            raise ProviderRefused(self._failed(broken), 0) from None
+        document = _document(answer.body)
+        if answer.status in _SUCCESS and document.get("ok") is True:
+            return document
+        raise ProviderRefused(self._redacted(_refusal(answer.status, document)), answer.status)
+
+    async def close(self) -> None:
+        """Close every kept connection."""
+        await self._pool.close()
+
+    def _request(self, method: str, body: bytes) -> bytes:
+        if not _METHOD.fullmatch(method):
+            raise InvalidInput("This is no Bot API method.", "Use a name like sendMessage.")
+        head = (
+            f"POST {self._path}/bot{self._token}/{method} HTTP/1.1\r\nHost: {self._host}\r\n"
+            f"User-Agent: butlers\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode("ascii") + body
+
+    def _failed(self, broken: Broken) -> SendFailed:
+        failed = SendFailed(broken.reason, broken.message, proved_not_sent=broken.proved_not_sent)
+        return self._redacted(failed)
+
+    def _redacted(self, failed: SendFailed) -> SendFailed:
+        """Even a server's or a library's own words may quote the URL."""
+        return replace(failed, message=failed.message.replace(self._token, "***"))
+
+
+def _peer(base_url: str, connect_timeout: float, tls: ssl.SSLContext | None) -> tuple[Peer, str, str]:
+    """Where to connect, the Host header and the path before /bot<token>."""
+    remedy = "Set BUTLERS_TELEGRAM_BASE_URL like https://api.telegram.org."
+    try:
+        parts = urlsplit(base_url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (ValueError, KeyError):
+        raise Misconfigured("The Telegram base URL is no http or https URL.", remedy) from None
+    host = parts.hostname or ""
+    if not _HOST.fullmatch(host) or parts.username or parts.query or parts.fragment or not parts.path.isascii():
+        raise Misconfigured("The Telegram base URL holds more or less than a host and a port.", remedy)
+    if any(character <= " " for character in parts.path):
+        raise Misconfigured("The Telegram base URL holds a space.", remedy)
+    context = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+    return Peer(host, port, context, connect_timeout), parts.netloc, parts.path.rstrip("/")
+
+
+def judge(wire: Wire, answer: Answer) -> Receipt | SendFailed:
+    """What an answer to this wire proves.
+
+    An early answer came without our last byte: unless it is a receipt, nothing was sent whatever it says.
+    """
+    document = _document(answer.body)
+    if answer.status in _SUCCESS and document.get("ok") is True:
+        provider_id = _provider_id(wire, document.get("result"))
+        outcome = Receipt(provider_id) if provider_id else _unreadable("The answer names no message.")
+    else:
+        outcome = _refusal(answer.status, document)
+    if answer.early and isinstance(outcome, SendFailed) and not outcome.proved_not_sent:
+        return SendFailed("unavailable", outcome.message, proved_not_sent=True)
+    return outcome
+
+
+def _provider_id(wire: Wire, result: object) -> str:
+    """The receipt in a result: the message_id, or for a reaction what was set where; "" if there is none."""
+    if wire.verb == "setMessageReaction" and result is True:
+        asked = json.loads(wire.body)
+        return f"{asked['chat_id']}:{asked['message_id']}:{asked['reaction'][0]['emoji']}"
+    number = result.get("message_id") if isinstance(result, Mapping) else None
+    # 0 is legal for "scheduled, not sent yet": no receipt. True is an int to Python, not to us.
+    return str(number) if isinstance(number, int) and number is not True and number > 0 else ""
+
+
+def _document(body: bytes) -> Mapping[str, object]:
+    """The JSON object of an answer, or an empty one."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _refusal(status: int, document: Mapping[str, object]) -> SendFailed:
+    """What a status other than success proves; contradictions prove nothing."""
+    if document.get("ok") is True:
+        return _unreadable(f"HTTP {status} without a result.")
+    code = document.get("error_code")
+    if status in _SUCCESS and document.get("ok") is False and isinstance(code, int):
+        status = code
+    said = document.get("description")
+    message = said if isinstance(said, str) and said else f"HTTP {status}."
+    if status in _TOO_MANY:
+        return SendFailed("rate_limited", message, proved_not_sent=True, retry_after=_retry_after(document))
+    if status in _REFUSED:
+        return SendFailed(_why_refused(status, message), message, proved_not_sent=True)
+    if status in _UNKNOWN:
+        gave_up = status == HTTPStatus.REQUEST_TIMEOUT
+        return SendFailed("timeout" if gave_up else "server_error", message, proved_not_sent=False)
+    return _unreadable("The answer is not the Bot API's.")
+
+
+def _why_refused(status: int, message: str) -> Reason:
+    """Unauthorized for a token revoked (401) or never valid (404 "Not Found"), else the message's own fault."""
+    unknown_token = status == HTTPStatus.NOT_FOUND and message.startswith(("Not Found", "HTTP 404"))
+    return "unauthorized" if unknown_token or status == HTTPStatus.UNAUTHORIZED else "provider_rejected"
+
+
+def _retry_after(document: Mapping[str, object]) -> float | None:
+    """The seconds Telegram asks for, as they are; None without a number."""
+    parameters = document.get("parameters")
+    asked = parameters.get("retry_after") if isinstance(parameters, Mapping) else None
+    if isinstance(asked, bool) or not isinstance(asked, int | float):
+        return None
+    try:
+        seconds = float(asked)
+    except OverflowError:
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+def _unreadable(message: str) -> SendFailed:
+    return SendFailed("unreadable", message, proved_not_sent=False)

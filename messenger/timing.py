@@ -1,0 +1,31 @@
+"""When to try again what is proved not sent: pure, in seconds and aware datetimes."""
+
+import math
+from datetime import datetime, timedelta
+
+FIRST_SECONDS = 1.0
+CAP_SECONDS = 15 * 60.0
+RETRY_AFTER_CAP_SECONDS = 60 * 60.0
+
+
+def backoff(attempt: int, jitter: float) -> float:
+    """Seconds to wait after the given attempt (1 = the first) failed.
+
+    Equal jitter: half of a step that doubles from 1 s up to 15 min, plus that half times `jitter` in [0, 1),
+    so that many deliveries that failed together do not come back together and none comes back at once.
+    """
+    doublings = min(max(attempt, 1) - 1, 20)
+    step = min(CAP_SECONDS, FIRST_SECONDS * 2.0**doublings)
+    return step / 2 * (1 + jitter)
+
+
+def retry_at(now: datetime, attempt: int, jitter: float, retry_after: float | None = None) -> datetime:
+    """The earliest moment for the next attempt.
+
+    A provider's `retry_after` (seconds) is honoured up to one hour and never shortens the backoff; what is
+    no number of seconds counts as absent.
+    """
+    wait = backoff(attempt, jitter)
+    if retry_after is not None and not math.isnan(retry_after):
+        wait = max(wait, min(retry_after, RETRY_AFTER_CAP_SECONDS))
+    return now + timedelta(seconds=wait)
