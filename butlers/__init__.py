@@ -1,0 +1,1 @@
+"""The framework: what every daemon is."""

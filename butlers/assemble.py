@@ -1,0 +1,145 @@
+"""Putting daemons together: what each stands on, and its app, loops and door."""
+
+import importlib
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from butlers import fleet, migrate
+from butlers.butler import Butler, Ground
+from butlers.daemon import Daemon, Door, build
+from butlers.directory import Directory
+from shared import home
+from shared.auth import Signer, Verifier
+from shared.config import Settings
+from shared.db import Database, Wake
+from shared.errors import Misconfigured
+from shared.mcp import Hops
+
+TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
+# Loaded by name, so that the framework does not import those built on it.
+BUTLERS: Final = {"switchboard": "switchboard.butler", "messenger": "messenger.butler"}
+CONSOLE: Final = "butlers.console.app"
+SANDBOX: Final = "messenger.sandbox.app"
+OFFSETS: Final = {"switchboard": 0, "messenger": 1, "console": 2, "sandbox": 3}
+SANDBOX_SMTP: Final = 4
+FIRST_BUTLER: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one process serves: which daemons, by which login, and where."""
+
+    settings: Settings
+    dsn: str
+    entries: Sequence[fleet.Entry]
+    names: Sequence[str]
+    # In one-process mode the login is `up`, and each unit of work names its role.
+    together: bool
+    port: int | None = None
+
+
+def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) -> int:
+    """The port design section 10 gives each name."""
+    if name in OFFSETS:
+        return settings.port_base + OFFSETS[name]
+    names = [entry.name for entry in entries]
+    if name not in names:
+        known = ", ".join([*fleet.SERVICES, *names])
+        raise Misconfigured(f"There is no `{name}` in this fleet.", f"Known are: {known}.")
+    return settings.port_base + FIRST_BUTLER + names.index(name)
+
+
+@asynccontextmanager
+async def database(plan: Plan) -> AsyncIterator[Database]:
+    """The pool of this process, on the schema this program was made for."""
+    login = home.UP if plan.together else plan.names[0]
+    keys = home.read(plan.settings.home, login)
+    db = await Database.open(home.dsn_as(plan.dsn, login, keys.password))
+    try:
+        looking = db.acting_as(home.role_of(plan.dsn, "switchboard")) if plan.together else db
+        async with looking.work() as connection:
+            await migrate.demand_schema(connection)
+        yield db
+    finally:
+        await db.close()
+
+
+def listening_dsn(plan: Plan) -> str:
+    """The URL by which this process listens for wake hints."""
+    login = home.UP if plan.together else plan.names[0]
+    return home.dsn_as(plan.dsn, login, home.read(plan.settings.home, login).password)
+
+
+class Assembly:
+    """The daemons of one process, made one after the other; wakes and doors are shared, keys and roles are not."""
+
+    def __init__(self, plan: Plan, db: Database) -> None:
+        self.plan = plan
+        self.doors: dict[str, Door] = {}
+        self.wakes: Mapping[str, Wake] = {topic: Wake() for topic in TOPICS}
+        self.grounds: dict[str, Ground] = {}
+        self._db = db
+        first = home.role_of(plan.dsn, plan.names[0])
+        self.directory = Directory(db.acting_as(first) if plan.together else db)
+        self._instance = f"{socket.gethostname()}:{uuid.uuid4().hex[:12]}"
+
+    def ground(self, name: str) -> Ground:
+        """What the daemon of that name stands on."""
+        plan = self.plan
+        keys = home.read(plan.settings.home, name)
+        self.grounds[name] = Ground(
+            name=name,
+            instance=f"{name}@{self._instance}",
+            home=plan.settings.home,
+            settings=plan.settings,
+            db=self._db.acting_as(home.role_of(plan.dsn, name)) if plan.together else self._db,
+            hops=Hops(Signer(name, keys.private_pem, time.time), self.directory.find, self.doors),
+            secret=keys.secret,
+            new_id=lambda: str(uuid.uuid4()),
+            wakes=self.wakes,
+        )
+        return self.grounds[name]
+
+    def daemon(self, name: str, url: str) -> Daemon:
+        """The daemon of that name, to be reached at that URL."""
+        hosts = hosts_of(self.plan.settings, url)
+        if name == "console":
+            create = importlib.import_module(CONSOLE).create_app
+            app = create(self.ground(name), clock=time.monotonic, allowed_hosts=frozenset(hosts))
+            return Daemon(name, "console", app)
+        if name in BUTLERS:
+            butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
+        else:
+            butler = Butler(name, next(e.description for e in self.plan.entries if e.name == name))
+        ground = self.ground(name)
+        live = Directory(ground.db).is_live
+        verifier = Verifier(name, self.directory.keys_of, time.time, accepts=butler.accepts, is_live=live)
+        daemon, self.doors[name] = build(butler, ground, verifier, hosts)
+        return daemon
+
+
+def sandbox(settings: Settings, url: str) -> Daemon:
+    """The sandbox; it knows neither keys nor database."""
+    module = importlib.import_module(SANDBOX)
+    mail = module.MailSink(settings.host, settings.port_base + SANDBOX_SMTP)
+    owner = int(settings.owner_telegram or migrate.SANDBOX_TELEGRAM)
+    settings.home.mkdir(parents=True, exist_ok=True)
+    app = module.create_app(Path(settings.home), owner, allowed_hosts=frozenset(hosts_of(settings, url)), mail=mail)
+    return Daemon("sandbox", "sandbox", app)
+
+
+def hosts_of(settings: Settings, url: str) -> list[str]:
+    """The Host headers a daemon answers to: loopback on its port, and the URLs it is known by."""
+    port = urlsplit(url).port
+    hosts = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
+    for known in (url, settings.advertise_url, settings.public_url, settings.sandbox_url):
+        if known:
+            hosts.append(urlsplit(known).netloc)
+    return list(dict.fromkeys(hosts))

@@ -1,0 +1,81 @@
+"""The central types: a tool, a loop, the ground a daemon stands on, and the butler made of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from shared.auth import Caller
+from shared.config import Settings
+from shared.db import Database, Wake
+from shared.mcp import Hops
+
+Kind = Literal["switchboard", "messenger", "console", "sandbox", "butler"]
+Answer: TypeAlias = Mapping[str, object]
+Arguments: TypeAlias = Mapping[str, object]
+# A loop runs until the event is set, and survives a lost database by itself.
+Loop: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One MCP tool: its published schema, and a handler that gets the caller and the raw arguments.
+
+    The handler checks its own arguments, so that a refusal is an answer of the contract and not a
+    protocol error. `hop` tools are for daemons, the others for clients of this butler.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+    handler: Callable[[Caller, Arguments], Awaitable[Answer]]
+    hop: bool = False
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a daemon stands on; handed to everything that makes its tools and loops."""
+
+    name: str
+    instance: str
+    home: Path
+    settings: Settings
+    db: Database
+    hops: Hops
+    # A key of this daemon alone for tags and cookies; never in SQL, logs or answers.
+    secret: bytes = field(repr=False)
+    new_id: Callable[[], str]
+    # By topic: settled, released, deliveries. Set by a NOTIFY or within the process.
+    wakes: Mapping[str, Wake]
+
+
+class Module(Protocol):
+    """A set of tools a butler may be given."""
+
+    def tools(self, ground: Ground) -> list[Tool]:
+        """The tools, bound to this ground."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one butler adds to what every butler has."""
+
+    tools: list[Tool] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    # Extra reasons not to be ready, each a sentence.
+    troubles: Callable[[], list[str]] = list
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Butler:
+    """One of the fleet: a name, what it is for, and what it brings along."""
+
+    name: str
+    description: str
+    kind: Kind = "butler"
+    build: Callable[[Ground], Parts] = field(default=lambda _: Parts())
+    # Whose hop tokens it takes; None means every daemon's.
+    accepts: frozenset[str] | None = None

@@ -1,0 +1,39 @@
+"""The command line. Client commands talk to the database, not to daemons, and import no server."""
+
+import asyncio
+import sys
+from typing import Final
+
+import typer
+
+from butlers.commands import approving, contacts, serving, talking
+from shared.config import quiet_third_parties
+from shared.errors import ButlersError
+
+app: Final = typer.Typer(
+    name="butlers",
+    help="Agents that may speak for you, and a gate that only you open.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+serving.add_to(app)
+talking.add_to(app)
+app.add_typer(contacts.app, name="contacts")
+app.add_typer(approving.app, name="approvals")
+
+
+def main() -> None:
+    """Run a command: exit 0 done, 1 failed or refused, 2 usage; a person never sees a traceback."""
+    quiet_third_parties()
+    try:
+        app()
+    except ButlersError as failed:
+        sys.stderr.write(f"butlers: {failed}\n")
+        raise SystemExit(1) from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What the client commands share: settings, one connection as the owner, and how answers are printed."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+
+from shared import home
+from shared.config import Settings, current
+from shared.db import LOST, Connection, prepare_connection
+from shared.errors import Misconfigured, Unavailable
+
+
+def settings_of(fleet: Path | None = None, where: Path | None = None) -> Settings:
+    """The settings, with what the command line says before what the environment says."""
+    settings = current()
+    if where is not None:
+        settings = replace(settings, home=where)
+    if fleet is not None:
+        settings = replace(settings, fleet=fleet)
+    for unknown in settings.unknown:
+        sys.stderr.write(f"butlers: {unknown}\n")
+    return replace(settings, home=settings.home.resolve())
+
+
+@asynccontextmanager
+async def as_owner(settings: Settings) -> AsyncIterator[Connection]:
+    """One transaction by the owner's login."""
+    async with as_login(settings, home.OWNER) as connection, connection.transaction():
+        yield connection
+
+
+@asynccontextmanager
+async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
+    """One connection by the login of that daemon."""
+    dsn = home.dsn_as(home.admin_dsn(settings), name, home.read(settings.home, name).password)
+    try:
+        connection = await asyncpg.connect(dsn, timeout=10)
+    except asyncpg.InvalidAuthorizationSpecificationError:
+        raise Misconfigured("The database does not know this installation.", "Run `butlers migrate`.") from None
+    except (*LOST, asyncpg.PostgresError) as lost:
+        why = str(lost) or type(lost).__name__
+        raise Unavailable(f"The database cannot be reached: {why}.", "Start it with `butlers up`.") from None
+    try:
+        await prepare_connection(connection)
+        yield connection
+    finally:
+        await connection.close()
+
+
+def say(text: str) -> None:
+    """One line for a person."""
+    sys.stdout.write(f"{text}\n")
+
+
+def say_json(value: object) -> None:
+    """The same for a program."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str, indent=2) + "\n")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows in columns; control characters of others' texts are shown, not obeyed."""
+    from shared.render.telegram import visible  # noqa: PLC0415  # keeps --help quick
+
+    cells = [[visible(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
+    for row in ([title.upper() for title in head], *cells):
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

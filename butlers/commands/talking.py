@@ -1,0 +1,225 @@
+"""notify, token, mcp-config, status, pair, config: commands about daemons and their clients."""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from butlers import fleet
+from butlers.commands.desk import as_owner, say, say_json, settings_of, table
+from shared import home
+from shared.auth import Signer, mint_client_token
+from shared.config import Settings, dump, duration
+from shared.db import Connection
+from shared.errors import InvalidInput, Misconfigured, Unavailable
+
+FleetOption = Annotated[Path | None, typer.Option("--fleet")]
+HomeOption = Annotated[Path | None, typer.Option("--home")]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+PORTS = {"switchboard": 0, "messenger": 1, "console": 2, "sandbox": 3}
+
+KEEP_TOKEN = """
+INSERT INTO shared.client_tokens (jti, butler, expires_at) VALUES ($1, $2, clock_timestamp() + $3)
+"""
+DAEMONS = """
+SELECT name, kind, url, status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' AS ready
+FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
+"""
+OFFER_CODE = """
+INSERT INTO messenger.pairings (code_sha, expires_at)
+VALUES (encode(sha256($1::bytea), 'hex'), clock_timestamp() + interval '15 minutes')
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    app.command()(notify)
+    app.command()(token)
+    app.command("mcp-config")(mcp_config)
+    app.command()(status)
+    pairing = typer.Typer(help="Make a channel known as yours.", no_args_is_help=True)
+    pairing.command("telegram")(pair_telegram)
+    pairing.callback()(lambda: None)
+    app.add_typer(pairing, name="pair")
+    config = typer.Typer(help="What the environment says.", no_args_is_help=True)
+    config.command("dump")(config_dump)
+    config.callback()(lambda: None)
+    app.add_typer(config, name="config")
+
+
+async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
+    """A fresh client token for one butler, noted so that it counts and can be revoked."""
+    names = [*fleet.SERVICES[:2], *(entry.name for entry in fleet.load(settings.fleet))]
+    if name not in names:
+        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
+    signer = Signer(home.OWNER, home.read(settings.home, home.OWNER).private_pem, time.time)
+    made = mint_client_token(signer, name, lasts)
+    async with as_owner(settings) as connection:
+        await connection.execute(KEEP_TOKEN, made.jti, name, lasts)
+    return made.token
+
+
+async def url_of(connection: Connection, name: str) -> str:
+    """Where a ready instance of that daemon is."""
+    for row in await connection.fetch(DAEMONS):
+        if row["name"] == name and row["ready"]:
+            return str(row["url"])
+    raise Unavailable(f"{name} is not running.", "Start it with `butlers up`.")
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="The butler the token is for.")],
+    lasts: Annotated[str, typer.Option("--for", help="How long it counts, for example 30d.")] = "30d",
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Print a client token for one butler, and nothing else."""
+    settings = settings_of(fleet_folder, home_folder)
+    say(asyncio.run(mint(settings, name, duration(lasts))))
+
+
+def mcp_config(
+    name: Annotated[str, typer.Argument(help="The butler.")],
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Print the configuration by which an MCP client reaches one butler."""
+    settings = settings_of(fleet_folder, home_folder)
+
+    async def gather() -> tuple[str, str]:
+        async with as_owner(settings) as connection:
+            url = await url_of(connection, name)
+        return url, await mint(settings, name, timedelta(days=30))
+
+    url, bearer = asyncio.run(gather())
+    server = {"type": "http", "url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {bearer}"}}
+    say_json({"mcpServers": {name: server}})
+
+
+def status(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Which daemons are there."""
+    settings = settings_of(None, home_folder)
+
+    async def read() -> list[dict[str, object]]:
+        async with as_owner(settings) as connection:
+            rows = await connection.fetch(DAEMONS)
+        return [dict(row) | {"port": int(row["url"].rpartition(":")[2].strip("/"))} for row in rows]
+
+    daemons = asyncio.run(read())
+    sandbox = _sandbox(settings)
+    daemons += [sandbox] if sandbox else []
+    if as_json:
+        say_json({"daemons": daemons})
+    else:
+        table(("name", "kind", "url", "ready"), [[d["name"], d["kind"], d["url"], d["ready"]] for d in daemons])
+
+
+def _sandbox(settings: Settings) -> dict[str, object] | None:
+    """The sandbox keeps no row; it is asked itself."""
+    from urllib.error import URLError  # noqa: PLC0415
+    from urllib.request import urlopen  # noqa: PLC0415
+
+    url = settings.sandbox_url or f"http://127.0.0.1:{settings.port_base + PORTS['sandbox']}"
+    try:
+        with urlopen(f"{url}/healthz", timeout=2) as answer:  # noqa: S310  # http(s), checked by the settings
+            ready = answer.status == 200  # noqa: PLR2004
+    except (URLError, OSError):
+        return None
+    port = int(url.rpartition(":")[2].strip("/"))
+    return {"name": "sandbox", "kind": "sandbox", "url": url, "ready": ready, "port": port}
+
+
+def notify(  # noqa: PLR0913  # the contract's parameters
+    name: Annotated[str, typer.Option("--as", help="The butler that speaks.")],
+    channel: Annotated[str, typer.Option("--channel")],
+    message: Annotated[str, typer.Option("--message")] = "",
+    contact_id: Annotated[str, typer.Option("--contact-id")] = "",
+    recipient: Annotated[str, typer.Option("--recipient")] = "",
+    subject: Annotated[str, typer.Option("--subject")] = "",
+    intent: Annotated[str, typer.Option("--intent")] = "send",
+    emoji: Annotated[str, typer.Option("--emoji")] = "",
+    request_context: Annotated[str, typer.Option("--request-context", help="JSON.")] = "",
+    home_folder: HomeOption = None,
+    fleet_folder: FleetOption = None,
+) -> None:
+    """Tell somebody something as one of the butlers; prints the answer."""
+    settings = settings_of(fleet_folder, home_folder)
+    given = {
+        "channel": channel,
+        "message": message,
+        "contact_id": contact_id,
+        "recipient": recipient,
+        "subject": subject,
+        "intent": intent,
+        "emoji": emoji,
+        "request_context": request_context,
+    }
+    answer = asyncio.run(_call_notify(settings, name, {key: value for key, value in given.items() if value}))
+    say_json(answer)
+    if answer.get("status") == "error":
+        raise typer.Exit(1)
+
+
+async def _call_notify(settings: Settings, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    """Call the butler as any client would, by the one request MCP needs."""
+    import aiohttp  # noqa: PLC0415
+
+    from shared.mcp import request_of, tool_object  # noqa: PLC0415
+
+    async with as_owner(settings) as connection:
+        url = await url_of(connection, name)
+    bearer = await mint(settings, name, timedelta(minutes=5))
+    headers, body = request_of(bearer, "notify", arguments, 1)
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{url}/mcp", json=body, headers=headers) as response,
+        ):
+            return tool_object(await response.read(), name, "notify")
+    except aiohttp.ClientError:
+        raise Unavailable(f"{name} cannot be reached at {url}.", "Start it with `butlers up`.") from None
+
+
+def pair_telegram(home_folder: HomeOption = None) -> None:
+    """Print a link; opening it in Telegram makes that private chat the owner's."""
+    settings = settings_of(None, home_folder)
+    if settings.telegram_token is None:
+        raise Misconfigured("BUTLERS_TELEGRAM_TOKEN is not set.", "Get a token from @BotFather and set it.")
+    code = secrets.token_urlsafe(16)
+    bot = settings.telegram_token.reveal()
+
+    async def offer() -> str:
+        async with as_owner(settings) as connection:
+            await connection.execute(OFFER_CODE, code.encode())
+        return await _bot_name(settings.telegram_base_url, bot)
+
+    bot_name = asyncio.run(offer())
+    say(f"Open this within 15 minutes and press Start: https://t.me/{bot_name}?start={code}")
+
+
+async def _bot_name(base_url: str, bot: str) -> str:
+    import aiohttp  # noqa: PLC0415
+
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"{base_url}/bot{bot}/getMe") as response:
+            answer = json.loads(await response.read())
+            return str(answer["result"]["username"])
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        raise Unavailable("Telegram does not know this bot.", "Check BUTLERS_TELEGRAM_TOKEN.") from None
+
+
+def config_dump(home_folder: HomeOption = None) -> None:
+    """Print every setting; secrets are masked."""
+    for name, value in dump(settings_of(None, home_folder)).items():
+        say(f"{name}={value}")
+
+

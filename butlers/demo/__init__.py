@@ -1,0 +1,1 @@
+"""The fleet a newcomer gets."""

@@ -1,0 +1,75 @@
+"""Where the others are and which keys prove them: the registry and the keyring as this process knows them."""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from shared.db import Database, pause
+from shared.errors import ButlersError
+from shared.telemetry import logger
+
+log = logger("butlers.directory")
+REFRESH_SECONDS: Final = 2.0
+INSTANCES: Final = """
+SELECT name, url FROM switchboard.butlers
+WHERE status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' ORDER BY last_seen_at DESC
+"""
+KEYS: Final = "SELECT name, public_key FROM shared.keyring WHERE retired_at IS NULL"
+IS_LIVE: Final = """
+SELECT EXISTS (SELECT FROM shared.client_tokens
+    WHERE jti = $1 AND revoked_at IS NULL AND expires_at > clock_timestamp())
+"""
+
+
+class Directory:
+    """What the tables say, at most two seconds old for instances; keys are read anew every few seconds."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._keys: Mapping[str, Collection[str]] = {}
+        self._instances: Mapping[str, Sequence[str]] = {}
+        self._read_at = float("-inf")
+
+    def keys_of(self, name: str) -> Collection[str]:
+        """The public keys that count for this name."""
+        return self._keys.get(name, ())
+
+    async def find(self, name: str) -> Sequence[str]:
+        """Base URLs of the ready instances, the freshest first."""
+        if time.monotonic() - self._read_at > REFRESH_SECONDS:
+            try:
+                await self._read_instances()
+            except ButlersError as lost:
+                log.warning("registry not read", why=lost.message)
+        return self._instances.get(name, ())
+
+    async def _read_instances(self) -> None:
+        async with self._db.work() as connection:
+            rows = await connection.fetch(INSTANCES)
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            found.setdefault(row["name"], []).append(row["url"])
+        self._instances, self._read_at = found, time.monotonic()
+
+    async def read_keys(self) -> None:
+        """Take over the keyring as it is now."""
+        async with self._db.work() as connection:
+            rows = await connection.fetch(KEYS)
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            found.setdefault(row["name"], []).append(row["public_key"])
+        self._keys = found
+
+    async def is_live(self, jti: str) -> bool:
+        """Whether a client token still counts; raises Unavailable where that cannot be known."""
+        async with self._db.work() as connection:
+            return bool(await connection.fetchval(IS_LIVE, jti))
+
+    async def keep_keys(self, stopping: asyncio.Event) -> None:
+        """Read the keyring again and again, so that a new or retired key counts within seconds."""
+        while not await pause(stopping, 5):
+            try:
+                await self.read_keys()
+            except ButlersError as lost:
+                log.warning("keyring not read", why=lost.message)

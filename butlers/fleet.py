@@ -1,0 +1,84 @@
+"""The fleet: a folder per butler with butler.toml and PERSONA.md, read strictly."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shared.errors import Misconfigured
+
+SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
+RESERVED: Final = frozenset({*SERVICES, "owner", "up", "fleet", "all"})
+KEYS: Final = ("name", "description", "modules", "runtime", "schedules", "budgets", "quiet_hours")
+DEMO: Final = Path(__file__).parent / "demo"
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One butler of the fleet as its folder describes it."""
+
+    name: str
+    description: str
+    persona: str
+
+
+def load(folder: Path | None) -> list[Entry]:
+    """The fleet of this folder, by name; the demo fleet where none is given. Raises Misconfigured."""
+    where = folder or DEMO
+    if not where.is_dir():
+        raise Misconfigured(f"The fleet folder {where} does not exist.", "Make a butler with `butlers init NAME`.")
+    entries = [read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
+    if not entries:
+        raise Misconfigured(f"The fleet folder {where} holds no butler.", "Make one with `butlers init NAME`.")
+    names = [entry.name for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise Misconfigured(f"Two butlers of the fleet are called `{name}`.", "Rename one of them.")
+    return entries
+
+
+def read(folder: Path) -> Entry:
+    """One butler's folder."""
+    path = folder / "butler.toml"
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
+        raise Misconfigured(f"{path} is no valid TOML: {broken}.", "Correct it.") from None
+    _demand_known(path, raw)
+    name, description = raw.get("name"), raw.get("description")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Misconfigured(f"{path} has no valid name.", "Use a small letter, then up to 30 of a-z, 0-9 and _.")
+    if name in RESERVED:
+        raise Misconfigured(f"{path}: `{name}` is the name of a part of the house.", "Choose another name.")
+    if not isinstance(description, str) or not description.strip():
+        raise Misconfigured(f"{path} has no description.", "Say in one sentence what the butler is for.")
+    persona = folder / "PERSONA.md"
+    if not persona.is_file():
+        raise Misconfigured(f"{persona} is missing.", "Write down who this butler is.")
+    return Entry(name, description.strip(), persona.read_text(encoding="utf-8"))
+
+
+def _demand_known(path: Path, raw: Mapping[str, object]) -> None:
+    for key in raw:
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1, 0.5)
+            hint = f"Did you mean `{near[0]}`?" if near else f"Known are: {', '.join(KEYS)}."
+            raise Misconfigured(f"{path} has the unknown key `{key}`.", hint)
+
+
+def scaffold(folder: Path, name: str) -> Path:
+    """A new butler's folder with both files, or Misconfigured where it cannot be."""
+    if not _NAME.fullmatch(name) or name in RESERVED:
+        raise Misconfigured(f"`{name}` cannot be a butler's name.", "Use a small letter, then a-z, 0-9 and _.")
+    made = folder / name
+    if made.exists():
+        raise Misconfigured(f"{made} exists already.", "Choose another name.")
+    made.mkdir(parents=True)
+    toml = f'name = "{name}"\ndescription = "Say in one sentence what {name} is for."\n'
+    (made / "butler.toml").write_text(toml, encoding="utf-8")
+    (made / "PERSONA.md").write_text(f"# {name}\n\nWho this butler is, and how it speaks.\n", encoding="utf-8")
+    return made

@@ -1,0 +1,186 @@
+"""Stages 2 to 5 in one transaction: resolve, gather, decide, admit.
+
+The early answer given here is a courtesy to the caller; the Messenger decides again at its marker.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from butlers.tools.accept import NotifyCall, thread_of
+from shared import answers, approvals, notifications
+from shared.approvals import Event, Parked
+from shared.contracts import NotifyEnvelope, NotifyResponse
+from shared.db import Connection, Database
+from shared.identity import MissingIdentifier, Target, resolve
+from shared.keys import Content, content_sha, notification_key
+from shared.notifications import Current, NewNotification
+from shared.policy import Action, Decision, decide
+
+
+@dataclass(frozen=True, slots=True)
+class Admitter:
+    """Who admits: its name, its database, how long the owner has to answer, and where ids come from."""
+
+    name: str
+    db: Database
+    approval_ttl: timedelta
+    new_id: Callable[[], str]
+
+
+async def admit(by: Admitter, call: NotifyCall) -> Current:
+    """Admit a call once; the same call again gets the current answer of the first.
+
+    Raises InvalidInput, Misconfigured, IdempotencyConflict or Unavailable; then nothing was written.
+    """
+    async with by.db.work() as connection:
+        delivery = call.envelope.delivery
+        target = await resolve(connection, call.whom, delivery.channel)
+        lineage = await _lineage(connection, by, call)
+        new = _new(by, call, lineage)
+        if isinstance(target, MissingIdentifier):
+            return await _admit_missing(connection, by, new, target)
+        facts = await approvals.gather(connection, delivery.channel, new.id)
+        action = action_of(call.envelope, target, facts.realm, by.name)
+        decision = decide(action, facts)
+        new = replace(
+            new,
+            realm=facts.realm,
+            content_sha=action.content_sha,
+            contact_id=target.contact_id,
+            entry_id=target.entry_id,
+            third_party=not target.is_owner,
+        )
+        return await _admit_decided(connection, by, new, decision)
+
+
+def action_of(envelope: NotifyEnvelope, target: Target, realm: str, admitted_by: str) -> Action:
+    """What the policy judges, the same at admission and at the marker."""
+    delivery = envelope.delivery
+    content = Content(
+        realm=realm,
+        origin=envelope.origin_butler,
+        intent=delivery.intent,
+        channel=delivery.channel,
+        address=target.address,
+        entry_id=target.entry_id,
+        message=delivery.message,
+        subject=delivery.subject,
+        emoji=delivery.emoji,
+        thread=thread_of(envelope),
+    )
+    return Action(
+        origin=envelope.origin_butler,
+        admitted_by=admitted_by,
+        intent=delivery.intent,
+        channel=delivery.channel,
+        address=target.address,
+        contact_id=target.contact_id,
+        is_owner=target.is_owner,
+        deliverable=target.deliverable,
+        realm=realm,
+        content_sha=content_sha(content),
+        length=len(delivery.message),
+    )
+
+
+async def _lineage(connection: Connection, by: Admitter, call: NotifyCall) -> str:
+    origin, delivery = call.envelope.origin_butler, call.envelope.delivery
+    lineage = call.lineage
+    if lineage is None:
+        fresh = f"recent:{by.new_id()}"
+        lineage = await notifications.recent_lineage(connection, origin, call.request_sha, fresh)
+    if delivery.intent == "react":
+        before = await notifications.before_reaction(connection, origin, str(call.whom), delivery.emoji or "")
+        lineage = f"{lineage}|after:{before}"
+    return lineage
+
+
+def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
+    origin, notification_id = call.envelope.origin_butler, by.new_id()
+    return NewNotification(
+        id=notification_id,
+        origin=origin,
+        admitted_by=by.name,
+        realm="",
+        key=notification_key(origin, lineage, call.request_sha),
+        lineage=lineage,
+        request_sha=call.request_sha,
+        envelope=call.envelope,
+        whom=str(call.whom),
+        third_party=True,
+        answer=answers.queued(notification_id),
+    )
+
+
+async def _admit_missing(
+    connection: Connection, by: Admitter, new: NewNotification, missing: MissingIdentifier
+) -> Current:
+    channel, action_id = new.envelope.delivery.channel, by.new_id()
+    answer = answers.missing(new.id, action_id, channel)
+    new = replace(new, answer=answer, contact_id=missing.contact_id, third_party=True)
+    summary = (
+        f"{new.origin} wants to tell {missing.contact_name} something by {channel}, "
+        f"and there is no {channel} identifier on file for {missing.contact_name}."
+    )
+    current = await notifications.admit(connection, new)
+    if current.first:
+        await _park(connection, by, new, action_id, summary)
+    return current
+
+
+async def _admit_decided(connection: Connection, by: Admitter, new: NewNotification, decision: Decision) -> Current:
+    if decision.verdict == "allow":
+        return await notifications.admit(connection, replace(new, lasts=notifications.lasts(_intent(new))))
+    reasons = " ".join(finding.text for finding in decision.findings)
+    if decision.verdict == "deny":
+        return await _refuse(connection, by, new, decision, reasons)
+    action_id = by.new_id()
+    current = await notifications.admit(connection, replace(new, answer=answers.waiting(new.id, action_id)))
+    if current.first:
+        await _park(connection, by, new, action_id, f"{new.origin} wants to send this. {reasons}")
+    return current
+
+
+async def _refuse(
+    connection: Connection, by: Admitter, new: NewNotification, decision: Decision, reasons: str
+) -> Current:
+    answer = answers.failed(new.id, "forbidden", reasons)
+    current = await notifications.admit(connection, replace(new, answer=answer))
+    if current.first:
+        event = Event("denied_by_rule", by.name, rule_id=decision.rule_id, notification_id=new.id, reason=reasons)
+        await approvals.record(connection, event)
+    return current
+
+
+async def _park(connection: Connection, by: Admitter, new: NewNotification, action_id: str, summary: str) -> None:
+    parked = Parked(action_id, new.id, new.origin, tool_args(new.envelope, new.whom), new.content_sha, summary)
+    await approvals.park(connection, parked, by.approval_ttl)
+    await approvals.record(connection, Event("parked", by.name, action_id, None, new.id, summary))
+
+
+def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
+    """The whole call as it is kept with a pending action: nothing of what was asked is lost."""
+    kept: dict[str, object] = envelope.delivery.model_dump(exclude_none=True)
+    if envelope.request_context is not None:
+        kept["request_context"] = dict(envelope.request_context)
+    if whom.startswith("contact:"):
+        kept["contact_id"] = whom.partition(":")[2]
+    return kept
+
+
+def _intent(new: NewNotification) -> str:
+    return new.envelope.delivery.intent
+
+
+def answer_of(current: Current, note: str | None = None) -> NotifyResponse:
+    """The answer as this caller gets it: marked as a repeat, with what it should know about it."""
+    answer = current.answer
+    if not current.first:
+        answer = answer.model_copy(update={"duplicate": True})
+    if current.same_content:
+        note = (
+            "The same words went to the same address in this request before. To repeat on purpose, give a new "
+            "request_context.idempotency_key."
+        )
+    return answer.model_copy(update={"note": note}) if note else answer

@@ -1,0 +1,67 @@
+"""One look at an admitted notification: re-resolve, gather, decide, and render what would go out now.
+
+Used wherever a decision about stored words is made: at the Messenger's marker, at a press, in the console
+and on the command line. Everything is read afresh; nothing a mover brought counts.
+"""
+
+from dataclasses import dataclass, replace
+
+from butlers.gate import action_of
+from butlers.tools.accept import thread_of
+from shared import approvals, notifications
+from shared.contracts import NotifyEnvelope
+from shared.db import Connection, Record
+from shared.errors import ButlersError
+from shared.identity import MissingIdentifier, Target, Whom, resolve
+from shared.policy import Action, Decision, Facts, decide
+from shared.render import Message, Wire, email, telegram
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Everything one look at a notification brings together."""
+
+    row: Record
+    envelope: NotifyEnvelope
+    target: Target
+    facts: Facts
+    action: Action
+    decision: Decision
+
+    def wires(self) -> tuple[Wire, ...]:
+        """What would go out now."""
+        return render(self.row, self.envelope, self.target, self.facts.sender)
+
+
+async def look(connection: Connection, notification_id: str, *, lock: bool) -> Judged | MissingIdentifier:
+    """Re-resolve, gather and decide; raises ButlersError where the facts cannot be read."""
+    read = notifications.locked if lock else notifications.one
+    row = await read(connection, notification_id)
+    if row is None:
+        raise ButlersError("The notification is not there.")
+    envelope = NotifyEnvelope.model_validate(row["envelope"])
+    target = await resolve(connection, Whom.parse(row["whom"]), envelope.delivery.channel)
+    if isinstance(target, MissingIdentifier):
+        return target
+    facts = await approvals.gather(connection, envelope.delivery.channel, notification_id, approval=True)
+    facts = replace(facts, in_time=row["too_late"] is not True)
+    action = action_of(envelope, target, row["realm"], row["admitted_by"])
+    return Judged(row, envelope, target, facts, action, decide(action, facts))
+
+
+def render(row: Record, envelope: NotifyEnvelope, target: Target, sender: str) -> tuple[Wire, ...]:
+    """The wires of one notification to one address; the same for the same rows."""
+    delivery = envelope.delivery
+    message = Message(
+        notification_id=row["id"],
+        channel=delivery.channel,
+        intent=delivery.intent,
+        address=target.address,
+        text=delivery.message,
+        subject=delivery.subject,
+        emoji=delivery.emoji,
+        thread=thread_of(envelope),
+        sender=sender,
+        created_at=row["created_at"],
+    )
+    return telegram.render(message) if delivery.channel == "telegram" else email.render(message)

@@ -1,0 +1,202 @@
+"""Everything that is done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from butlers import fleet
+from butlers.console.password import has_password, write_password
+from shared import home, identity, realms
+from shared.auth import public_key
+from shared.config import Settings
+from shared.db import LOST, Connection, prepare_connection
+from shared.errors import Misconfigured, Unavailable
+
+VERSIONS: Final = Path(__file__).parent.parent / "migrations" / "versions"
+OLDEST_POSTGRES: Final = 150000
+SANDBOX_TELEGRAM: Final = "5000000000000001"
+SANDBOX_EMAIL: Final = "owner@sandbox.test"
+GROUPS: Final = {
+    "switchboard": ("butlers_group_switchboard", "butlers_group_butler"),
+    "messenger": ("butlers_group_messenger", "butlers_group_butler"),
+    "console": ("butlers_group_console",),
+    home.OWNER: ("butlers_group_owner",),
+}
+LOCK: Final = "SELECT pg_advisory_xact_lock(4214103)"
+SCHEMA_VERSION: Final = "SELECT to_regclass('public.schema_version') IS NOT NULL"
+VERSION: Final = "SELECT version_num FROM public.schema_version"
+ROLE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)"
+ADD_KEY: Final = """
+INSERT INTO shared.keyring (name, public_key) VALUES ($1, $2)
+ON CONFLICT (name, public_key) DO UPDATE SET retired_at = NULL
+"""
+_ROLE: Final = re.compile(r"[A-Za-z0-9_]{1,63}")
+
+
+def head() -> str:
+    """The newest revision this program knows."""
+    return max(path.name[:4] for path in VERSIONS.glob("[0-9]*.py"))
+
+
+def names_of(entries: Sequence[fleet.Entry]) -> list[str]:
+    """Every daemon that holds keys and a login, the command line included."""
+    return ["switchboard", "messenger", "console", home.OWNER, *(entry.name for entry in entries)]
+
+
+async def connect(dsn: str) -> Connection:
+    """One connection by this URL, or one sentence why not."""
+    try:
+        connection = await asyncpg.connect(dsn, timeout=10)
+    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as refused:
+        raise Misconfigured(f"The database refused: {refused}.", "Correct DATABASE_URL.") from None
+    except (*LOST, asyncpg.PostgresError, ValueError) as lost:
+        why = str(lost) or type(lost).__name__
+        raise Unavailable(f"The database cannot be reached: {why}.", "Start it, or correct DATABASE_URL.") from None
+    await prepare_connection(connection)
+    return connection
+
+
+async def ensure_database(dsn: str) -> None:
+    """Make the embedded server's database where it is missing."""
+    parts = urlsplit(dsn)
+    name = home.database_of(dsn)
+    connection = await connect(urlunsplit((parts.scheme, parts.netloc, "/postgres", parts.query, "")))
+    try:
+        if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
+            await connection.execute(f'CREATE DATABASE "{name}"')
+    except asyncpg.DuplicateDatabaseError:
+        pass
+    finally:
+        await connection.close()
+
+
+async def schema_version(connection: Connection) -> str | None:
+    """The revision the database is at, or None for an empty one."""
+    if not await connection.fetchval(SCHEMA_VERSION):
+        return None
+    found: str | None = await connection.fetchval(VERSION)
+    return found
+
+
+async def demand_schema(connection: Connection) -> None:
+    """Refuse to work on a schema that is not this program's."""
+    found = await schema_version(connection)
+    if found != head():
+        raise Misconfigured(
+            f"The database's schema is at {found or 'nothing'}, this program needs {head()}.", "Run `butlers migrate`."
+        )
+
+
+async def demand_version(connection: Connection) -> None:
+    """Refuse a server that is too old."""
+    number = int(await connection.fetchval("SELECT current_setting('server_version_num')"))
+    if number < OLDEST_POSTGRES:
+        raise Misconfigured(f"PostgreSQL {number // 10000} is too old.", "Use PostgreSQL 15 or newer.")
+
+
+async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> None:
+    """Bring the database and BUTLERS_HOME to what this program and this fleet need."""
+    connection = await connect(dsn)
+    try:
+        await demand_version(connection)
+        if await schema_version(connection) != head():
+            await _upgrade(dsn)
+        async with connection.transaction():
+            await connection.execute(LOCK)
+            await _harden(connection, home.database_of(dsn))
+            for name in names_of(entries):
+                await _ensure_daemon(connection, settings.home, dsn, name)
+            await _ensure_up(connection, settings.home, dsn, names_of(entries))
+            await realms.write_channels(connection, realms.configured(settings))
+            await _ensure_owner(connection, settings)
+    except asyncpg.InsufficientPrivilegeError as refused:
+        raise Misconfigured(
+            f"The login of DATABASE_URL may not do this: {refused}.", "Use one that may create roles."
+        ) from None
+    finally:
+        await connection.close()
+    _ensure_console_password(settings)
+
+
+async def _upgrade(dsn: str) -> None:
+    """Run the chain; alembic is imported only where there is something to do."""
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+    from sqlalchemy.engine import Connection as Sync  # noqa: PLC0415
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    url = "postgresql+asyncpg" + dsn[dsn.index("://") :]
+    engine = create_async_engine(url, poolclass=NullPool)
+
+    def run(sync: Sync) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(VERSIONS.parent))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = sync
+        command.upgrade(config, "head")
+
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql(LOCK)
+        await connection.run_sync(run)
+    await engine.dispose()
+
+
+async def _harden(connection: Connection, database: str) -> None:
+    """What PostgreSQL gives to everybody and nobody here needs."""
+    await connection.execute(f'REVOKE ALL ON DATABASE "{database}" FROM PUBLIC')
+    await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+
+
+async def _ensure_daemon(connection: Connection, where: Path, dsn: str, name: str) -> None:
+    keys, role = home.ensure(where, name), home.role_of(dsn, name)
+    await _ensure_login(connection, role, keys.password, home.database_of(dsn))
+    for group in GROUPS.get(name, ("butlers_group_butler",)):
+        await connection.execute(f'GRANT {group} TO "{role}"')
+    await connection.execute(ADD_KEY, name, public_key(keys.private_pem))
+
+
+async def _ensure_login(connection: Connection, role: str, password: str, database: str, extra: str = "") -> None:
+    """A login is made once; its password follows the file, so that a restored home works."""
+    if not _ROLE.fullmatch(role) or not re.fullmatch(r"[A-Za-z0-9_-]+", password):
+        raise Misconfigured(f"`{role}` cannot be a database role.", "Give the database a short plain name.")
+    verb = "ALTER" if await connection.fetchval(ROLE_EXISTS, role) else "CREATE"
+    await connection.execute(f"{verb} ROLE \"{role}\" LOGIN {extra} CONNECTION LIMIT 60 PASSWORD '{password}'")
+    await connection.execute(f'GRANT CONNECT ON DATABASE "{database}" TO "{role}"')
+
+
+async def _ensure_up(connection: Connection, where: Path, dsn: str, names: Sequence[str]) -> None:
+    """The login of one-process mode: it may become each daemon and is nothing by itself."""
+    keys, role = home.ensure(where, home.UP), home.role_of(dsn, home.UP)
+    await _ensure_login(connection, role, keys.password, home.database_of(dsn), "NOINHERIT")
+    for name in names:
+        if name != home.OWNER:
+            await connection.execute(f'GRANT "{home.role_of(dsn, name)}" TO "{role}"')
+
+
+async def _ensure_owner(connection: Connection, settings: Settings) -> None:
+    """The owner from the environment; on the sandbox one is invented, whom live channels refuse."""
+    given = {"telegram": settings.owner_telegram, "email": settings.owner_email}
+    found = await identity.owner(connection)
+    if found is None:
+        live = settings.telegram_token is not None or settings.smtp_url is not None
+        if not any(given.values()) and not settings.owner_name and live:
+            return
+        contact_id = await identity.add_contact(connection, settings.owner_name or "Owner", ["owner"])
+        if not any(given.values()) and not live:
+            given = {"telegram": SANDBOX_TELEGRAM, "email": SANDBOX_EMAIL}
+    else:
+        contact_id = found["id"]
+    for kind, value in given.items():
+        if value:
+            await identity.set_identifier(connection, contact_id, kind, value)
+
+
+def _ensure_console_password(settings: Settings) -> None:
+    folder = home.folder(settings.home, "console")
+    if settings.console_password is not None and not has_password(folder):
+        write_password(folder, settings.console_password.reveal())

@@ -1,0 +1,170 @@
+"""The core tool `notify`: accept, then the gate, then the way to the Switchboard (seed 001)."""
+
+import asyncio
+import time
+from typing import Final
+
+from butlers.butler import Answer, Arguments, Ground, Tool
+from butlers.gate import Admitter, admit, answer_of
+from butlers.tools.accept import NotifyCall, accept
+from shared import answers, notifications
+from shared.auth import Caller
+from shared.contracts import NotifyResponse, RouteResponse
+from shared.db import Database, Wake
+from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
+from shared.keys import canonical
+from shared.telemetry import logger, notifications_total
+
+log = logger("butlers.notify")
+# Waits nest: Messenger 10 s, Switchboard 12, butler 14 (design section 4).
+WAIT_SECONDS: Final = 14.0
+POLL_SECONDS: Final = 0.5
+
+DESCRIPTION: Final = (
+    "Tell somebody something by Telegram or e-mail. Without contact_id and recipient it goes to the owner at once; "
+    "anybody else gets it when a standing rule or the owner allows it. Answers 'queued', 'pending_approval' and "
+    "'uncertain' are final for you: do not send the same thing again in other words."
+)
+PARAMETERS: Final = {
+    "type": "object",
+    "properties": {
+        "channel": {"type": "string", "description": "telegram or email"},
+        "message": {"type": "string", "description": "The text, at most 10,000 characters; not needed for react."},
+        "contact_id": {"type": "string", "format": "uuid", "description": "A contact's id; wins over recipient."},
+        "recipient": {"type": "string", "description": "One e-mail address or Telegram chat id."},
+        "subject": {"type": "string", "description": "E-mail only."},
+        "intent": {"type": "string", "description": "send (default), reply or react"},
+        "emoji": {"type": "string", "description": "For react."},
+        "request_context": {
+            "type": "object",
+            "description": "The context of the request you answer, passed on as it came; needed for reply and react.",
+            "properties": {
+                "request_id": {"type": "string"},
+                "source_channel": {"type": "string"},
+                "source_endpoint_identity": {"type": "string"},
+                "source_sender_identity": {"type": "string"},
+                "source_thread_identity": {"type": "string"},
+                "received_at": {"type": "string"},
+            },
+            "additionalProperties": True,
+        },
+    },
+    "required": ["channel", "message"],
+}
+
+
+def notify_tool(ground: Ground) -> Tool:
+    """The tool as every butler has it."""
+
+    async def notify(_: Caller, arguments: Arguments) -> Answer:
+        return await tell(ground, arguments)
+
+    return Tool("notify", DESCRIPTION, PARAMETERS, notify)
+
+
+async def tell(ground: Ground, arguments: Arguments) -> Answer:
+    """Every answer of the contract, errors included, as the object the caller gets."""
+    admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
+    try:
+        call = accept(ground.name, arguments)
+        current = await admit(admitter, call)
+    except (InvalidInput, Misconfigured) as wrong:
+        notifications_total.labels(origin=ground.name, outcome="validation_error").inc()
+        return {"status": "error", "error": str(wrong)}
+    except ButlersError as failed:
+        log.warning("not admitted", code=failed.code, why=failed.message)
+        notifications_total.labels(origin=ground.name, outcome=failed.code).inc()
+        return answers.as_tool_answer(_refusal(failed))
+    answer = answer_of(current, call.note)
+    if answer.status == "queued":
+        answer = await follow(ground, call, answer, first=current.first)
+    notifications_total.labels(origin=ground.name, outcome=answer.status).inc()
+    return answers.as_tool_answer(answer)
+
+
+def _refusal(failed: ButlersError) -> NotifyResponse:
+    if failed.code == "idempotency_conflict":
+        return answers.failed(None, "idempotency_conflict", str(failed))
+    return answers.failed(None, "target_unavailable", f"{failed} Nothing was sent.", retryable=True)
+
+
+async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, first: bool) -> NotifyResponse:
+    """Send the first on its way; whoever comes while it is on its way waits for the same outcome."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    notification_id = str(answer.notification_id)
+    if first:
+        try:
+            return _with(await _route(ground, call, notification_id), answer)
+        except HopFailed as failed:
+            log.warning("the Switchboard did not answer as agreed", why=failed.message)
+            return _with(await _after_failure(ground.db, notification_id, failed), answer)
+    return _with(await wait_settled(ground.db, ground.wakes["settled"], notification_id, deadline), answer)
+
+
+def _with(found: NotifyResponse, asked: NotifyResponse) -> NotifyResponse:
+    """The outcome, with what only this call knows about itself."""
+    return found.model_copy(update={"duplicate": asked.duplicate, "note": asked.note or found.note})
+
+
+async def _route(ground: Ground, call: NotifyCall, notification_id: str) -> NotifyResponse:
+    envelope = call.envelope.model_copy(update={"notification_id": notification_id})
+    request = route_request(envelope.model_dump(mode="json", exclude_none=True), ground.name, notification_id)
+    response = await ground.hops.call_for("switchboard", "route", request, WAIT_SECONDS, RouteResponse)
+    if response.result is not None and response.result.notify_response is not None:
+        return response.result.notify_response
+    raise HopFailed(response.error.message if response.error else "The route's answer says nothing of the message.")
+
+
+def route_request(envelope: Answer, origin: str, request_id: str) -> dict[str, object]:
+    """route.v1 around a notify request; the context names who calls, the token proves it."""
+    return {
+        "schema_version": "route.v1",
+        "request_context": {
+            "request_id": request_id,
+            "source_channel": "mcp",
+            "source_endpoint_identity": "switchboard",
+            "source_sender_identity": origin,
+        },
+        "target": {"butler": "messenger", "tool": "route.execute"},
+        "input": {"context": {"notify_request": envelope}},
+    }
+
+
+async def _after_failure(db: Database, notification_id: str, failed: HopFailed) -> NotifyResponse:
+    """What the rows say; a hop that is down or slow is no failure of the message, a broken one is said."""
+    try:
+        async with db.work() as connection:
+            found = await notifications.status(connection, notification_id)
+    except ButlersError:
+        found = None
+    known = found or answers.queued(notification_id)
+    if known.status != "queued" or failed.proved_not_begun or failed.timed_out:
+        return known
+    return answers.failed(
+        notification_id,
+        "internal_error",
+        f"{failed.message} The message is kept; asking again with the same words tells how it stands.",
+        retryable=True,
+    )
+
+
+async def wait_settled(db: Database, settled: Wake, notification_id: str, deadline: float) -> NotifyResponse:
+    """The answer once it is more than `queued`, or the current one at the deadline (monotonic seconds)."""
+    while True:
+        ticket = settled.ticket()
+        async with db.work() as connection:
+            found = await notifications.status(connection, notification_id)
+        answer = found or answers.queued(notification_id)
+        left = deadline - time.monotonic()
+        if answer.status != "queued" or left <= 0:
+            return answer
+        try:
+            await asyncio.wait_for(ticket.wait(), min(POLL_SECONDS, left))
+        except TimeoutError:
+            continue
+
+
+def same_envelope(brought: Answer, stored: Answer) -> bool:
+    """Whether an envelope that was carried is the one that was admitted, its notification_id aside."""
+    plain = [{k: v for k, v in one.items() if k != "notification_id" and v is not None} for one in (brought, stored)]
+    return canonical(plain[0]) == canonical(plain[1])

@@ -1,0 +1,185 @@
+"""The Messenger: sole holder of channel credentials; takes routes from the Switchboard alone."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from pydantic import ValidationError
+
+from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
+from butlers.gate import Admitter, admit, answer_of
+from butlers.tools.accept import accept_envelope, describe
+from butlers.tools.notify import same_envelope, wait_settled
+from messenger import deliver, inbound, store
+from messenger.channels import Channel
+from messenger.channels.email import EmailChannel
+from messenger.channels.telegram import TelegramChannel
+from shared.realms import Configured, configured, write_channels
+from messenger.store import Enqueued
+from shared import answers, approvals, notifications
+from shared.auth import Caller
+from shared.contracts import (
+    NotifyEnvelope,
+    NotifyResponse,
+    RouteEnvelope,
+    RouteResponse,
+    RouteResult,
+    Timing,
+    failure,
+    wire,
+)
+from shared.db import Record
+from shared.errors import ButlersError, Forbidden, InvalidInput, Misconfigured
+from shared.identity import MissingIdentifier, Target, Whom, resolve
+
+WAIT_SECONDS: Final = 10.0
+OBJECT: Final = {"type": "object", "additionalProperties": True}
+
+
+async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> Answer:
+    """route.v1 with a notify request in, route_response.v1 with the notify response out."""
+    started = time.perf_counter()
+    context: Answer = {}
+    error: ButlersError | None = None
+    response: NotifyResponse | None = None
+    try:
+        if caller.name != "switchboard":
+            raise Forbidden(f"{caller.name} may not call the Messenger.")
+        route = RouteEnvelope.model_validate(arguments)
+        context = route.request_context.model_dump(exclude_none=True)
+        inside = route.input.context or {}
+        request = NotifyEnvelope.model_validate(inside.get("notify_request"))
+        response = await _take(desk, request, wait=inside.get("wait") is not False)
+    except ValidationError as wrong:
+        error = InvalidInput(describe(wrong))
+    except Forbidden as refused:
+        error = refused
+        async with desk.ground.db.work() as connection:
+            event = approvals.Event("refused", desk.ground.name, reason=refused.message)
+            await approvals.record(connection, event, caller=caller.name)
+    except ButlersError as failed:
+        error = failed
+    return wire(_response(context, response, error, (time.perf_counter() - started) * 1000))
+
+
+def _response(
+    context: Answer, response: NotifyResponse | None, error: ButlersError | None, milliseconds: float
+) -> RouteResponse:
+    known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
+    code = error.code if error and error.code in known else "internal_error"
+    return RouteResponse(
+        request_context=context,
+        status="error" if error else "ok",
+        result=RouteResult(notify_response=response) if response else None,
+        error=failure(code, str(error)) if error else None,  # type: ignore[arg-type]  # one of the names above
+        timing=Timing(duration_ms=round(milliseconds, 3)),
+    )
+
+
+async def _take(desk: deliver.Desk, request: NotifyEnvelope, *, wait: bool) -> NotifyResponse:
+    """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
+    ground, told = desk.ground, NotifyResponse(status="queued")
+    if request.notification_id is None:
+        call = accept_envelope(request)
+        admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
+        told = answer_of(await admit(admitter, call), call.note)
+        request = call.envelope.model_copy(update={"notification_id": told.notification_id})
+        if told.status != "queued":
+            return told
+    notification_id = str(request.notification_id)
+    current = await _enqueue(desk, request, notification_id)
+    if current is not None:
+        return current
+    ground.wakes["deliveries"]()
+    deadline = time.monotonic() + (WAIT_SECONDS if wait else 0)
+    answer = await wait_settled(ground.db, ground.wakes["settled"], notification_id, deadline)
+    if answer.status == "queued" and wait:
+        answer = await _how_far(desk, notification_id, answer)
+    return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
+
+
+async def _enqueue(desk: deliver.Desk, request: NotifyEnvelope, notification_id: str) -> NotifyResponse | None:
+    """Queue the delivery of what was really admitted; an answer instead where it needs none any more."""
+    async with desk.ground.db.work() as connection:
+        row = await notifications.one(connection, notification_id)
+        if row is None or row["origin_butler"] != request.origin_butler:
+            raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
+        if not same_envelope(wire(request), row["envelope"]):
+            raise Forbidden("The envelope is not the one that was admitted.")
+        if row["status"] != "queued":
+            return NotifyResponse.model_validate(row["answer"])
+        target = await _target(connection, row)
+        new = Enqueued(
+            notification_id,
+            "owner" if target.is_owner else "third_party",
+            request.delivery.channel,
+            target.address,
+            row["realm"],
+            row["not_after"],
+            row["origin_butler"],
+            row["lineage"],
+        )
+        await store.enqueue(connection, new)
+    return None
+
+
+async def _target(connection: store.Connection, row: Record) -> Target:
+    """Where it would go as of now; whether it may is judged when it is claimed."""
+    channel = row["envelope"]["delivery"]["channel"]
+    try:
+        found = await resolve(connection, Whom.parse(row["whom"]), channel)
+    except (InvalidInput, Misconfigured):
+        return Target(address="?")
+    return Target(address="?") if isinstance(found, MissingIdentifier) else found
+
+
+async def _how_far(desk: deliver.Desk, notification_id: str, answer: NotifyResponse) -> NotifyResponse:
+    """Past its marker nobody may promise that it will be delivered, only that it is being sent."""
+    async with desk.ground.db.work() as connection:
+        row = await store.one(connection, notification_id)
+    if row is not None and row["status"] == "sending":
+        return answer.model_copy(update={"message": answers.BEING_SENT})
+    return answer
+
+
+def build(ground: Ground) -> Parts:
+    """The Messenger's one tool, its channels, and its loops."""
+    set_up = configured(ground.settings)
+    telegram = TelegramChannel(set_up.telegram_url, set_up.token.reveal())
+    channels: dict[str, Channel] = {"telegram": telegram, "email": EmailChannel.from_url(set_up.smtp_url.reveal())}
+    desk = deliver.Desk(ground, channels, jitter=random.Random().random())  # noqa: S311  # spreads retries only
+    bot = set_up.token.reveal().partition(":")[0]
+    tool = Tool("route.execute", "Deliver what a route carries.", OBJECT, partial(execute, desk), hop=True)
+
+    async def close() -> None:
+        for channel in channels.values():
+            await channel.close()
+
+    loops: list[Callable[[asyncio.Event], Awaitable[None]]] = [
+        partial(_set_up, desk, set_up),
+        partial(deliver.run, desk),
+        partial(deliver.renew, desk),
+        partial(deliver.tidy, desk),
+        partial(inbound.poll, desk, telegram, bot),
+        partial(inbound.handle, desk, telegram, bot),
+    ]
+    return Parts([tool], loops, close=close)
+
+
+async def _set_up(desk: deliver.Desk, set_up: Configured, stopping: asyncio.Event) -> None:
+    """Keep the realm rows what this Messenger is configured for."""
+    async with desk.ground.db.work() as connection:
+        await write_channels(connection, set_up)
+    await stopping.wait()
+
+
+BUTLER: Final = Butler(
+    "messenger",
+    "Delivers by Telegram and e-mail, and never says sent without a receipt.",
+    "messenger",
+    build,
+    accepts=frozenset({"switchboard"}),
+)

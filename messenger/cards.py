@@ -1,0 +1,184 @@
+"""Cards: what the owner is shown and asked, made from the pending action's row and only from it.
+
+A card is a view. It passes no gate, may come twice without harm, and its buttons bind id, revision, verb
+and content by a tag that only the Messenger can make.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from butlers.butler import Ground
+from messenger.check import Cleared, Stopped
+from messenger.store import Claimed
+from shared import approvals
+from shared.auth import tag, tag_matches
+from shared.contracts import NotifyEnvelope
+from shared.db import Connection, Record
+from shared.identity import MissingIdentifier, Target, Whom, resolve
+from shared.policy import Decision, Finding
+from shared.render import Message, Wire, email
+from shared.render.telegram import Button, render, split, utf16_units, visible, with_buttons
+
+VERBS: Final = {"ok": "approved", "no": "denied"}
+ROOM: Final = 4096
+CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
+
+# The pending action is the outbox of its card: whatever has none of its revision gets one.
+WRITE_MISSING = """
+INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
+SELECT 'card', c.channel, i.value, c.realm, a.id, a.revision, a.origin_butler
+FROM shared.pending_actions a
+CROSS JOIN shared.contacts o
+JOIN shared.channels c ON c.channel = 'telegram' OR c.channel = o.preferred_channel
+JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
+    AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
+    ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
+WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND 'owner' = ANY (o.roles)
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d
+        WHERE d.action_id = a.id AND d.revision = a.revision AND d.channel = c.channel)
+ORDER BY a.requested_at LIMIT 50
+ON CONFLICT DO NOTHING RETURNING id
+"""
+SENDER = "SELECT sender FROM shared.channels WHERE channel = 'email'"
+CARD_OF = """
+SELECT d.action_id::text, d.revision, p.provider_id FROM messenger.deliveries d
+JOIN messenger.parts p ON p.delivery_id = d.id
+WHERE d.class = 'card' AND d.channel = 'telegram' AND d.action_id = $1 ORDER BY p.n DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """A button's data, read but not yet believed."""
+
+    action_id: str
+    verb: str
+    tag: str
+
+
+async def write_missing(connection: Connection, ground: Ground) -> int:
+    """Make the cards that are missing; how many."""
+    del ground
+    return len(await connection.fetch(WRITE_MISSING))
+
+
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+    """The card's wires, as long as its action waits in this revision."""
+    action = await approvals.open_action(connection, str(claimed.action_id))
+    if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
+        return Stopped("cancelled", (Finding("answered", "The question is answered."),))
+    wires = await _wires(connection, claimed, action, ground)
+    return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
+
+
+async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
+    envelope = NotifyEnvelope.model_validate(action["envelope"])
+    target = await resolve(connection, Whom.parse(action["whom"]), envelope.delivery.channel)
+    text = card_text(envelope, target, action["agent_summary"], action["expires_at"])
+    link = _link(ground, action["id"])
+    if claimed.channel == "email":
+        sender: str = await connection.fetchval(SENDER)
+        subject = f"{envelope.origin_butler} asks: may this go out?"
+        body = f"{text[0]}\n\n{text[1]}\n\nDecide here: {link}"
+        return email.render(
+            Message(
+                claimed.id,
+                "email",
+                "send",
+                claimed.address,
+                body,
+                subject,
+                sender=sender,
+                created_at=claimed.created_at,
+            )
+        )
+    can_approve = isinstance(target, Target) and target.deliverable
+    return telegram_card(claimed, text, buttons(ground.secret, action, can_approve=can_approve))
+
+
+def telegram_card(claimed: Claimed, text: tuple[str, str], keyboard: list[list[Button]]) -> tuple[Wire, ...]:
+    """One message if it fits, else the whole text before it in numbered parts and the buttons on the last."""
+    head, quoted = text
+    together = f"{head}\n\n{quoted}"
+    bodies = [together] if utf16_units(together) <= ROOM else [*numbered(quoted), f"{head}\n\n(Its text stands above.)"]
+    wires = [
+        wire
+        for body in bodies
+        for wire in render(Message(claimed.id, "telegram", "send", claimed.address, body))
+    ]
+    return (*wires[:-1], with_buttons(wires[-1], keyboard))
+
+
+def numbered(text: str) -> list[str]:
+    """The text in parts that say which of how many they are; nothing is cut."""
+    parts = split(text, ROOM - 20)
+    return [f"({n}/{len(parts)})\n{part}" for n, part in enumerate(parts, start=1)]
+
+
+def card_text(
+    envelope: NotifyEnvelope, target: Target | MissingIdentifier, summary: str, expires_at: datetime
+) -> tuple[str, str]:
+    """What is asked, and the whole text: every word of others is shown as data, hidden characters visible."""
+    delivery = envelope.delivery
+    name = target.contact_name or "unknown"
+    address = target.address if isinstance(target, Target) else "no identifier on file"
+    lines = [
+        f"{envelope.origin_butler} wants to {delivery.intent} by {CHANNEL_NAMES[delivery.channel]}",
+        f"To: {visible(name)} ({visible(address)})",
+    ]
+    if delivery.subject:
+        lines.append(f"Subject: {visible(delivery.subject)}")
+    if delivery.emoji:
+        lines.append(f"Emoji: {visible(delivery.emoji)}")
+    lines += [f"Why asked: {visible(summary)}", f"Until: {expires_at:%Y-%m-%d %H:%M} UTC"]
+    lines.append(f"Length: {len(delivery.message)} characters")
+    return "\n".join(lines), f"Text:\n{visible(delivery.message)}"
+
+
+def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Button]]:
+    """Approve and Deny; only Deny where nothing could be delivered."""
+    row = [Button("Approve", data(secret, action, "ok"))] if can_approve else []
+    return [[*row, Button("Deny", data(secret, action, "no"))]]
+
+
+def data(secret: bytes, action: Record, verb: str) -> str:
+    """`a1:<id22>:<verb>:<tag22>`, at most 64 bytes."""
+    short = urlsafe_b64encode(UUID(action["id"]).bytes).decode().rstrip("=")
+    return f"a1:{short}:{verb}:{_tag(secret, action, verb)}"
+
+
+def _tag(secret: bytes, action: Record, verb: str) -> str:
+    return tag(secret, "card", action["id"], str(action["revision"]), verb, action["content_sha"] or "")
+
+
+def read(text: str) -> Press | None:
+    """A press, or None for anything that was never a button of ours."""
+    pieces = text.split(":")
+    if len(pieces) != 4 or pieces[0] != "a1" or pieces[2] not in VERBS or len(pieces[1]) != 22:  # noqa: PLR2004
+        return None
+    try:
+        action_id = str(UUID(bytes=urlsafe_b64decode(pieces[1] + "==")))
+    except ValueError:
+        return None
+    return Press(action_id, pieces[2], pieces[3])
+
+
+def genuine(secret: bytes, action: Record, press: Press) -> bool:
+    """Whether this button was made for this action as it stands now."""
+    return tag_matches(
+        secret,
+        press.tag,
+        "card",
+        action["id"],
+        str(action["revision"]),
+        press.verb,
+        action["content_sha"] or "",
+    )
+
+
+def _link(ground: Ground, action_id: str) -> str:
+    base = ground.settings.public_url or f"http://127.0.0.1:{ground.settings.port_base + 2}"
+    return f"{base}/approvals/{action_id}"

@@ -1,0 +1,87 @@
+"""Whether a claimed delivery may leave now, and exactly which bytes: asked before preparing and at the marker.
+
+Everything is read afresh: the row, the address, the rules, the owner's yes. Nothing a mover brought counts.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from butlers.judge import Judged, look
+from messenger.store import Claimed
+from shared import approvals, notifications
+from shared.db import Connection, Record
+from shared.errors import InvalidInput, Misconfigured
+from shared.identity import MissingIdentifier
+from shared.policy import Action, Decision, Finding
+from shared.render import Wire, shas
+
+LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """It may leave: these wires, on this authority."""
+
+    wires: tuple[Wire, ...]
+    decision: Decision
+    action: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It may not leave now; where it goes instead, and why."""
+
+    to: Literal["parked", "refused", "expired", "cancelled", "moved"]
+    findings: tuple[Finding, ...]
+    row: Record | None = None
+    content_sha: str | None = None
+    address: str = ""
+    missing: bool = False
+
+    @property
+    def text(self) -> str:
+        """The reasons in one line."""
+        return " ".join(finding.text for finding in self.findings)
+
+
+async def lock_authority(connection: Connection) -> None:
+    """Hold what is authority still: what the owner changed before this counts, what comes after is too late."""
+    await connection.execute(LOCK_AUTHORITY)
+
+
+async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cleared | Stopped:
+    """The decision for a claimed notification; at the marker under the authority lock, with the rule's uses held."""
+    assert claimed.notification_id is not None  # cards are checked in cards.py
+    try:
+        judged = await look(connection, claimed.notification_id, lock=marker)
+    except (InvalidInput, Misconfigured) as gone:
+        row = await notifications.one(connection, claimed.notification_id)
+        return Stopped("parked", (Finding("nobody_there", gone.message),), row)
+    if marker and isinstance(judged, Judged) and judged.decision.rule_id is not None:
+        await approvals.lock_rule(connection, judged.decision.rule_id)
+        judged = await look(connection, claimed.notification_id, lock=marker)
+    if isinstance(judged, MissingIdentifier):
+        row = await notifications.one(connection, claimed.notification_id)
+        return Stopped("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
+    return _verdict(judged, claimed)
+
+
+def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
+    decision, row, sha = judged.decision, judged.row, judged.action.content_sha
+    if decision.verdict == "deny":
+        late = decision.findings[0].code in {"too_late", "other_realm"}
+        return Stopped("expired" if late else "refused", decision.findings, row, sha)
+    if decision.verdict == "park":
+        return Stopped("parked", decision.findings, row, sha)
+    try:
+        wires = judged.wires()
+    except InvalidInput as unfit:
+        return Stopped("refused", (Finding("cannot_be_rendered", unfit.message),), row, sha)
+    approval = judged.facts.approval
+    if decision.approval_id is not None and approval is not None and tuple(shas(wires)) != approval.wire_shas:
+        changed = Finding("content_changed", "What was approved is not what would go out now.")
+        return Stopped("parked", (changed,), row, sha)
+    if judged.target.address != claimed.address:
+        moved = Finding("address_changed", "The address changed while it waited.")
+        return Stopped("moved", (moved,), row, sha, judged.target.address)
+    return Cleared(wires, decision, judged.action)

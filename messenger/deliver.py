@@ -1,0 +1,225 @@
+"""Claim, prepare, mark, finish, settle: the way of a delivery through one Messenger.
+
+Between the marker's commit and the provider's answer lies the only thing nobody can know. The committing
+byte is written after the marker, by the holder of a lease that still lasts, or never.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from butlers.butler import Ground
+from messenger import cards, settle, store
+from messenger.channels import Channel, SendFailed
+from messenger.check import Cleared, Stopped, check, lock_authority
+from messenger.outcome import Ended, Next, after
+from messenger.store import Claimed
+from shared import approvals
+from shared.db import Connection, pause
+from shared.errors import ButlersError
+from shared.render import Wire
+from shared.telemetry import attempts_total, logger, oldest_open_delivery_seconds
+
+log = logger("messenger.deliver")
+AT_ONCE: Final = 16
+LEASE_SECONDS: Final = 7.0
+RENEW_SECONDS: Final = 2.0
+# Less than this left of the lease, and the committing byte is not written.
+MARGIN_SECONDS: Final = 1.0
+TELL: Final = "SELECT pg_notify('deliveries', '')"
+
+
+@dataclass(slots=True)
+class Desk:
+    """One Messenger at work: its channels, and until when (monotonic seconds) it holds which delivery."""
+
+    ground: Ground
+    channels: Mapping[str, Channel]
+    held: dict[str, float] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    jitter: float = 0.5
+
+    @property
+    def holder(self) -> str:
+        """The name under which this process holds leases."""
+        return self.ground.instance
+
+
+async def run(desk: Desk, stopping: asyncio.Event) -> None:
+    """Claim and deliver until stopping; then finish what is in hand."""
+    wake = desk.ground.wakes["deliveries"]
+    while not stopping.is_set():
+        ticket = wake.ticket()
+        wait = desk.ground.settings.sweep_seconds
+        try:
+            wait = min(wait, await claim_some(desk))
+        except ButlersError as lost:
+            log.warning("nothing claimed", why=lost.message)
+        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
+        await asyncio.wait(waiting, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+    if desk.tasks:
+        await asyncio.wait(desk.tasks, timeout=20)
+
+
+async def claim_some(desk: Desk) -> float:
+    """Start on what is due; seconds until it is worth looking again."""
+    room = AT_ONCE - len(desk.tasks)
+    if room <= 0:
+        return RENEW_SECONDS
+    since = time.monotonic()
+    async with desk.ground.db.work() as connection:
+        taken = await store.claim(connection, desk.holder, room)
+        next_due = None if taken else (await store.queue_age(connection))[1]
+    for claimed in taken:
+        desk.held[claimed.id] = since + LEASE_SECONDS
+        task = asyncio.create_task(_deliver(desk, claimed))
+        desk.tasks.add(task)
+        task.add_done_callback(desk.tasks.discard)
+    return 0.0 if taken else max(0.05, next_due or RENEW_SECONDS)
+
+
+async def _deliver(desk: Desk, claimed: Claimed) -> None:
+    """One delivery; whatever goes wrong here leaves it to the lease."""
+    try:
+        await deliver(desk, claimed)
+    except ButlersError as failed:
+        log.warning("left to its lease", delivery=claimed.id, why=failed.message)
+    finally:
+        desk.held.pop(claimed.id, None)
+        desk.ground.wakes["deliveries"]()
+
+
+async def deliver(desk: Desk, claimed: Claimed) -> None:
+    """Check, then each part that has no receipt yet, in order."""
+    cleared = await _check(desk, claimed, marker=None)
+    if cleared is None:
+        return
+    async with desk.ground.db.work() as connection:
+        rows = await store.keep_parts(connection, claimed.id, [wire.sha for wire in cleared.wires])
+    done = {row["n"] for row in rows if row["status"] == "sent"}
+    total = len(cleared.wires)
+    for n, wire in enumerate(cleared.wires, start=1):
+        if n not in done and not await send_part(desk, claimed, (n, total), wire):
+            return
+
+
+async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
+    """Stages 7 to 10 for part n of total; true if it has its receipt and the next may follow."""
+    n, total = place
+    prepared = await desk.channels[claimed.channel].prepare(wire)
+    if isinstance(prepared, SendFailed):
+        then = _after(desk, claimed, prepared, last=n == total)
+        async with desk.ground.db.work() as connection:
+            await settle.not_prepared(connection, claimed, n, then)
+        return False
+    try:
+        marked = await _check(desk, claimed, marker=(n, wire))
+    except ButlersError:
+        await prepared.abandon()
+        raise
+    if marked is None or not _still_held(desk, claimed):
+        await prepared.abandon()
+        return False
+    result = await prepared.finish()
+    then = _after(desk, claimed, result, last=n == total)
+    await _settle(desk, claimed, n, then)
+    return then.part == "sent"
+
+
+def _after(desk: Desk, claimed: Claimed, result: object, *, last: bool) -> Next:
+    ended = Ended(result, last, claimed.kind, claimed.attempt, desk.jitter)  # type: ignore[arg-type]
+    then = after(ended)
+    attempts_total.labels(channel=claimed.channel, outcome=then.outcome).inc()
+    return then
+
+
+def _still_held(desk: Desk, claimed: Claimed) -> bool:
+    """Whoever slept past the lease writes nothing: somebody else may have taken over."""
+    return time.monotonic() < desk.held.get(claimed.id, 0.0) - MARGIN_SECONDS
+
+
+async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
+    """The gate's word; at the marker it is asked under the authority lock and spent in the same transaction."""
+    async with desk.ground.db.work() as connection:
+        if marker is not None:
+            await lock_authority(connection)
+        if claimed.kind == "card":
+            verdict = await cards.check(connection, claimed, desk.ground)
+        else:
+            verdict = await check(connection, claimed, marker=marker is not None)
+        if isinstance(verdict, Stopped):
+            await settle.stopped(connection, claimed, verdict, desk.ground.new_id)
+            return None
+        if marker is not None and not await _mark(connection, claimed, verdict, marker):
+            raise ButlersError("The delivery is no longer held here, or its bytes changed.")
+        return verdict
+
+
+async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, marker: tuple[int, Wire]) -> bool:
+    """Stage 8: from here on, without an answer, nobody knows."""
+    n, wire = marker
+    if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:
+        return False
+    content_sha = cleared.action.content_sha if cleared.action and claimed.kind == "third_party" else None
+    if not await store.mark(connection, claimed, n, wire.sha, content_sha):
+        return False
+    if claimed.notification_id is not None:
+        if cleared.decision.approval_id is not None:
+            await approvals.move(connection, claimed.notification_id, ["approved"], "executing")
+        if cleared.decision.rule_id is not None:
+            await approvals.spend(connection, cleared.decision.rule_id, claimed.notification_id)
+    return True
+
+
+async def _settle(desk: Desk, claimed: Claimed, n: int, then: Next) -> None:
+    """Write the end down, again and again if the database is away: the answer is known only here."""
+    for wait in (0.1, 0.3, 1, 1, 2, 2, 5, 5, 10, 10, 10, 10):
+        try:
+            async with desk.ground.db.work() as connection:
+                await settle.part_ended(connection, claimed, n, then)
+        except ButlersError as lost:
+            log.warning("outcome not written yet", delivery=claimed.id, why=lost.message)
+            await asyncio.sleep(wait)
+        else:
+            desk.ground.wakes["settled"]()
+            return
+
+
+async def renew(desk: Desk, stopping: asyncio.Event) -> None:
+    """The heartbeat of the leases, independent of any socket; it ends only when nothing is held."""
+    while not stopping.is_set() or desk.tasks:
+        since = time.monotonic()
+        try:
+            async with desk.ground.db.work() as connection:
+                held = await store.renew(connection, desk.holder)
+                age, _ = await store.queue_age(connection)
+            oldest_open_delivery_seconds.set(age)
+            for delivery_id in held & desk.held.keys():
+                desk.held[delivery_id] = since + LEASE_SECONDS
+        except ButlersError as lost:
+            log.warning("leases not renewed", why=lost.message)
+        await (asyncio.sleep(0.2) if stopping.is_set() else pause(stopping, RENEW_SECONDS))
+
+
+async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
+    """Take over what silent holders left, and write the cards that are missing."""
+    wake = desk.ground.wakes["cards"]
+    while not stopping.is_set():
+        ticket = wake.ticket()
+        try:
+            async with desk.ground.db.work() as connection:
+                reaped = await settle.reaped(connection)
+                written = await cards.write_missing(connection, desk.ground)
+            if reaped or written:
+                desk.ground.wakes["deliveries"]()
+                desk.ground.wakes["settled"]()
+        except ButlersError as lost:
+            log.warning("not tidied", why=lost.message)
+        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
+        await asyncio.wait(waiting, timeout=desk.ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()

@@ -1,0 +1,202 @@
+"""What comes in from Telegram: one poller per bot, every update stored before it counts, then handled once."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from butlers.deciding import Word, decide
+from messenger import cards, updates
+from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from messenger.deliver import Desk
+from shared import approvals, identity
+from shared.addresses import is_private_chat
+from shared.contracts import (
+    IngestEnvelope,
+    IngestEvent,
+    IngestPayload,
+    IngestSender,
+    IngestSource,
+    wire,
+)
+from shared.db import Connection, pause
+from shared.errors import ButlersError, HopFailed
+from shared.render.telegram import visible
+from shared.telemetry import logger
+
+log = logger("messenger.inbound")
+POLL_SECONDS: Final = 5
+ALLOWED: Final = ["message", "callback_query"]
+Call = tuple[str, Mapping[str, object]]
+
+
+async def poll(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
+    """Poll while this process holds the bot's lease; the lease outlives one poll and passes on in ten seconds."""
+    while not stopping.is_set():
+        try:
+            async with desk.ground.db.work() as connection:
+                mine = await updates.take_lease(connection, bot, desk.holder)
+                offset = await updates.next_offset(connection, bot) if mine else 0
+            if mine:
+                await _poll_once(desk, telegram, bot, offset, stopping)
+            else:
+                await pause(stopping, 2)
+        except (ButlersError, TimeoutError) as failed:
+            log.warning("not polled", why=str(failed) or type(failed).__name__)
+            await pause(stopping, 1)
+    try:
+        async with desk.ground.db.work() as connection:
+            await updates.give_up_lease(connection, bot, desk.holder)
+    except ButlersError as lost:
+        log.warning("poll lease left to run out", why=lost.message)
+
+
+async def _poll_once(
+    desk: Desk, telegram: TelegramChannel, bot: str, offset: int, stopping: asyncio.Event
+) -> None:
+    payload = {"offset": offset, "timeout": POLL_SECONDS, "allowed_updates": ALLOWED}
+    asking = asyncio.ensure_future(telegram.call("getUpdates", payload, wait=POLL_SECONDS + 10))
+    stop = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not asking.done():
+        asking.cancel()
+        return
+    found = asking.result().get("result")
+    if isinstance(found, list) and found:
+        async with desk.ground.db.work() as connection:
+            await updates.store(connection, bot, found)
+        desk.ground.wakes["updates"]()
+
+
+async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
+    """Handle what is stored, presses first; a message the Switchboard cannot take yet waits for it."""
+    while not stopping.is_set():
+        ticket = desk.ground.wakes["updates"].ticket()
+        try:
+            while await _handle_press(desk, telegram, bot):
+                pass
+            while await _handle_message(desk, telegram, bot):
+                pass
+        except ButlersError as failed:
+            log.warning("inbound left for later", why=failed.message)
+        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
+        await asyncio.wait(waiting, timeout=desk.ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+
+async def _handle_press(desk: Desk, telegram: TelegramChannel, bot: str) -> bool:
+    async with desk.ground.db.work() as connection:
+        row = await updates.waiting(connection, bot, presses=True)
+        if row is None:
+            return False
+        outcome, calls = await _press(connection, desk, row["body"]["callback_query"])
+        await updates.handled(connection, bot, row["update_id"], outcome)
+    desk.ground.wakes["released"]()
+    for method, payload in calls:
+        try:
+            await telegram.call(method, payload, wait=10)
+        except ProviderRefused as refused:
+            log.info("not shown", method=method, why=refused.message)
+    return True
+
+
+async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]) -> tuple[str, list[Call]]:
+    """Decide if it is the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
+    spinner: Call = ("answerCallbackQuery", {"callback_query_id": query.get("id")})
+    message, sender = query.get("message"), query.get("from")
+    press = cards.read(str(query.get("data", "")))
+    owner = await identity.owner(connection)
+    if press is None or owner is None or not isinstance(message, dict) or not isinstance(sender, dict):
+        return "not_ours", [spinner]
+    chat = message.get("chat", {}).get("id")
+    if not await _is_owner(connection, str(sender.get("id")), str(chat)):
+        log.warning("press by a stranger", sender=str(sender.get("id")))
+        return "stranger", [spinner]
+    action = await approvals.open_action(connection, press.action_id)
+    if action is None or not cards.genuine(desk.ground.secret, action, press):
+        return "stale", [_spinner(query, "This button is no longer valid.")]
+    word = Word(press.action_id, press.verb == "ok", owner["id"], "telegram")
+    outcome = await decide(connection, word)
+    text = f"{message.get('text', '')}\n\n{outcome.text}"
+    edit: Call = (
+        "editMessageText",
+        {"chat_id": chat, "message_id": message.get("message_id"), "text": text[-4000:]},
+    )
+    return outcome.code, [_spinner(query, outcome.text), edit]
+
+
+def _spinner(query: Mapping[str, object], text: str) -> Call:
+    return "answerCallbackQuery", {"callback_query_id": query.get("id"), "text": text[:190]}
+
+
+async def _is_owner(connection: Connection, sender: str, chat: str) -> bool:
+    """The owner, in the owner's own private chat: both are the stored number."""
+    if sender != chat or not is_private_chat(chat):
+        return False
+    target = await identity.resolve(connection, identity.Whom("recipient", chat), "telegram")
+    return isinstance(target, identity.Target) and target.is_owner
+
+
+async def _handle_message(desk: Desk, telegram: TelegramChannel, bot: str) -> bool:
+    async with desk.ground.db.work() as connection:
+        row = await updates.waiting(connection, bot, presses=False)
+        if row is None:
+            return False
+        message = row["body"].get("message")
+        outcome = "ignored"
+        if isinstance(message, dict) and isinstance(message.get("text"), str):
+            code = _pairing_code(message)
+            if code is not None:
+                outcome = await _pair(connection, code, message)
+            else:
+                await _bring_in(desk, bot, row["update_id"], message)
+                outcome = "ingested"
+        await updates.handled(connection, bot, row["update_id"], outcome)
+    if outcome == "paired":
+        payload = {"chat_id": message["chat"]["id"], "text": "This chat is now known as yours."}
+        await telegram.call("sendMessage", payload, wait=10)
+    return True
+
+
+def _pairing_code(message: Mapping[str, object]) -> str | None:
+    text = str(message.get("text"))
+    return text.partition(" ")[2].strip() if text.startswith("/start ") else None
+
+
+async def _pair(connection: Connection, code: str, message: Mapping[str, object]) -> str:
+    """A one-time code from the command line makes the chat it comes from the owner's."""
+    chat, owner = message.get("chat"), await identity.owner(connection)
+    private = isinstance(chat, dict) and chat.get("type") == "private" and is_private_chat(str(chat.get("id")))
+    if not private or owner is None or not isinstance(chat, dict) or not await updates.use_code(connection, code):
+        return "not_paired"
+    await identity.set_identifier(connection, owner["id"], "telegram", str(chat["id"]), primary=True)
+    event = approvals.Event("paired", "owner", reason=f"Telegram chat {visible(str(chat['id']))}")
+    await approvals.record(connection, event)
+    return "paired"
+
+
+async def _bring_in(desk: Desk, bot: str, update_id: int, message: Mapping[str, object]) -> None:
+    """Hand a message to the Switchboard's inbox; raises HopFailed while that is not there."""
+    chat, sender = message.get("chat"), message.get("from")
+    if not isinstance(chat, dict) or not isinstance(sender, dict):
+        return
+    event = IngestEnvelope(
+        source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
+        event=IngestEvent(
+            external_event_id=str(update_id),
+            external_thread_id=f"{chat.get('id')}:{message.get('message_id')}",
+            observed_at=_when(message.get("date")),
+        ),
+        sender=IngestSender(identity=str(sender.get("id")), display_name=str(sender.get("first_name") or "") or None),
+        payload=IngestPayload(text=str(message.get("text"))),
+    )
+    answer = await desk.ground.hops.call("switchboard", "ingest", wire(event), 5)
+    if answer.get("status") != "ok":
+        raise HopFailed("The Switchboard did not take an inbound message.")
+
+
+def _when(date: object) -> str:
+    seconds = date if isinstance(date, int) else 0
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,0 +1,143 @@
+"""Writing what became of it: parts, delivery, the stored answer, the pending action, in one transaction.
+
+Lock order as everywhere: notification, delivery, part, pending action, rule.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from butlers.gate import tool_args
+from messenger import store
+from messenger.check import Stopped
+from messenger.outcome import Next
+from messenger.store import Claimed, PartEnd
+from shared import answers, approvals, notifications
+from shared.approvals import Event, Parked
+from shared.contracts import Delivered, ErrorClass, NotifyEnvelope, NotifyResponse
+from shared.db import Connection, Record
+from shared.telemetry import deliveries_total
+
+UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
+TELL = "SELECT pg_notify('settled', '')"
+
+
+async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
+    """Write one attempt's end and, with the last part or a failure, the delivery's and the answer."""
+    if claimed.notification_id is not None and then.delivery is not None:
+        await notifications.locked(connection, claimed.notification_id)
+    end = PartEnd(n, then.outcome, then.detail, then.part, then.provider_id)
+    if not await store.end_part(connection, claimed, end) or then.delivery is None:
+        return
+    await _turn(connection, claimed, then)
+
+
+async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
+    """The same for an attempt that never came to its marker."""
+    if claimed.notification_id is not None:
+        await notifications.locked(connection, claimed.notification_id)
+    await store.not_sent(connection, claimed, PartEnd(n, then.outcome, then.detail, then.part))
+    await _turn(connection, claimed, then)
+
+
+async def _turn(connection: Connection, claimed: Claimed, then: Next) -> None:
+    assert then.delivery is not None
+    come_from = ["claimed", "sending", "uncertain"]
+    if not await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after):
+        return
+    deliveries_total.labels(channel=claimed.channel, state=then.delivery, reason=then.reason or "").inc()
+    if claimed.notification_id is not None and then.delivery != "queued":
+        await _answer(connection, claimed, then)
+
+
+async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
+    notification_id = str(claimed.notification_id)
+    answer, action = await _told(connection, claimed, then), then.delivery
+    await notifications.settle(connection, notification_id, answer)
+    moved = {"sent": "executed", "failed": "failed", "uncertain": "uncertain"}.get(str(action))
+    if moved:
+        result = {"status": answer.status}
+        await approvals.move(connection, notification_id, ["approved", "executing", "uncertain"], moved, result)
+    if then.delivery == "failed":
+        await approvals.give_back(connection, notification_id)
+    await connection.execute(TELL)
+
+
+async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
+    notification_id = str(claimed.notification_id)
+    if then.delivery == "sent":
+        parts = await store.parts(connection, claimed.id)
+        row = await notifications.one(connection, notification_id)
+        delivered = Delivered(
+            channel=claimed.channel,  # type: ignore[arg-type]  # the column holds one of the two
+            delivery_id=parts[0]["provider_id"] or then.provider_id or "",
+            parts=len(parts) if len(parts) > 1 else None,
+            sandbox=True if row is not None and row["realm"] == "sandbox" else None,
+        )
+        return answers.sent(notification_id, delivered)
+    if then.delivery == "uncertain":
+        return answers.uncertain(notification_id, UNKNOWN_CLASS.get(then.reason or "", "internal_error"))
+    return answers.failed(notification_id, "provider_rejected", f"The provider refused it: {then.detail}")
+
+
+async def stopped(connection: Connection, claimed: Claimed, why: Stopped, new_id: Callable[[], str]) -> None:
+    """What the gate stopped goes where the gate says, with its answer."""
+    if why.to == "moved":
+        await store.readdress(connection, claimed, why.address)
+        return
+    come_from, nothing = ["claimed", "sending"], timedelta()
+    if not await store.turn(connection, claimed, come_from, why.to, why.findings[0].code, nothing):
+        return
+    if claimed.notification_id is None:
+        return
+    deliveries_total.labels(channel=claimed.channel, state=why.to, reason=why.findings[0].code).inc()
+    if why.to == "parked" and why.row is not None:
+        await _park(connection, why, why.row, new_id)
+    else:
+        await _close(connection, claimed.notification_id, why)
+    await connection.execute(TELL)
+
+
+async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
+    if why.to == "refused":
+        answer = answers.failed(notification_id, "forbidden", why.text)
+    else:
+        answer = answers.failed(notification_id, "timeout", f"{why.text} It was not sent.", retryable=True)
+    await notifications.settle(connection, notification_id, answer)
+    ended = "expired" if why.to == "expired" else "cancelled"
+    await approvals.move(connection, notification_id, ["approved", "executing"], ended)
+    event = Event(why.to, "messenger", notification_id=notification_id, reason=why.text)
+    await approvals.record(connection, event)
+
+
+async def _park(connection: Connection, why: Stopped, row: Record, new_id: Callable[[], str]) -> None:
+    """One open action at most: the one there is asks again as a new revision, or a new one is made."""
+    notification_id, envelope = row["id"], NotifyEnvelope.model_validate(row["envelope"])
+    kept = tool_args(envelope, row["whom"])
+    found = await approvals.open_of(connection, notification_id)
+    if found is not None:
+        action_id = found["id"]
+        await approvals.revise(connection, action_id, found["revision"], why.content_sha or "", kept)
+    else:
+        action_id = new_id()
+        summary = f"{row['origin_butler']} wants to send this. {why.text}"
+        parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)
+        await approvals.park(connection, parked, timedelta(hours=72))
+    missing = answers.missing(notification_id, action_id, envelope.delivery.channel)
+    answer = missing if why.missing else answers.waiting(notification_id, action_id)
+    await notifications.settle(connection, notification_id, answer)
+    event = Event("parked", "messenger", action_id, None, notification_id, why.text)
+    await approvals.record(connection, event)
+
+
+async def reaped(connection: Connection) -> int:
+    """Take over what silent holders left behind; how many there were."""
+    lost = await store.reap(connection)
+    for row in lost:
+        if row["status"] == "uncertain" and row["notification_id"] is not None:
+            answer = answers.uncertain(row["notification_id"], "internal_error")
+            await notifications.settle(connection, row["notification_id"], answer)
+            await approvals.move(connection, row["notification_id"], ["approved", "executing"], "uncertain")
+    if lost:
+        await connection.execute(TELL)
+    return len(lost)

@@ -1,0 +1,263 @@
+"""Deliveries, parts and attempts: the only writer of those tables, each state change one statement.
+
+Every change asks for the state it comes from, so that whoever comes second changes nothing. All times
+are the database's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from shared.db import Connection, Record
+
+LEASE: Final = "7 seconds"
+
+ENQUEUE = """
+INSERT INTO messenger.deliveries (notification_id, class, channel, address, realm, not_after, origin_butler, lineage)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (notification_id) DO UPDATE SET status = 'queued', reason = NULL, send_at = clock_timestamp(),
+    address = EXCLUDED.address, not_after = EXCLUDED.not_after WHERE deliveries.status = 'parked'
+RETURNING id::text
+"""
+# Oldest first per address, cards before the rest; a message being retried keeps its place for a minute.
+CLAIM = f"""
+UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attempt = d.attempt + 1, claimed_by = $1,
+    lease_until = clock_timestamp() + interval '{LEASE}'
+WHERE d.id IN (
+    SELECT q.id FROM messenger.deliveries q
+    WHERE q.status = 'queued' AND q.send_at <= clock_timestamp()
+        AND NOT EXISTS (SELECT FROM messenger.deliveries f WHERE f.channel = q.channel AND f.address = q.address
+            AND f.status IN ('claimed', 'sending'))
+        AND NOT EXISTS (SELECT FROM messenger.deliveries o WHERE o.channel = q.channel AND o.address = q.address
+            AND o.status = 'queued' AND o.id <> q.id
+            AND (o.class <> 'card', o.created_at, o.id) < (q.class <> 'card', q.created_at, q.id)
+            AND (o.send_at <= clock_timestamp()
+                 OR (o.attempt > 0 AND o.created_at > clock_timestamp() - interval '60 seconds')))
+    ORDER BY q.class <> 'card', q.created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
+    d.revision, d.created_at, d.not_after <= clock_timestamp() AS too_late
+"""
+RENEW = f"""
+UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
+WHERE claimed_by = $1 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp() RETURNING id::text
+"""
+KEEP_PARTS = """
+INSERT INTO messenger.parts (delivery_id, n, wire_sha)
+SELECT $1, n, sha FROM unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
+ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha
+WHERE parts.status IN ('queued', 'failed') AND parts.wire_sha <> EXCLUDED.wire_sha
+"""
+PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+# The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent.
+MARK = f"""
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sending', lease_until = clock_timestamp() + interval '{LEASE}',
+        content_sha = coalesce($6, content_sha)
+    WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp()
+    RETURNING id),
+p AS (
+    UPDATE messenger.parts SET status = 'sending' FROM d
+    WHERE delivery_id = d.id AND n = $3 AND wire_sha = $5 AND status IN ('queued', 'failed') RETURNING n),
+a AS (
+    INSERT INTO messenger.attempts (delivery_id, n, attempt, started_at, marked_at)
+    SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n)
+SELECT count(*) FROM a
+"""
+# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease.
+END_PART = """
+WITH a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = $4, detail = $5
+    WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND (ended_at IS NULL OR outcome = 'lease_lost') RETURNING n),
+p AS (
+    UPDATE messenger.parts SET status = $6, provider_id = coalesce($7, provider_id) FROM a
+    WHERE delivery_id = $1 AND parts.n = a.n AND parts.status IN ('sending', 'uncertain') RETURNING parts.n)
+SELECT count(*) FROM p
+"""
+NOT_SENT = """
+INSERT INTO messenger.attempts (delivery_id, n, attempt, ended_at, outcome, detail)
+VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING
+"""
+TURN = """
+UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timestamp() + $6,
+    settled_at = CASE WHEN $4 IN ('queued', 'parked') THEN NULL ELSE clock_timestamp() END,
+    claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
+"""
+# `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
+# A card may come twice without harm, since deciding happens once.
+REAP = """
+WITH lost AS (
+    SELECT d.id, d.class <> 'card' AND EXISTS (
+        SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.status = 'sending') AS out
+    FROM messenger.deliveries d
+    WHERE d.status IN ('claimed', 'sending') AND d.lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED),
+p AS (
+    UPDATE messenger.parts SET status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END FROM lost
+    WHERE delivery_id = lost.id AND parts.status = 'sending' RETURNING delivery_id),
+a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'lease_lost' FROM lost
+    WHERE delivery_id = lost.id AND ended_at IS NULL RETURNING delivery_id),
+d AS (
+    UPDATE messenger.deliveries d SET
+        status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END,
+        reason = CASE WHEN lost.out THEN 'lease_lost' END, claimed_by = NULL, lease_until = NULL,
+        settled_at = CASE WHEN lost.out THEN clock_timestamp() END
+    FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id)
+SELECT id::text, status, notification_id::text FROM d
+"""
+READDRESS = """
+UPDATE messenger.deliveries SET address = $3, status = 'queued', claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status = 'claimed'
+"""
+ONE = """
+SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
+FROM messenger.deliveries WHERE notification_id = $1
+"""
+OLDEST = """
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(send_at)), 0)::float FROM messenger.deliveries
+WHERE status IN ('queued', 'claimed', 'sending') AND send_at <= clock_timestamp()
+"""
+NEXT_DUE = """
+SELECT extract(epoch FROM min(send_at) - clock_timestamp())::float FROM messenger.deliveries
+WHERE status = 'queued' AND send_at > clock_timestamp()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A delivery this process holds under a fence."""
+
+    id: str
+    notification_id: str | None
+    kind: str
+    channel: str
+    address: str
+    fence: int
+    attempt: int
+    action_id: str | None
+    revision: int | None
+    created_at: datetime
+    too_late: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """A delivery to be made for a notification."""
+
+    notification_id: str
+    kind: str
+    channel: str
+    address: str
+    realm: str
+    not_after: datetime | None
+    origin: str
+    lineage: str
+
+
+async def enqueue(connection: Connection, new: Enqueued) -> bool:
+    """Whether this call put it in the queue; false where it lies there, or is settled, already."""
+    found = await connection.fetchval(
+        ENQUEUE,
+        UUID(new.notification_id),
+        new.kind,
+        new.channel,
+        new.address,
+        new.realm,
+        new.not_after,
+        new.origin,
+        new.lineage,
+    )
+    return found is not None
+
+
+async def claim(connection: Connection, holder: str, most: int) -> list[Claimed]:
+    """Take up to so many deliveries that are due, at most one per address."""
+    rows = await connection.fetch(CLAIM, holder, most)
+    return [Claimed(*row.values()) for row in rows]
+
+
+async def renew(connection: Connection, holder: str) -> set[str]:
+    """Lengthen the leases of this holder; the ids it still holds."""
+    return {row["id"] for row in await connection.fetch(RENEW, holder)}
+
+
+async def keep_parts(connection: Connection, delivery_id: str, shas: Sequence[str]) -> list[Record]:
+    """Write down which bytes each part is; those already sent stay what they were."""
+    await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas))
+    return await parts(connection, delivery_id)
+
+
+async def parts(connection: Connection, delivery_id: str) -> list[Record]:
+    """The parts in order: n, wire_sha, status, provider_id."""
+    return list(await connection.fetch(PARTS, UUID(delivery_id)))
+
+
+async def mark(
+    connection: Connection, claimed: Claimed, n: int, wire_sha: str, content_sha: str | None
+) -> bool:
+    """The marker of one part; false where the lease, the fence or the bytes are no longer ours."""
+    delivery = UUID(claimed.id)
+    done = await connection.fetchval(MARK, delivery, claimed.fence, n, claimed.attempt, wire_sha, content_sha)
+    return bool(done)
+
+
+@dataclass(frozen=True, slots=True)
+class PartEnd:
+    """How an attempt at one part ended."""
+
+    n: int
+    outcome: str
+    detail: str
+    status: str
+    provider_id: str | None = None
+
+
+async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> bool:
+    """Write an attempt's end; false where somebody wrote another end before."""
+    done = await connection.fetchval(
+        END_PART,
+        UUID(claimed.id),
+        end.n,
+        claimed.attempt,
+        end.outcome,
+        end.detail[:500],
+        end.status,
+        end.provider_id,
+    )
+    return bool(done)
+
+
+async def not_sent(connection: Connection, claimed: Claimed, end: PartEnd) -> None:
+    """Note an attempt that ended before its marker."""
+    delivery = UUID(claimed.id)
+    await connection.execute(NOT_SENT, delivery, end.n, claimed.attempt, end.outcome, end.detail[:500])
+
+
+async def turn(
+    connection: Connection, claimed: Claimed, come_from: Sequence[str], to: str, reason: str | None, after: object
+) -> bool:
+    """Move the delivery on; `after` is the timedelta until it may be tried again."""
+    args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
+    return await connection.fetchval(TURN, *args) is not None
+
+
+async def reap(connection: Connection) -> list[Record]:
+    """Take what silent holders left: unsent goes back to the queue, possibly sent becomes `uncertain`."""
+    return list(await connection.fetch(REAP))
+
+
+async def readdress(connection: Connection, claimed: Claimed, address: str) -> None:
+    """The contact's address changed meanwhile: back to the queue, in the order of the new address."""
+    await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address)
+
+
+async def one(connection: Connection, notification_id: str) -> Record | None:
+    """The delivery of a notification, if there is one."""
+    return await connection.fetchrow(ONE, UUID(notification_id))
+
+
+async def queue_age(connection: Connection) -> tuple[float, float | None]:
+    """Seconds the oldest due delivery has waited, and seconds until the next one is due."""
+    return float(await connection.fetchval(OLDEST)), await connection.fetchval(NEXT_DUE)

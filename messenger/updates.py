@@ -1,0 +1,79 @@
+"""Inbound rows: who polls a bot, which updates came, pairing codes. The only writer of those tables."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+from shared.db import Connection, Record
+
+TAKE_LEASE = """
+INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + interval '8 seconds')
+ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + interval '8 seconds'
+WHERE p.holder = $2 OR p.lease_until <= clock_timestamp()
+RETURNING bot
+"""
+GIVE_UP_LEASE = "DELETE FROM messenger.pollers WHERE bot = $1 AND holder = $2"
+NEXT_OFFSET = "SELECT coalesce(max(update_id) + 1, 0) FROM messenger.updates WHERE bot = $1"
+STORE = """
+INSERT INTO messenger.updates (bot, update_id, body) SELECT $1, (u ->> 'update_id')::bigint, u
+FROM jsonb_array_elements($2::jsonb) u ON CONFLICT DO NOTHING RETURNING update_id
+"""
+WAITING = """
+SELECT update_id, body FROM messenger.updates
+WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query') = $2
+ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED
+"""
+HANDLED = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
+"""
+USE_CODE = """
+UPDATE messenger.pairings SET used_at = clock_timestamp()
+WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING code_sha
+"""
+OFFER_CODE = """
+INSERT INTO messenger.pairings (code_sha, expires_at) VALUES ($1, clock_timestamp() + interval '15 minutes')
+"""
+
+
+async def take_lease(connection: Connection, bot: str, holder: str) -> bool:
+    """Whether this process polls the bot for the next eight seconds; one process at a time does."""
+    return await connection.fetchval(TAKE_LEASE, bot, holder) is not None
+
+
+async def give_up_lease(connection: Connection, bot: str, holder: str) -> None:
+    """Let another poll at once."""
+    await connection.execute(GIVE_UP_LEASE, bot, holder)
+
+
+async def next_offset(connection: Connection, bot: str) -> int:
+    """The first update that is not stored: asking for it confirms the ones before to the provider."""
+    return int(await connection.fetchval(NEXT_OFFSET, bot))
+
+
+async def store(connection: Connection, bot: str, updates: Sequence[Mapping[str, object]]) -> int:
+    """Keep updates, each once; how many were new."""
+    return len(await connection.fetch(STORE, bot, list(updates)))
+
+
+async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:
+    """The oldest press, or the oldest other update, nobody has handled, held by this transaction."""
+    return await connection.fetchrow(WAITING, bot, presses)
+
+
+async def handled(connection: Connection, bot: str, update_id: int, outcome: str) -> None:
+    """Note what became of an update."""
+    await connection.execute(HANDLED, bot, update_id, outcome)
+
+
+async def use_code(connection: Connection, code: str) -> bool:
+    """Whether this one-time pairing code was good; it is good once."""
+    return await connection.fetchval(USE_CODE, code_hash(code)) is not None
+
+
+async def offer_code(connection: Connection, code: str) -> None:
+    """Make a pairing code good for fifteen minutes."""
+    await connection.execute(OFFER_CODE, code_hash(code))
+
+
+def code_hash(code: str) -> str:
+    """What is stored of a code."""
+    return sha256(code.encode()).hexdigest()

@@ -1,0 +1,120 @@
+"""Stage 6, route: the live call, and the sweep of what a decision released or a crash left behind."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from butlers.butler import Answer, Ground
+from butlers.tools.notify import route_request
+from shared import answers, notifications
+from shared.approvals import Event, record
+from shared.contracts import NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
+from shared.db import Connection
+from shared.errors import ButlersError, HopFailed
+from shared.telemetry import logger
+from switchboard import registry
+
+log = logger("switchboard.forward")
+WAIT_SECONDS: Final = 12.0
+AT_ONCE: Final = 8
+
+# Allowed, and nobody has it: admitted and then forgotten by a crash, or released by a decision.
+RELEASED = """
+SELECT n.id::text, n.origin_butler, n.envelope FROM shared.notifications n
+LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
+    AND (n.created_at < clock_timestamp() - interval '3 seconds'
+         OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
+ORDER BY n.created_at LIMIT 100
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What the target said, and how it is to be noted."""
+
+    response: NotifyResponse | None
+    status: str
+    error: ButlersError | None = None
+
+
+async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool = True) -> Forwarded:
+    """Hand the envelope to the target; note the route; a target that is down leaves the message queued."""
+    started = time.perf_counter()
+    outcome = await _hand_over(ground, route, envelope, wait=wait)
+    spent = (time.perf_counter() - started) * 1000
+    code = outcome.error.code if outcome.error else None
+    try:
+        async with ground.db.work() as connection:
+            await registry.routed(
+                connection,
+                (route.request_context.request_id, envelope.notification_id),
+                envelope.origin_butler,
+                (route.target.butler, route.target.tool),
+                (outcome.status, code, spent),
+            )
+    except ButlersError as lost:
+        log.warning("route not noted", why=lost.message)
+    return outcome
+
+
+async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool) -> Forwarded:
+    inside: dict[str, object] = {"notify_request": envelope.model_dump(mode="json", exclude_none=True), "wait": wait}
+    outgoing = route.model_dump(mode="json", exclude_none=True)
+    outgoing["input"] = {"context": inside}
+    target, tool = route.target.butler, route.target.tool
+    try:
+        answer = await ground.hops.call_for(target, tool, outgoing, WAIT_SECONDS, RouteResponse)
+    except HopFailed as failed:
+        if failed.proved_not_begun or failed.timed_out:
+            return Forwarded(await _rows_say(ground, envelope), "accepted", failed)
+        return Forwarded(None, "error", failed)
+    if answer.result is None or answer.result.notify_response is None:
+        said = answer.error.message if answer.error else "nothing of the message"
+        return Forwarded(None, "error", HopFailed(f"{target} answered {tool} with: {said}"))
+    return Forwarded(answer.result.notify_response, answer.status)
+
+
+async def _rows_say(ground: Ground, envelope: NotifyEnvelope) -> NotifyResponse:
+    async with ground.db.work() as connection:
+        found = await notifications.status(connection, str(envelope.notification_id))
+    return found or answers.queued(str(envelope.notification_id))
+
+
+async def sweep(ground: Ground) -> int:
+    """Forward what is allowed and lies nowhere; how many were taken up."""
+    async with ground.db.work() as connection:
+        rows = await connection.fetch(RELEASED)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(row: Answer) -> None:
+        async with gate:
+            stored = NotifyEnvelope.model_validate(row["envelope"])
+            envelope = stored.model_copy(update={"notification_id": row["id"]})
+            raw = route_request({}, stored.origin_butler, str(row["id"]))
+            await forward(ground, RouteEnvelope.model_validate(raw), envelope, wait=False)
+
+    await asyncio.gather(*(one(row) for row in rows))
+    return len(rows)
+
+
+async def sweep_for_ever(ground: Ground, stopping: asyncio.Event) -> None:
+    """Sweep on each release and each tick; a lost database is waited for."""
+    while not stopping.is_set():
+        ticket = ground.wakes["released"].ticket()
+        try:
+            await sweep(ground)
+            async with ground.db.work() as connection:
+                await registry.tidy(connection)
+        except ButlersError as lost:
+            log.warning("sweep not done", why=lost.message)
+        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
+        await asyncio.wait(waiting, timeout=ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+
+async def refuse(connection: Connection, by: str, caller: str, why: str, notification_id: str | None = None) -> None:
+    """Audit a refusal: who tried what."""
+    await record(connection, Event("refused", by, notification_id=notification_id, reason=why), caller=caller)

@@ -1,0 +1,51 @@
+"""Who is there: one row per instance, kept alive by its heartbeat."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from shared.db import Connection
+
+KINDS: Final = ("switchboard", "messenger", "console", "sandbox", "butler")
+STATUSES: Final = ("starting", "ready", "draining", "gone")
+
+SEEN = """
+INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
+    last_seen_at = clock_timestamp()
+"""
+FORGET = """
+DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - interval '1 day'
+    OR (status = 'gone' AND last_seen_at < clock_timestamp() - interval '10 minutes')
+"""
+MARK_GONE = """
+UPDATE switchboard.butlers SET status = 'gone'
+WHERE status <> 'gone' AND last_seen_at < clock_timestamp() - interval '60 seconds'
+"""
+ROUTED = """
+INSERT INTO switchboard.routes (request_id, origin_butler, target_butler, tool, notification_id, status, error_class,
+    duration_ms)
+VALUES ($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
+"""
+
+
+async def seen(connection: Connection, name: str, url: str, kind: str, tools: Sequence[str], status: str) -> None:
+    """Note a heartbeat."""
+    await connection.execute(SEEN, name, url, kind, list(tools), status)
+
+
+async def tidy(connection: Connection) -> None:
+    """Mark the silent as gone and forget the long gone."""
+    await connection.execute(MARK_GONE)
+    await connection.execute(FORGET)
+
+
+async def routed(
+    connection: Connection,
+    ids: tuple[str, str | None],
+    origin: str,
+    target: tuple[str, str],
+    outcome: tuple[str, str | None, float],
+) -> None:
+    """Note one route: (request, notification), origin, (butler, tool), (status, error class, milliseconds)."""
+    request_id, notification_id = ids
+    await connection.execute(ROUTED, request_id, origin, *target, notification_id, *outcome)

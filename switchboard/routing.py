@@ -1,0 +1,37 @@
+"""Which target a route may have: pure choices over what the registry knows."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from shared.contracts import NotifyEnvelope, RouteEnvelope
+from shared.errors import Forbidden, InvalidInput
+
+ROUTABLE: Final = frozenset({("messenger", "route.execute")})
+
+
+def demand_routable(route: RouteEnvelope) -> None:
+    """A route names a daemon and a tool that may be reached through the Switchboard, or is refused."""
+    if (route.target.butler, route.target.tool) not in ROUTABLE:
+        raise InvalidInput(
+            f"`{route.target.tool}` of `{route.target.butler}` cannot be reached through the Switchboard.",
+            "Notifications go to messenger, route.execute.",
+        )
+
+
+def notify_request(route: RouteEnvelope) -> NotifyEnvelope:
+    """The notify.v1 envelope inside a route; raises InvalidInput or pydantic's ValidationError."""
+    found = (route.input.context or {}).get("notify_request")
+    if found is None:
+        raise InvalidInput("The route carries no notify_request.", "Put it at input.context.notify_request.")
+    return NotifyEnvelope.model_validate(found)
+
+
+def demand_own_origin(envelope: NotifyEnvelope, caller: str) -> None:
+    """Nobody speaks in another's name: the origin is the verified caller."""
+    if envelope.origin_butler != caller:
+        raise Forbidden(f"{caller} cannot speak as {envelope.origin_butler}.")
+
+
+def freshest(urls: Sequence[tuple[str, float]], most_seconds: float) -> list[str]:
+    """Instances heard of lately (url, seconds since), the freshest first."""
+    return [url for url, age in sorted(urls, key=lambda one: one[1]) if age <= most_seconds]
