@@ -1,0 +1,92 @@
+"""The sandbox as one ASGI app, with its mail sink in the same loop."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from messenger.sandbox import api, pages
+from messenger.sandbox.botapi import BotApi
+from messenger.sandbox.guard import Guard
+from messenger.sandbox.room import Sandbox, open_sandbox
+from messenger.sandbox.smtp import start_smtp
+from shared.errors import InvalidInput
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class MailSink:
+    """Where the app listens for mail while it runs; port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+
+
+def create_app(
+    home: Path,
+    owner_chat: int | None = None,
+    *,
+    allowed_hosts: frozenset[str] = frozenset(),
+    mail: MailSink | None = None,
+) -> Starlette:
+    """The sandbox whose files lie in `home`/sandbox.
+
+    Opens the files at once (SandboxBusy, BrokenFile). While it runs, `app.state.sandbox` is the Sandbox and,
+    with `mail`, `app.state.smtp_port` the port of the mail sink; without `mail` a host starts it by `start_smtp`.
+    A server that wants to end at once calls `app.state.sandbox.stop()` first. Serve it with uvicorn.
+    """
+    sandbox = open_sandbox(home, owner_chat)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        server = None
+        if mail is not None:
+            server = await start_smtp(sandbox, mail.host, mail.port, mail.tls)
+            app.state.smtp_port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            sandbox.close()
+            if server is not None:
+                server.close()
+                await server.wait_closed()
+
+    app = Starlette(
+        routes=_routes(sandbox),
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],
+        exception_handlers={InvalidInput: _refuse},
+    )
+    app.state.sandbox = sandbox
+    return app
+
+
+def _routes(sandbox: Sandbox) -> list[Route | Mount]:
+    return [
+        Route("/bot{token}/{method}", BotApi(sandbox)),
+        Route("/healthz", _healthy),
+        Route("/readyz", _healthy),
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+        *api.Api(sandbox).routes(),
+        *pages.Pages(sandbox).routes(),
+    ]
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    if isinstance(error, InvalidInput) and not request.url.path.startswith("/api/"):
+        return pages.refuse_on_page(request, error)
+    return await api.refuse(request, error)
+
+
+async def _healthy(_request: Request) -> Response:
+    return JSONResponse({"status": "ok"})
