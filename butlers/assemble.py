@@ -139,7 +139,6 @@ def hosts_of(settings: Settings, url: str) -> list[str]:
     """The Host headers a daemon answers to: loopback on its port, and the URLs it is known by."""
     port = urlsplit(url).port
     hosts = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
-    for known in (url, settings.advertise_url, settings.public_url, settings.sandbox_url):
-        if known:
-            hosts.append(urlsplit(known).netloc)
+    known = (url, settings.advertise_url, settings.public_url, settings.sandbox_url)
+    hosts.extend(urlsplit(one).netloc for one in known if one)
     return list(dict.fromkeys(hosts))

@@ -11,13 +11,9 @@ from butlers.gate import tool_args
 from butlers.judge import Judged, look
 from shared import answers, approvals, notifications
 from shared.approvals import Event, Verdict
-from shared.db import Connection, Record
+from shared.db import Connection, Record, tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.render import shas
-
-RELEASED = "SELECT pg_notify('released', '')"
-SETTLED = "SELECT pg_notify('settled', '')"
-CARDS = "SELECT pg_notify('cards', '')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
     queued = answers.queued(notification_id)
     await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
     await _record(connection, "approved", word, notification_id)
-    await connection.execute(RELEASED)
+    await tell(connection, "released")
     return Outcome("approved", "Approved. It goes out now.")
 
 
@@ -80,7 +76,7 @@ async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
     await _record(connection, "denied", word, notification_id)
-    await connection.execute(SETTLED)
+    await tell(connection, "settled")
     return Outcome("denied", "Denied. Nothing was sent.")
 
 
@@ -90,7 +86,7 @@ async def _ask_again(connection: Connection, word: Word, action: Record, judged:
     sha = judged.action.content_sha
     await approvals.revise(connection, word.action_id, action["revision"], sha, kept)
     await _record(connection, "revised", word, action["notification_id"])
-    await connection.execute(CARDS)
+    await tell(connection, "cards")
     return Outcome("changed", "It has changed since it was shown. A new card follows.")
 
 

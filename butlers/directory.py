@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
-from shared.db import Database, pause
+from shared.db import Connection, Database, Record, pause
 from shared.errors import ButlersError
 from shared.telemetry import logger
 
@@ -16,10 +17,27 @@ SELECT name, url FROM switchboard.butlers
 WHERE status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' ORDER BY last_seen_at DESC
 """
 KEYS: Final = "SELECT name, public_key FROM shared.keyring WHERE retired_at IS NULL"
+DAEMONS: Final = """
+SELECT name, kind, url, status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' AS ready
+FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
+"""
+KEEP: Final = """
+INSERT INTO shared.client_tokens (jti, butler, expires_at) VALUES ($1, $2, clock_timestamp() + $3)
+"""
 IS_LIVE: Final = """
 SELECT EXISTS (SELECT FROM shared.client_tokens
     WHERE jti = $1 AND revoked_at IS NULL AND expires_at > clock_timestamp())
 """
+
+
+async def daemons(connection: Connection) -> list[Record]:
+    """Every instance that has not said goodbye: name, kind, url, ready."""
+    return list(await connection.fetch(DAEMONS))
+
+
+async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
+    """Note a client token, so that it counts."""
+    await connection.execute(KEEP, jti, butler, lasts)
 
 
 class Directory:

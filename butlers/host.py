@@ -57,7 +57,7 @@ def bind(host: str, port: int, *, spare: bool) -> socket.socket:
         except OSError:
             listening.close()
             continue
-        listening.setblocking(False)
+        listening.settimeout(0)
         return listening
     raise Misconfigured(f"Port {port} is taken.", "Stop what uses it, or set BUTLERS_PORT_BASE or --port.")
 

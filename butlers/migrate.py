@@ -1,6 +1,5 @@
 """Everything that is done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -34,7 +33,20 @@ ADD_KEY: Final = """
 INSERT INTO shared.keyring (name, public_key) VALUES ($1, $2)
 ON CONFLICT (name, public_key) DO UPDATE SET retired_at = NULL
 """
-_ROLE: Final = re.compile(r"[A-Za-z0-9_]{1,63}")
+# Statements about roles take no parameters, so the server itself quotes what is put into them.
+REVOKE_DATABASE: Final = "SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC', $1::text)"
+REVOKE_PUBLIC: Final = "REVOKE ALL ON SCHEMA public FROM PUBLIC"
+DATABASE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
+CREATE_DATABASE: Final = "SELECT format('CREATE DATABASE %I', $1::text)"
+SERVER_VERSION: Final = "SELECT current_setting('server_version_num')"
+CREATE_LOGIN: Final = "SELECT format('CREATE ROLE %I LOGIN', $1::text)"
+SET_LOGIN: Final = """
+SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT 60 %s PASSWORD %L', $1::text,
+    CASE WHEN $3::boolean THEN 'INHERIT' ELSE 'NOINHERIT' END, $2::text)
+"""
+GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
+GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
+LONGEST_ROLE: Final = 63
 
 
 def head() -> str:
@@ -66,8 +78,8 @@ async def ensure_database(dsn: str) -> None:
     name = home.database_of(dsn)
     connection = await connect(urlunsplit((parts.scheme, parts.netloc, "/postgres", parts.query, "")))
     try:
-        if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
-            await connection.execute(f'CREATE DATABASE "{name}"')
+        if not await connection.fetchval(DATABASE_EXISTS, name):
+            await _do(connection, CREATE_DATABASE, name)
     except asyncpg.DuplicateDatabaseError:
         pass
     finally:
@@ -93,7 +105,7 @@ async def demand_schema(connection: Connection) -> None:
 
 async def demand_version(connection: Connection) -> None:
     """Refuse a server that is too old."""
-    number = int(await connection.fetchval("SELECT current_setting('server_version_num')"))
+    number = int(await connection.fetchval(SERVER_VERSION))
     if number < OLDEST_POSTGRES:
         raise Misconfigured(f"PostgreSQL {number // 10000} is too old.", "Use PostgreSQL 15 or newer.")
 
@@ -148,34 +160,41 @@ async def _upgrade(dsn: str) -> None:
 
 async def _harden(connection: Connection, database: str) -> None:
     """What PostgreSQL gives to everybody and nobody here needs."""
-    await connection.execute(f'REVOKE ALL ON DATABASE "{database}" FROM PUBLIC')
-    await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+    await _do(connection, REVOKE_DATABASE, database)
+    await connection.execute(REVOKE_PUBLIC)
+
+
+async def _do(connection: Connection, form: str, *names: object) -> None:
+    """Run a statement that the server has put together and quoted."""
+    await connection.execute(await connection.fetchval(form, *names))
+
+
+async def _ensure_login(connection: Connection, login: tuple[str, str], database: str, *, inherit: bool) -> None:
+    """A login is made once; its password follows the file, so that a restored home works."""
+    role, password = login
+    if len(role) > LONGEST_ROLE:
+        raise Misconfigured(f"`{role}` is too long for a database role.", "Give the database a shorter name.")
+    if not await connection.fetchval(ROLE_EXISTS, role):
+        await _do(connection, CREATE_LOGIN, role)
+    await _do(connection, SET_LOGIN, role, password, inherit)
+    await _do(connection, GRANT_CONNECT, database, role)
 
 
 async def _ensure_daemon(connection: Connection, where: Path, dsn: str, name: str) -> None:
     keys, role = home.ensure(where, name), home.role_of(dsn, name)
-    await _ensure_login(connection, role, keys.password, home.database_of(dsn))
+    await _ensure_login(connection, (role, keys.password), home.database_of(dsn), inherit=True)
     for group in GROUPS.get(name, ("butlers_group_butler",)):
-        await connection.execute(f'GRANT {group} TO "{role}"')
+        await _do(connection, GRANT_ROLE, group, role)
     await connection.execute(ADD_KEY, name, public_key(keys.private_pem))
-
-
-async def _ensure_login(connection: Connection, role: str, password: str, database: str, extra: str = "") -> None:
-    """A login is made once; its password follows the file, so that a restored home works."""
-    if not _ROLE.fullmatch(role) or not re.fullmatch(r"[A-Za-z0-9_-]+", password):
-        raise Misconfigured(f"`{role}` cannot be a database role.", "Give the database a short plain name.")
-    verb = "ALTER" if await connection.fetchval(ROLE_EXISTS, role) else "CREATE"
-    await connection.execute(f"{verb} ROLE \"{role}\" LOGIN {extra} CONNECTION LIMIT 60 PASSWORD '{password}'")
-    await connection.execute(f'GRANT CONNECT ON DATABASE "{database}" TO "{role}"')
 
 
 async def _ensure_up(connection: Connection, where: Path, dsn: str, names: Sequence[str]) -> None:
     """The login of one-process mode: it may become each daemon and is nothing by itself."""
     keys, role = home.ensure(where, home.UP), home.role_of(dsn, home.UP)
-    await _ensure_login(connection, role, keys.password, home.database_of(dsn), "NOINHERIT")
+    await _ensure_login(connection, (role, keys.password), home.database_of(dsn), inherit=False)
     for name in names:
         if name != home.OWNER:
-            await connection.execute(f'GRANT "{home.role_of(dsn, name)}" TO "{role}"')
+            await _do(connection, GRANT_ROLE, home.role_of(dsn, name), role)
 
 
 async def _ensure_owner(connection: Connection, settings: Settings) -> None:

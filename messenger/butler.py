@@ -17,7 +17,6 @@ from messenger import deliver, inbound, store
 from messenger.channels import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from shared.realms import Configured, configured, write_channels
 from messenger.store import Enqueued
 from shared import answers, approvals, notifications
 from shared.auth import Caller
@@ -31,9 +30,10 @@ from shared.contracts import (
     failure,
     wire,
 )
-from shared.db import Record
+from shared.db import Connection, Record
 from shared.errors import ButlersError, Forbidden, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier, Target, Whom, resolve
+from shared.realms import Configured, configured, write_channels
 
 WAIT_SECONDS: Final = 10.0
 OBJECT: Final = {"type": "object", "additionalProperties": True}
@@ -46,8 +46,7 @@ async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> A
     error: ButlersError | None = None
     response: NotifyResponse | None = None
     try:
-        if caller.name != "switchboard":
-            raise Forbidden(f"{caller.name} may not call the Messenger.")
+        _demand_switchboard(caller)
         route = RouteEnvelope.model_validate(arguments)
         context = route.request_context.model_dump(exclude_none=True)
         inside = route.input.context or {}
@@ -63,6 +62,11 @@ async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> A
     except ButlersError as failed:
         error = failed
     return wire(_response(context, response, error, (time.perf_counter() - started) * 1000))
+
+
+def _demand_switchboard(caller: Caller) -> None:
+    if caller.name != "switchboard":
+        raise Forbidden(f"{caller.name} may not call the Messenger.")
 
 
 def _response(
@@ -126,7 +130,7 @@ async def _enqueue(desk: deliver.Desk, request: NotifyEnvelope, notification_id:
     return None
 
 
-async def _target(connection: store.Connection, row: Record) -> Target:
+async def _target(connection: Connection, row: Record) -> Target:
     """Where it would go as of now; whether it may is judged when it is claimed."""
     channel = row["envelope"]["delivery"]["channel"]
     try:

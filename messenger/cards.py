@@ -13,7 +13,7 @@ from uuid import UUID
 from butlers.butler import Ground
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
-from shared import approvals
+from shared import approvals, realms
 from shared.auth import tag, tag_matches
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
@@ -26,29 +26,6 @@ VERBS: Final = {"ok": "approved", "no": "denied"}
 ROOM: Final = 4096
 CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
 
-# The pending action is the outbox of its card: whatever has none of its revision gets one.
-WRITE_MISSING = """
-INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
-SELECT 'card', c.channel, i.value, c.realm, a.id, a.revision, a.origin_butler
-FROM shared.pending_actions a
-CROSS JOIN shared.contacts o
-JOIN shared.channels c ON c.channel = 'telegram' OR c.channel = o.preferred_channel
-JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
-    AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
-    ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
-WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND 'owner' = ANY (o.roles)
-    AND NOT EXISTS (SELECT FROM messenger.deliveries d
-        WHERE d.action_id = a.id AND d.revision = a.revision AND d.channel = c.channel)
-ORDER BY a.requested_at LIMIT 50
-ON CONFLICT DO NOTHING RETURNING id
-"""
-SENDER = "SELECT sender FROM shared.channels WHERE channel = 'email'"
-CARD_OF = """
-SELECT d.action_id::text, d.revision, p.provider_id FROM messenger.deliveries d
-JOIN messenger.parts p ON p.delivery_id = d.id
-WHERE d.class = 'card' AND d.channel = 'telegram' AND d.action_id = $1 ORDER BY p.n DESC LIMIT 1
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Press:
@@ -57,12 +34,6 @@ class Press:
     action_id: str
     verb: str
     tag: str
-
-
-async def write_missing(connection: Connection, ground: Ground) -> int:
-    """Make the cards that are missing; how many."""
-    del ground
-    return len(await connection.fetch(WRITE_MISSING))
 
 
 async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
@@ -80,7 +51,7 @@ async def _wires(connection: Connection, claimed: Claimed, action: Record, groun
     text = card_text(envelope, target, action["agent_summary"], action["expires_at"])
     link = _link(ground, action["id"])
     if claimed.channel == "email":
-        sender: str = await connection.fetchval(SENDER)
+        sender = await realms.sender(connection)
         subject = f"{envelope.origin_butler} asks: may this go out?"
         body = f"{text[0]}\n\n{text[1]}\n\nDecide here: {link}"
         return email.render(
@@ -104,11 +75,7 @@ def telegram_card(claimed: Claimed, text: tuple[str, str], keyboard: list[list[B
     head, quoted = text
     together = f"{head}\n\n{quoted}"
     bodies = [together] if utf16_units(together) <= ROOM else [*numbered(quoted), f"{head}\n\n(Its text stands above.)"]
-    wires = [
-        wire
-        for body in bodies
-        for wire in render(Message(claimed.id, "telegram", "send", claimed.address, body))
-    ]
+    wires = [wire for body in bodies for wire in render(Message(claimed.id, "telegram", "send", claimed.address, body))]
     return (*wires[:-1], with_buttons(wires[-1], keyboard))
 
 

@@ -10,12 +10,10 @@ from butlers.judge import Judged, look
 from messenger.store import Claimed
 from shared import approvals, notifications
 from shared.db import Connection, Record
-from shared.errors import InvalidInput, Misconfigured
+from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier
 from shared.policy import Action, Decision, Finding
 from shared.render import Wire, shas
-
-LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,10 @@ class Stopped:
         return " ".join(finding.text for finding in self.findings)
 
 
-async def lock_authority(connection: Connection) -> None:
-    """Hold what is authority still: what the owner changed before this counts, what comes after is too late."""
-    await connection.execute(LOCK_AUTHORITY)
-
-
 async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cleared | Stopped:
     """The decision for a claimed notification; at the marker under the authority lock, with the rule's uses held."""
-    assert claimed.notification_id is not None  # cards are checked in cards.py
+    if claimed.notification_id is None:
+        raise ButlersError("A card is checked by its action.")
     try:
         judged = await look(connection, claimed.notification_id, lock=marker)
     except (InvalidInput, Misconfigured) as gone:

@@ -13,7 +13,7 @@ from typing import Final
 from butlers.butler import Ground
 from messenger import cards, settle, store
 from messenger.channels import Channel, SendFailed
-from messenger.check import Cleared, Stopped, check, lock_authority
+from messenger.check import Cleared, Stopped, check
 from messenger.outcome import Ended, Next, after
 from messenger.store import Claimed
 from shared import approvals
@@ -28,7 +28,6 @@ LEASE_SECONDS: Final = 7.0
 RENEW_SECONDS: Final = 2.0
 # Less than this left of the lease, and the committing byte is not written.
 MARGIN_SECONDS: Final = 1.0
-TELL: Final = "SELECT pg_notify('deliveries', '')"
 
 
 @dataclass(slots=True)
@@ -118,7 +117,7 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
         return False
     try:
         marked = await _check(desk, claimed, marker=(n, wire))
-    except ButlersError:
+    except BaseException:
         await prepared.abandon()
         raise
     if marked is None or not _still_held(desk, claimed):
@@ -146,7 +145,7 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
     """The gate's word; at the marker it is asked under the authority lock and spent in the same transaction."""
     async with desk.ground.db.work() as connection:
         if marker is not None:
-            await lock_authority(connection)
+            await approvals.lock_authority(connection)
         if claimed.kind == "card":
             verdict = await cards.check(connection, claimed, desk.ground)
         else:
@@ -212,8 +211,8 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
         ticket = wake.ticket()
         try:
             async with desk.ground.db.work() as connection:
-                reaped = await settle.reaped(connection)
-                written = await cards.write_missing(connection, desk.ground)
+                reaped = await settle.reaped(connection) + await settle.expired(connection)
+                written = await store.write_missing_cards(connection)
             if reaped or written:
                 desk.ground.wakes["deliveries"]()
                 desk.ground.wakes["settled"]()

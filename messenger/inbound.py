@@ -9,7 +9,7 @@ from butlers.deciding import Word, decide
 from messenger import cards, updates
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.deliver import Desk
-from shared import approvals, identity
+from shared import approvals, identity, pairing
 from shared.addresses import is_private_chat
 from shared.contracts import (
     IngestEnvelope,
@@ -51,9 +51,7 @@ async def poll(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asynci
         log.warning("poll lease left to run out", why=lost.message)
 
 
-async def _poll_once(
-    desk: Desk, telegram: TelegramChannel, bot: str, offset: int, stopping: asyncio.Event
-) -> None:
+async def _poll_once(desk: Desk, telegram: TelegramChannel, bot: str, offset: int, stopping: asyncio.Event) -> None:
     payload = {"offset": offset, "timeout": POLL_SECONDS, "allowed_updates": ALLOWED}
     asking = asyncio.ensure_future(telegram.call("getUpdates", payload, wait=POLL_SECONDS + 10))
     stop = asyncio.ensure_future(stopping.wait())
@@ -169,7 +167,7 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     """A one-time code from the command line makes the chat it comes from the owner's."""
     chat, owner = message.get("chat"), await identity.owner(connection)
     private = isinstance(chat, dict) and chat.get("type") == "private" and is_private_chat(str(chat.get("id")))
-    if not private or owner is None or not isinstance(chat, dict) or not await updates.use_code(connection, code):
+    if not private or owner is None or not isinstance(chat, dict) or not await pairing.use(connection, code):
         return "not_paired"
     await identity.set_identifier(connection, owner["id"], "telegram", str(chat["id"]), primary=True)
     event = approvals.Event("paired", "owner", reason=f"Telegram chat {visible(str(chat['id']))}")

@@ -41,12 +41,12 @@ def after(ended: Ended) -> Next:
     if isinstance(result, Receipt):
         to = "sent" if ended.last_part else None
         return Next("sent", to, provider_id=result.provider_id, outcome="sent", detail=result.detail)
-    known = {"reason": result.reason, "outcome": result.reason, "detail": result.message}
+    why, said = result.reason, result.message
     if result.reason == "provider_rejected":
-        return Next("failed", "failed", **known)
+        return Next("failed", "failed", why, outcome=why, detail=said)
     if result.proved_not_sent or ended.kind == "card":
-        return Next("queued", "queued", after=_wait(ended, result), **known)
-    return Next("uncertain", "uncertain", **known)
+        return Next("queued", "queued", why, _wait(ended, result), outcome=why, detail=said)
+    return Next("uncertain", "uncertain", why, outcome=why, detail=said)
 
 
 def _wait(ended: Ended, result: SendFailed) -> timedelta:

@@ -15,11 +15,11 @@ from messenger.store import Claimed, PartEnd
 from shared import answers, approvals, notifications
 from shared.approvals import Event, Parked
 from shared.contracts import Delivered, ErrorClass, NotifyEnvelope, NotifyResponse
-from shared.db import Connection, Record
+from shared.db import Connection, Record, tell
 from shared.telemetry import deliveries_total
 
+NOBODY_ANSWERED: Final = "Nobody answered in time. It was not sent."
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
-TELL = "SELECT pg_notify('settled', '')"
 
 
 async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
@@ -41,7 +41,8 @@ async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: N
 
 
 async def _turn(connection: Connection, claimed: Claimed, then: Next) -> None:
-    assert then.delivery is not None
+    if then.delivery is None:
+        return
     come_from = ["claimed", "sending", "uncertain"]
     if not await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after):
         return
@@ -60,7 +61,7 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
         await approvals.move(connection, notification_id, ["approved", "executing", "uncertain"], moved, result)
     if then.delivery == "failed":
         await approvals.give_back(connection, notification_id)
-    await connection.execute(TELL)
+    await tell(connection, "settled")
 
 
 async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
@@ -95,7 +96,7 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, new_id
         await _park(connection, why, why.row, new_id)
     else:
         await _close(connection, claimed.notification_id, why)
-    await connection.execute(TELL)
+    await tell(connection, "settled")
 
 
 async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
@@ -130,6 +131,19 @@ async def _park(connection: Connection, why: Stopped, row: Record, new_id: Calla
     await approvals.record(connection, event)
 
 
+async def expired(connection: Connection) -> int:
+    """Close the questions nobody answered in time; how many there were. Nothing of them was sent."""
+    rows = await approvals.expire(connection)
+    for row in rows:
+        answer = answers.failed(row["notification_id"], "timeout", NOBODY_ANSWERED, retryable=False)
+        await notifications.settle(connection, row["notification_id"], answer)
+        event = Event("expired", "messenger", row["id"], None, row["notification_id"], NOBODY_ANSWERED)
+        await approvals.record(connection, event)
+    if rows:
+        await tell(connection, "settled")
+    return len(rows)
+
+
 async def reaped(connection: Connection) -> int:
     """Take over what silent holders left behind; how many there were."""
     lost = await store.reap(connection)
@@ -139,5 +153,5 @@ async def reaped(connection: Connection) -> int:
             await notifications.settle(connection, row["notification_id"], answer)
             await approvals.move(connection, row["notification_id"], ["approved", "executing"], "uncertain")
     if lost:
-        await connection.execute(TELL)
+        await tell(connection, "settled")
     return len(lost)

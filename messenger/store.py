@@ -125,6 +125,24 @@ WHERE status = 'queued' AND send_at > clock_timestamp()
 """
 
 
+# The pending action is the outbox of its card: whatever has none of its revision gets one.
+WRITE_MISSING = """
+INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
+SELECT 'card', c.channel, i.value, c.realm, a.id, a.revision, a.origin_butler
+FROM shared.pending_actions a
+CROSS JOIN shared.contacts o
+JOIN shared.channels c ON c.channel = 'telegram' OR c.channel = o.preferred_channel
+JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
+    AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
+    ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
+WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND 'owner' = ANY (o.roles)
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d
+        WHERE d.action_id = a.id AND d.revision = a.revision AND d.channel = c.channel)
+ORDER BY a.requested_at LIMIT 50
+ON CONFLICT DO NOTHING RETURNING id
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A delivery this process holds under a fence."""
@@ -194,9 +212,7 @@ async def parts(connection: Connection, delivery_id: str) -> list[Record]:
     return list(await connection.fetch(PARTS, UUID(delivery_id)))
 
 
-async def mark(
-    connection: Connection, claimed: Claimed, n: int, wire_sha: str, content_sha: str | None
-) -> bool:
+async def mark(connection: Connection, claimed: Claimed, n: int, wire_sha: str, content_sha: str | None) -> bool:
     """The marker of one part; false where the lease, the fence or the bytes are no longer ours."""
     delivery = UUID(claimed.id)
     done = await connection.fetchval(MARK, delivery, claimed.fence, n, claimed.attempt, wire_sha, content_sha)
@@ -261,3 +277,8 @@ async def one(connection: Connection, notification_id: str) -> Record | None:
 async def queue_age(connection: Connection) -> tuple[float, float | None]:
     """Seconds the oldest due delivery has waited, and seconds until the next one is due."""
     return float(await connection.fetchval(OLDEST)), await connection.fetchval(NEXT_DUE)
+
+
+async def write_missing_cards(connection: Connection) -> int:
+    """Put the cards that are missing in the queue; how many."""
+    return len(await connection.fetch(WRITE_MISSING))

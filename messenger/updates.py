@@ -1,7 +1,6 @@
-"""Inbound rows: who polls a bot, which updates came, pairing codes. The only writer of those tables."""
+"""Inbound rows: who polls a bot, and which updates came. The only writer of those tables."""
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 
 from shared.db import Connection, Record
 
@@ -24,13 +23,6 @@ ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 HANDLED = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
-"""
-USE_CODE = """
-UPDATE messenger.pairings SET used_at = clock_timestamp()
-WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING code_sha
-"""
-OFFER_CODE = """
-INSERT INTO messenger.pairings (code_sha, expires_at) VALUES ($1, clock_timestamp() + interval '15 minutes')
 """
 
 
@@ -62,18 +54,3 @@ async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record 
 async def handled(connection: Connection, bot: str, update_id: int, outcome: str) -> None:
     """Note what became of an update."""
     await connection.execute(HANDLED, bot, update_id, outcome)
-
-
-async def use_code(connection: Connection, code: str) -> bool:
-    """Whether this one-time pairing code was good; it is good once."""
-    return await connection.fetchval(USE_CODE, code_hash(code)) is not None
-
-
-async def offer_code(connection: Connection, code: str) -> None:
-    """Make a pairing code good for fifteen minutes."""
-    await connection.execute(OFFER_CODE, code_hash(code))
-
-
-def code_hash(code: str) -> str:
-    """What is stored of a code."""
-    return sha256(code.encode()).hexdigest()

@@ -6,6 +6,7 @@ from typing import Literal
 from uuid import UUID
 
 from shared.db import Connection, Record
+from shared.errors import Unavailable
 from shared.policy import Approval, Facts, Rule
 
 FACTS = """
@@ -27,6 +28,7 @@ APPROVAL = """
 SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
 WHERE notification_id = $1 AND status IN ('approved', 'executing')
 """
+LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
 LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
 SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
@@ -91,7 +93,8 @@ class Parked:
 async def gather(connection: Connection, channel: str, notification_id: str, *, approval: bool = False) -> Facts:
     """Realm, standing rules with their uses, and the owner's yes if asked for; raises if any cannot be read."""
     row = await connection.fetchrow(FACTS, channel, UUID(notification_id))
-    assert row is not None  # a SELECT without FROM has one row
+    if row is None:
+        raise Unavailable("The facts cannot be read.", "Try again in a moment.")
     rules = tuple(Rule(**fact) for fact in row["rules"])
     found = await connection.fetchrow(APPROVAL, UUID(notification_id)) if approval else None
     yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
@@ -128,6 +131,11 @@ async def record(connection: Connection, event: Event, **detail: object) -> None
     """Append to approval_events."""
     ids = [UUID(value) if value else None for value in (event.action_id, event.rule_id, event.notification_id)]
     await connection.execute(EVENT, event.event_type, *ids, event.actor, event.reason, detail)
+
+
+async def lock_authority(connection: Connection) -> None:
+    """Hold what is authority still: what the owner changed before this counts, what comes after is too late."""
+    await connection.execute(LOCK_AUTHORITY)
 
 
 async def lock_rule(connection: Connection, rule_id: str) -> None:

@@ -6,8 +6,9 @@ Everything that coordinates daemons is a row; NOTIFY only shortens a wait and ma
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TypeAlias
 
 import asyncpg
@@ -31,6 +32,8 @@ LOST = (
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
 )
+TELL = "SELECT pg_notify($1, '')"
+PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 
 
@@ -120,7 +123,7 @@ async def _undo(connection: Connection) -> None:
             connection.terminate()
 
 
-async def listen(dsn: str, topics: dict[str, Callable[[], None]], stopping: asyncio.Event) -> None:
+async def listen(dsn: str, topics: Mapping[str, Callable[[], None]], stopping: asyncio.Event) -> None:
     """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever in between."""
     while not stopping.is_set():
         try:
@@ -129,10 +132,10 @@ async def listen(dsn: str, topics: dict[str, Callable[[], None]], stopping: asyn
             await pause(stopping, 1)
             continue
         lost = asyncio.Event()
-        connection.add_termination_listener(lambda _: lost.set())
+        connection.add_termination_listener(partial(_set, lost))
         try:
             for topic, wake in topics.items():
-                await connection.add_listener(topic, lambda *_, wake=wake: wake())
+                await connection.add_listener(topic, partial(_wake, wake))
                 wake()
             await first_of(lost, stopping)
         except (*LOST, asyncpg.PostgresError):
@@ -140,6 +143,24 @@ async def listen(dsn: str, topics: dict[str, Callable[[], None]], stopping: asyn
         finally:
             with suppress(*LOST):
                 await connection.close(timeout=2)
+
+
+async def tell(connection: Connection, topic: str) -> None:
+    """Wake whoever listens to this topic, once the transaction is committed."""
+    await connection.execute(TELL, topic)
+
+
+async def ping(connection: Connection) -> None:
+    """Raise if the database does not answer, or this role may not read what every daemon reads."""
+    await connection.fetchval(PING)
+
+
+def _set(event: asyncio.Event, *_: object) -> None:
+    event.set()
+
+
+def _wake(wake: Callable[[], None], *_: object) -> None:
+    wake()
 
 
 class Wake:

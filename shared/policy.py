@@ -87,23 +87,28 @@ class Decision:
 
 def decide(action: Action, facts: Facts) -> Decision:
     """Say whether this may leave now; total, and the same for every order of the rules."""
-    if not facts.in_time:
-        return _deny("too_late", "Its time to be sent has passed.")
-    if action.realm != facts.realm:
-        return _deny("other_realm", "It was asked for another realm than the one configured now.")
     matching = [rule for rule in facts.rules if matches(rule, action)]
-    denying = [rule for rule in matching if rule.effect == "deny"]
-    if denying:
-        return _deny("rule_denies", "A standing rule forbids it.", rule_id=best(denying).id)
+    denied = _denied(action, facts, matching)
+    if denied is not None:
+        return denied
     if owner_is_trusted(action):
         return Decision("allow", (Finding("to_the_owner", "It goes to the owner."),))
     if not action.deliverable:
         return _park("address_of_another_channel", "The address cannot be reached by this channel.")
-    if owner_approved_these_bytes(action, facts.approval):
-        return Decision(
-            "allow", (Finding("approved", "The owner said yes to exactly this."),), approval_id=facts.approval.action_id
-        )
+    yes = facts.approval
+    if yes is not None and owner_approved_these_bytes(action, yes):
+        return Decision("allow", (Finding("approved", "The owner said yes to exactly this."),), None, yes.action_id)
     return _by_rule(action, facts, matching)
+
+
+def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | None:
+    """Everything no yes and no rule can outweigh."""
+    if not facts.in_time:
+        return _deny("too_late", "Its time to be sent has passed.")
+    if action.realm != facts.realm:
+        return _deny("other_realm", "It was asked for another realm than the one configured now.")
+    denying = [rule for rule in matching if rule.effect == "deny"]
+    return _deny("rule_denies", "A standing rule forbids it.", rule_id=best(denying).id) if denying else None
 
 
 def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
@@ -126,9 +131,9 @@ def owner_is_trusted(action: Action) -> bool:
     return action.is_owner and action.deliverable
 
 
-def owner_approved_these_bytes(action: Action, approval: Approval | None) -> bool:
+def owner_approved_these_bytes(action: Action, approval: Approval) -> bool:
     """An approval speaks for its own content only."""
-    return approval is not None and approval.content_sha == action.content_sha
+    return approval.content_sha == action.content_sha
 
 
 def origin_admitted_it(action: Action) -> bool:
@@ -160,15 +165,17 @@ def _holds(field: str, constraint: object, action: Action) -> bool:
     if field == "message" and kind == "max_length":
         return isinstance(wanted, int) and not isinstance(wanted, bool) and action.length <= wanted
     value = _field(field, action)
-    if value is None:
+    return value is not None and _value_holds(kind, field, _folded(value), wanted)
+
+
+def _value_holds(kind: str, field: str, value: str, wanted: object) -> bool:
+    if kind == "one_of" and isinstance(wanted, list):
+        return value in {_folded(one) for one in wanted if isinstance(one, str)}
+    if not isinstance(wanted, str):
         return False
-    if kind == "exact":
-        return isinstance(wanted, str) and _folded(value) == _folded(wanted)
-    if kind == "one_of":
-        return isinstance(wanted, list) and _folded(value) in {_folded(w) for w in wanted if isinstance(w, str)}
     if kind == "domain" and field == "recipient":
-        return isinstance(wanted, str) and "@" in value[1:] and value.rpartition("@")[2].lower() == wanted.lower()
-    return False
+        return "@" in value[1:] and value.rpartition("@")[2] == _folded(wanted)
+    return kind == "exact" and value == _folded(wanted)
 
 
 def _field(field: str, action: Action) -> str | None:

@@ -10,6 +10,7 @@ from shared.db import Connection
 SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
 SANDBOX_SENDER: Final = "butlers@sandbox.test"
 
+SENDER = "SELECT sender FROM shared.channels WHERE channel = 'email'"
 WRITE = """
 INSERT INTO shared.channels AS c (channel, realm, sender) VALUES ($1, $2, $3)
 ON CONFLICT (channel) DO UPDATE SET realm = $2, sender = $3, changed_at = clock_timestamp()
@@ -45,6 +46,12 @@ def configured(settings: Settings) -> Configured:
         email_realm=f"{account.username or ''}@{account.hostname}" if account else "sandbox",
         sender=(settings.email_from or SANDBOX_SENDER) if live_mail else SANDBOX_SENDER,
     )
+
+
+async def sender(connection: Connection) -> str:
+    """The From address of our mail."""
+    found: str = await connection.fetchval(SENDER)
+    return found
 
 
 async def write_channels(connection: Connection, set_up: Configured) -> None:

@@ -133,8 +133,6 @@ def configure(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -145,6 +143,13 @@ def configure(
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+    _hush()
+
+
+def _hush() -> None:
+    """Of these libraries only warnings are of interest."""
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:

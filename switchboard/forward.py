@@ -5,12 +5,12 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from butlers.butler import Answer, Ground
+from butlers.butler import Ground
 from butlers.tools.notify import route_request
 from shared import answers, notifications
 from shared.approvals import Event, record
 from shared.contracts import NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
-from shared.db import Connection
+from shared.db import Connection, Record
 from shared.errors import ButlersError, HopFailed
 from shared.telemetry import logger
 from switchboard import registry
@@ -88,7 +88,7 @@ async def sweep(ground: Ground) -> int:
         rows = await connection.fetch(RELEASED)
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(row: Answer) -> None:
+    async def one(row: Record) -> None:
         async with gate:
             stored = NotifyEnvelope.model_validate(row["envelope"])
             envelope = stored.model_copy(update={"notification_id": row["id"]})

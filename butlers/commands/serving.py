@@ -13,7 +13,6 @@ from butlers import fleet
 from butlers.commands.desk import say, settings_of
 from shared import home, postgres
 from shared.config import Secret, Settings
-from shared.errors import Misconfigured
 
 if TYPE_CHECKING:
     from butlers.host import Served
@@ -162,5 +161,3 @@ def _log(settings: Settings, name: str) -> None:
     found = (settings.database_url, settings.telegram_token, settings.smtp_url, settings.console_password)
     known = [one for one in found if isinstance(one, Secret)]
     telemetry.configure(name, secrets=known)
-    if sys.version_info < (3, 11):
-        raise Misconfigured("Python is too old.", "Use Python 3.11 or newer.")

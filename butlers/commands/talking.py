@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from butlers import fleet
+from butlers import directory, fleet
 from butlers.commands.desk import as_owner, say, say_json, settings_of, table
-from shared import home
+from shared import home, pairing
 from shared.auth import Signer, mint_client_token
 from shared.config import Settings, dump, duration
 from shared.db import Connection
@@ -23,18 +23,6 @@ FleetOption = Annotated[Path | None, typer.Option("--fleet")]
 HomeOption = Annotated[Path | None, typer.Option("--home")]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 PORTS = {"switchboard": 0, "messenger": 1, "console": 2, "sandbox": 3}
-
-KEEP_TOKEN = """
-INSERT INTO shared.client_tokens (jti, butler, expires_at) VALUES ($1, $2, clock_timestamp() + $3)
-"""
-DAEMONS = """
-SELECT name, kind, url, status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' AS ready
-FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
-"""
-OFFER_CODE = """
-INSERT INTO messenger.pairings (code_sha, expires_at)
-VALUES (encode(sha256($1::bytea), 'hex'), clock_timestamp() + interval '15 minutes')
-"""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -61,13 +49,13 @@ async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
     signer = Signer(home.OWNER, home.read(settings.home, home.OWNER).private_pem, time.time)
     made = mint_client_token(signer, name, lasts)
     async with as_owner(settings) as connection:
-        await connection.execute(KEEP_TOKEN, made.jti, name, lasts)
+        await directory.keep_token(connection, made.jti, name, lasts)
     return made.token
 
 
 async def url_of(connection: Connection, name: str) -> str:
     """Where a ready instance of that daemon is."""
-    for row in await connection.fetch(DAEMONS):
+    for row in await directory.daemons(connection):
         if row["name"] == name and row["ready"]:
             return str(row["url"])
     raise Unavailable(f"{name} is not running.", "Start it with `butlers up`.")
@@ -111,7 +99,7 @@ def status(
 
     async def read() -> list[dict[str, object]]:
         async with as_owner(settings) as connection:
-            rows = await connection.fetch(DAEMONS)
+            rows = await directory.daemons(connection)
         return [dict(row) | {"port": int(row["url"].rpartition(":")[2].strip("/"))} for row in rows]
 
     daemons = asyncio.run(read())
@@ -138,7 +126,7 @@ def _sandbox(settings: Settings) -> dict[str, object] | None:
     return {"name": "sandbox", "kind": "sandbox", "url": url, "ready": ready, "port": port}
 
 
-def notify(  # noqa: PLR0913  # the contract's parameters
+def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
     name: Annotated[str, typer.Option("--as", help="The butler that speaks.")],
     channel: Annotated[str, typer.Option("--channel")],
     message: Annotated[str, typer.Option("--message")] = "",
@@ -199,7 +187,7 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
 
     async def offer() -> str:
         async with as_owner(settings) as connection:
-            await connection.execute(OFFER_CODE, code.encode())
+            await pairing.offer(connection, code)
         return await _bot_name(settings.telegram_base_url, bot)
 
     bot_name = asyncio.run(offer())
@@ -221,5 +209,3 @@ def config_dump(home_folder: HomeOption = None) -> None:
     """Print every setting; secrets are masked."""
     for name, value in dump(settings_of(None, home_folder)).items():
         say(f"{name}={value}")
-
-

@@ -103,7 +103,9 @@ def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Whom, str |
     """contact_id, then recipient, then owner; a reply or reaction goes to its thread."""
     recipient, context = envelope.delivery.recipient, envelope.request_context or {}
     if envelope.delivery.intent != "send":
-        note = "A reply goes to its thread; contact_id and recipient were not used." if contact_id or recipient else None
+        note = (
+            "A reply goes to its thread; contact_id and recipient were not used." if contact_id or recipient else None
+        )
         if envelope.delivery.channel == "email":
             return Whom("thread", str(context["source_sender_identity"])), note
         return Whom("thread", str(context["source_thread_identity"])), note
@@ -183,7 +185,9 @@ def _context(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise InvalidInput("Parameter 'request_context' must be an object.", "Give the request_context you received.")
     if _UNSENDABLE.search(json.dumps(value, ensure_ascii=False)) or len(json.dumps(value)) > 20_000:  # noqa: PLR2004
-        raise InvalidInput("Parameter 'request_context' is too long or holds half a character.", "Pass it on as it came.")
+        raise InvalidInput(
+            "Parameter 'request_context' is too long or holds half a character.", "Pass it on as it came."
+        )
     _demand_context_values(value)
     return value
 

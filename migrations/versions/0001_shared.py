@@ -49,7 +49,10 @@ CREATE TABLE shared.contact_info (
 CREATE UNIQUE INDEX one_entry_per_value ON shared.contact_info (type, lookup);
 CREATE UNIQUE INDEX one_primary ON shared.contact_info (contact_id, type) WHERE is_primary;
 
-CREATE TABLE shared.authority (singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton), epoch bigint NOT NULL DEFAULT 1);
+CREATE TABLE shared.authority (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    epoch bigint NOT NULL DEFAULT 1
+);
 INSERT INTO shared.authority DEFAULT VALUES;
 -- Everything that says what may leave moves the epoch, a statement typed by hand included.
 CREATE FUNCTION shared.move_authority() RETURNS trigger LANGUAGE plpgsql

@@ -43,8 +43,8 @@ class Wire:
     @property
     def sha(self) -> str:
         """SHA-256 over everything that decides who gets which bytes."""
-        head = "\x00".join((self.verb, self.sender, self.to)).encode()
-        return sha256(head + b"\x00" + self.body).hexdigest()
+        head = f"{self.verb}\x00{self.sender}\x00{self.to}\x00".encode()
+        return sha256(head + self.body).hexdigest()
 
 
 def shas(wires: Sequence[Wire]) -> list[str]:
