@@ -1,0 +1,146 @@
+"""The console as one ASGI app: which page is where, who may see it, and how an error looks."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from butlers.butler import Ground
+from butlers.console import sessions, sign_in
+from butlers.console.guard import Doorstep, Guard
+from butlers.console.house import House, Private, Public, Session, only_signed_in
+from butlers.console.pages import FOLDER, Pages
+from butlers.console.watch import Watch, changes
+from shared.config import Settings
+from shared.errors import ButlersError
+from shared.telemetry import metrics_text
+
+LONGEST_FORM: Final = 256 * 1024
+SLOWEST_LOOK: Final = 2.0
+_STATUS: Final = {"validation_error": 400, "forbidden": 403, "target_unavailable": 503, "misconfigured": 503}
+_HTTP: Final = {
+    404: ("There is no such page.", "Go back to the start page."),
+    405: ("This page does not take that kind of request.", "Use the page's own buttons."),
+    413: ("That is more than a form of this console holds.", "Make it shorter."),
+}
+
+
+def create_app(
+    ground: Ground,
+    *,
+    clock: Callable[[], float],
+    allowed_hosts: frozenset[str],
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+) -> Starlette:
+    """The owner's web pages.
+
+    `clock` counts seconds and never jumps back (time.monotonic). `allowed_hosts` are host names, with or without
+    a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` belongs beside it.
+    """
+    settings = ground.settings
+    watch = Watch(ground.db, _sandbox_url(settings), clock, min(settings.sweep_seconds, SLOWEST_LOOK))
+    doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
+    house = House(ground, doorstep, clock, random_bytes, Pages(), watch, asyncio.Event())
+    app = Starlette(
+        routes=_routes(house),
+        middleware=[Middleware(Guard, doorstep=doorstep, error_page=house.pages.error)],
+        exception_handlers={ButlersError: partial(_refused, house), HTTPException: partial(_http_error, house)},
+        max_body_size=LONGEST_FORM,
+    )
+    app.state.stopping = house.stopping
+    app.router.redirect_slashes = False
+    return app
+
+
+async def end_streams(app: Starlette, stopping: asyncio.Event) -> None:
+    """A loop that ends the open event streams when the daemon stops, so that the server need not wait for them."""
+    await stopping.wait()
+    app.state.stopping.set()
+
+
+def _routes(house: House) -> list[Route | Mount]:
+    """Pages are the owner's unless they stand under `anybody`."""
+
+    def anybody(path: str, handler: Public, method: str = "GET") -> Route:
+        return Route(path, partial(handler, house), methods=[method])
+
+    def owner(path: str, handler: Private, method: str = "GET") -> Route:
+        return anybody(path, only_signed_in(handler), method)
+
+    return [
+        owner("/", start),
+        owner("/events", events),
+        owner("/sign-out", sign_in.sign_out, "POST"),
+        anybody("/sign-in", sign_in.show),
+        anybody("/sign-in", sign_in.submit, "POST"),
+        anybody("/healthz", healthz),
+        anybody("/readyz", readyz),
+        anybody("/metrics", metrics),
+        Mount("/static", StaticFiles(directory=FOLDER / "static")),
+    ]
+
+
+async def start(house: House, _request: Request, session: Session) -> Response:
+    """What needs me."""
+    return house.pages.page("start.html", csrf=session.csrf, start=await house.watch.look(), here="/")
+
+
+async def events(house: House, request: Request, session: Session) -> Response:
+    """A stream that says when the start page is no longer as the asker saw it."""
+    seen = request.headers.get("last-event-id") or request.query_params.get("seen", "")
+
+    async def still_in() -> bool:
+        async with house.ground.db.work() as connection:
+            return await sessions.is_live(connection, session.id)
+
+    stream = changes(house.watch, seen, still_in, house.stopping, house.clock)
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def healthz(_house: House, _request: Request) -> Response:
+    """The process answers."""
+    return JSONResponse({"status": "ok"})
+
+
+async def readyz(house: House, _request: Request) -> Response:
+    """Whether pages can be shown, and nothing else."""
+    try:
+        async with asyncio.timeout(2), house.ground.db.work() as connection:
+            await sessions.is_live(connection, "")
+    except (ButlersError, TimeoutError):
+        troubles = ["The database does not answer."]
+        return JSONResponse({"status": "not ready", "troubles": troubles}, status_code=503)
+    return JSONResponse({"status": "ready", "troubles": []})
+
+
+async def metrics(_house: House, _request: Request) -> Response:
+    """What this process counts, for Prometheus; it names no person and no text."""
+    return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
+
+
+def _sandbox_url(settings: Settings) -> str | None:
+    """Where the sandbox is said to be, maybe nowhere (''); None if both channels are live."""
+    in_use = settings.telegram_token is None or settings.smtp_url is None
+    return settings.sandbox_url or "" if in_use else None
+
+
+async def _refused(house: House, _request: Request, error: Exception) -> Response:
+    known = error if isinstance(error, ButlersError) else ButlersError(str(error))
+    return house.pages.error(_STATUS.get(known.code, 500), known.message, known.remedy or "Try again.")
+
+
+async def _http_error(house: House, _request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    message, remedy = _HTTP.get(status, ("This request cannot be answered.", "Go back to the start page."))
+    answer = house.pages.error(status, message, remedy)
+    answer.headers.update((error.headers or {}) if isinstance(error, HTTPException) else {})
+    return answer

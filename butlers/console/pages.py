@@ -1,0 +1,43 @@
+"""From a template and values to a response; every error page has two sentences and no more."""
+
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+FOLDER: Final = Path(__file__).parent
+# The pages there are, in the order of the navigation: address and name.
+NAVIGATION: Final = (("/", "Start"),)
+_TITLES: Final = {
+    403: "Not allowed",
+    404: "Not found",
+    421: "Wrong address",
+    429: "Too many attempts",
+    500: "Something went wrong",
+    503: "Not available",
+}
+
+
+class Pages:
+    """The templates, read once."""
+
+    def __init__(self) -> None:
+        self._templates = Environment(
+            loader=FileSystemLoader(FOLDER / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.globals["navigation"] = NAVIGATION
+
+    def page(self, name: str, *, status: int = 200, csrf: str = "", **values: object) -> HTMLResponse:
+        """One page; `csrf` is the token of the signed-in session, empty before sign-in."""
+        text = self._templates.get_template(name).render(csrf=csrf, **values)
+        return HTMLResponse(text, status_code=status)
+
+    def error(self, status: int, message: str, remedy: str) -> HTMLResponse:
+        """What is wrong and what to do."""
+        title = _TITLES.get(status, "That did not work")
+        return self.page("error.html", status=status, title=title, message=message, remedy=remedy)

@@ -1,0 +1,253 @@
+"""What the pages show, read by SELECT only; every text of others comes out with hidden characters written out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+from urllib.parse import urlsplit
+
+from butlers.console.words import STATUS, ago, count, span
+from shared.db import Connection, Record
+from shared.render.telegram import visible
+
+SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
+EXCERPT: Final = 160
+
+WAITING = """
+SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, n.envelope, n.realm,
+    n.status = 'pending_missing_identifier' AS missing, c.name, i.value AS address, a.expires_at,
+    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+    extract(epoch FROM a.expires_at - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
+FROM shared.pending_actions a
+    LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN shared.contacts c ON c.id::text = coalesce(n.contact_id::text, a.tool_args ->> 'contact_id')
+    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+WHERE a.status = 'pending' AND a.expires_at > clock_timestamp()
+ORDER BY a.requested_at, a.id LIMIT 50
+"""
+UNCERTAIN = """
+SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butler, '') AS origin_butler,
+    n.envelope #>> '{delivery,message}' AS message, c.name, count(*) OVER () AS total,
+    extract(epoch FROM clock_timestamp() - coalesce(d.settled_at, d.created_at))::float8 AS age
+FROM messenger.deliveries d
+    LEFT JOIN shared.notifications n ON n.id = d.notification_id
+    LEFT JOIN shared.contacts c ON c.id = n.contact_id
+WHERE d.status = 'uncertain' AND d.class <> 'card'
+ORDER BY d.created_at DESC, d.id LIMIT 20
+"""
+DAEMONS = """
+SELECT name, url, kind, status, extract(epoch FROM clock_timestamp() - last_seen_at)::float8 AS age
+FROM switchboard.butlers
+WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - interval '7 days'
+    OR last_seen_at > clock_timestamp() - interval '10 minutes'
+ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 'butler'], kind), name, url
+LIMIT 100
+"""
+TOLD = """
+SELECT n.id::text, n.origin_butler, n.envelope, n.status, n.answer, c.name, i.value AS address,
+    extract(epoch FROM clock_timestamp() - n.created_at)::float8 AS age
+FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
+    LEFT JOIN shared.contacts c ON c.id = n.contact_id
+    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+ORDER BY n.created_at DESC
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One pending action, with the whole text."""
+
+    action_id: str
+    butler: str
+    tool: str
+    intent: str
+    channel: str
+    name: str
+    address: str
+    missing: bool
+    sandbox: bool
+    subject: str
+    text: str
+    summary: str
+    asked: str
+    left: str
+    expires_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """One delivery of which nobody knows whether it arrived."""
+
+    delivery_id: str
+    butler: str
+    channel: str
+    name: str
+    address: str
+    excerpt: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One instance of a daemon; `state` is ready, silent, starting, draining or gone."""
+
+    name: str
+    kind: str
+    url: str
+    state: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One notification and what became of it."""
+
+    notification_id: str
+    butler: str
+    channel: str
+    to: str
+    excerpt: str
+    status: str
+    words: str
+    detail: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start page: what needs the owner, who is there, what was told last."""
+
+    waiting: tuple[Waiting, ...]
+    waiting_total: int
+    uncertain: tuple[Uncertain, ...]
+    uncertain_total: int
+    daemons: tuple[Seen, ...]
+    told: tuple[Told, ...]
+    sandbox_url: str
+
+    @property
+    def silent(self) -> int:
+        """How many daemons said nothing for half a minute."""
+        return sum(daemon.state == "silent" for daemon in self.daemons)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What needs the owner, a phrase each; empty on a quiet day."""
+        phrases = (
+            (self.waiting_total, "message waits for your yes", "messages wait for your yes"),
+            (self.uncertain_total, "message may or may not have arrived", "messages may or may not have arrived"),
+            (self.silent, "daemon is silent", "daemons are silent"),
+        )
+        return tuple(count(*phrase) for phrase in phrases if phrase[0])
+
+    @property
+    def version(self) -> str:
+        """Differs whenever anything shown differs."""
+        return sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+async def start(connection: Connection, *, sandbox_url: str | None) -> Start:
+    """Everything the start page shows, as of now; `sandbox_url` None means that no channel is a stand-in."""
+    waiting = await connection.fetch(WAITING)
+    uncertain = await connection.fetch(UNCERTAIN)
+    daemons = await connection.fetch(DAEMONS)
+    told = await connection.fetch(TOLD)
+    return Start(
+        waiting=tuple(map(_waiting, waiting)),
+        waiting_total=waiting[0]["total"] if waiting else 0,
+        uncertain=tuple(map(_uncertain, uncertain)),
+        uncertain_total=uncertain[0]["total"] if uncertain else 0,
+        daemons=tuple(map(_seen, daemons)),
+        told=tuple(map(_told, told)),
+        sandbox_url=_sandbox(daemons, sandbox_url),
+    )
+
+
+def _waiting(row: Record) -> Waiting:
+    # What the action holds is what would be sent, after an edit too; the envelope is what was asked first.
+    asked = {**_delivery(row), **_mapping(row["tool_args"])}
+    return Waiting(
+        action_id=row["id"],
+        butler=visible(row["origin_butler"]),
+        tool=visible(row["tool_name"]),
+        intent=_text(asked, "intent") or "send",
+        channel=_text(asked, "channel"),
+        name=visible(row["name"] or ""),
+        address=visible(row["address"] or "") or _text(asked, "recipient"),
+        missing=bool(row["missing"]),
+        sandbox=row["realm"] == "sandbox",
+        subject=_text(asked, "subject"),
+        text=_text(asked, "message") or _text(asked, "emoji"),
+        summary=visible(row["agent_summary"]),
+        asked=ago(row["age"]),
+        left=span(row["remaining"]),
+        expires_at=f"{row['expires_at']:%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _uncertain(row: Record) -> Uncertain:
+    return Uncertain(
+        delivery_id=row["id"],
+        butler=visible(row["origin_butler"]),
+        channel=visible(row["channel"]),
+        name=visible(row["name"] or ""),
+        address=visible(row["address"]),
+        excerpt=_excerpt(row["message"] or ""),
+        since=ago(row["age"]),
+    )
+
+
+def _seen(row: Record) -> Seen:
+    silent = row["status"] == "ready" and row["age"] > SILENT_AFTER
+    return Seen(
+        name=visible(row["name"]),
+        kind=row["kind"],
+        url=visible(row["url"]),
+        state="silent" if silent else row["status"],
+        seen=ago(row["age"]),
+    )
+
+
+def _told(row: Record) -> Told:
+    asked, answer = _delivery(row), _mapping(row["answer"])
+    words = STATUS[row["status"]]
+    if row["status"] == "ok" and _mapping(answer.get("delivery")).get("sandbox"):
+        words = f"{words} to the sandbox"
+    return Told(
+        notification_id=row["id"],
+        butler=visible(row["origin_butler"]),
+        channel=_text(asked, "channel"),
+        to=visible(row["name"] or row["address"] or "") or _text(asked, "recipient"),
+        excerpt=_excerpt(str(asked.get("message") or asked.get("emoji") or "")),
+        status=row["status"],
+        words=words,
+        detail=_text(_mapping(answer.get("error")), "message"),
+        when=ago(row["age"]),
+    )
+
+
+def _sandbox(daemons: list[Record], configured: str | None) -> str:
+    """Where the sandbox's pages are: its registered address, else the configured one; empty if it is not in use."""
+    if configured is None:
+        return ""
+    urls = [row["url"] for row in daemons if row["kind"] == "sandbox" and row["status"] != "gone"]
+    parts = urlsplit(urls[0] if urls else configured)
+    return f"{parts.scheme}://{parts.netloc}/" if parts.scheme in {"http", "https"} and parts.netloc else ""
+
+
+def _delivery(row: Record) -> Mapping[str, object]:
+    return _mapping(_mapping(row["envelope"]).get("delivery"))
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    return visible(value if isinstance(value, str) else "" if value is None else str(value))
+
+
+def _excerpt(text: str) -> str:
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= EXCERPT else f"{line[:EXCERPT].rstrip()}…"

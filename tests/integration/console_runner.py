@@ -1,0 +1,198 @@
+"""Serves a console over a real PostgreSQL, in its own role, inside a test's own loop."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import aiohttp
+import asyncpg
+import uvicorn
+from starlette.applications import Starlette
+
+from butlers import migrate
+from butlers.butler import Ground
+from butlers.console.app import create_app
+from shared import postgres
+from shared.auth import Signer, generate_key
+from shared.config import Settings
+from shared.db import Database
+from shared.mcp import Hops
+
+PASSWORD = "correct horse battery staple"
+TEMPLATE = "template_console"
+_numbers = itertools.count(1)
+
+PENDING = """
+WITH told AS (
+    INSERT INTO shared.notifications (origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
+        contact_id, contact_info_id, third_party, status, answer)
+    VALUES ($1, $1, 'sandbox', gen_random_uuid()::text, gen_random_uuid()::text, 'sha', $2, 'recipient', $3, $4, true,
+        $5, '{}')
+    RETURNING id
+)
+INSERT INTO shared.pending_actions (origin_butler, tool_args, agent_summary, notification_id)
+SELECT $1, $2 -> 'delivery', $6, id FROM told RETURNING id::text
+"""
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that leaves the test process's signals alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A PostgreSQL server with the schema in a database to clone."""
+
+    server: postgres.Server
+
+    async def clone(self) -> str:
+        """The name of a fresh database with its console login."""
+        name = f"fresh{next(_numbers)}"
+        async with connected(self.server.dsn) as connection:
+            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            await connection.execute(f"CREATE ROLE {name}_console LOGIN IN ROLE butlers_group_console")
+        return name
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """A server that is gone afterwards, its data too."""
+    folder = Path(tempfile.mkdtemp(prefix="butlers-test-"))
+    folder.chmod(0o755)  # the account PostgreSQL runs as must be able to pass
+    try:
+        server = postgres.start(folder / "home", system_folder=folder / "system")
+        try:
+            asyncio.run(_make_template(server, folder / "home"))
+            yield Cluster(server)
+        finally:
+            postgres.stop(server)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _make_template(server: postgres.Server, home: Path) -> None:
+    dsn = server.dsn_of(TEMPLATE)
+    await migrate.ensure_database(dsn)
+    await migrate.migrate(Settings.from_env({"BUTLERS_HOME": str(home)}), dsn, ())
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """A connection that is closed afterwards."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A console that listens, the superuser's way to its rows, and a browser's way to its pages."""
+
+    url: str
+    app: Starlette
+    ground: Ground
+    sql: "asyncpg.Connection[asyncpg.Record]"
+    http: aiohttp.ClientSession
+
+    async def post(self, path: str, *, origin: str | None = "", **fields: str) -> aiohttp.ClientResponse:
+        """Post a form, as from our own page unless told otherwise (None: without Origin)."""
+        headers = {} if origin is None else {"Origin": origin or self.url}
+        return await self.http.post(f"{self.url}{path}", data=fields, headers=headers, allow_redirects=False)
+
+    async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
+        """Get a page, redirects not followed; `Sec_Fetch_Site` stands for Sec-Fetch-Site."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.http.get(f"{self.url}{path}", headers=sent, allow_redirects=False)
+
+    async def sign_in(self) -> None:
+        """By password; the cookie is kept."""
+        answer = await self.post("/sign-in", password=PASSWORD)
+        assert answer.status == 303, await answer.text()
+
+    async def csrf(self) -> str:
+        """The token of the present session, as it stands in the page."""
+        page = await (await self.get("/")).text()
+        return page.split('name="csrf" value="')[1].split('"')[0]
+
+    async def park(self, butler: str = "health", summary: str = "", **delivery: str) -> str:
+        """A pending action as the gate makes it; its id."""
+        asked = {"intent": "send", "channel": "telegram", "recipient": "4242", **delivery}
+        envelope = {"schema_version": "notify.v1", "origin_butler": butler, "delivery": asked}
+        made = await self.sql.fetchval(PENDING, butler, json.dumps(envelope), None, None, "pending_approval", summary)
+        assert isinstance(made, str)
+        return made
+
+
+def no_finder(_name: str) -> NoReturn:
+    """The console calls nobody."""
+    raise AssertionError("the console called another daemon")
+
+
+def ground_of(home: Path, db: Database, **variables: str) -> Ground:
+    """A console's ground; variables override the settings a test starts with."""
+    environ = {"BUTLERS_HOME": str(home), "BUTLERS_SWEEP_SECONDS": "0.1", "BUTLERS_CONSOLE_PASSWORD": PASSWORD}
+    environ |= variables
+    settings = Settings.from_env({name: value for name, value in environ.items() if value})
+    hops = Hops(Signer("console", generate_key()[0], time.time), no_finder)
+    return Ground("console", "console-1", home, settings, db, hops, b"k" * 32, lambda: str(uuid.uuid4()), {})
+
+
+@asynccontextmanager
+async def served(app: Starlette) -> AsyncIterator[str]:
+    """The app on a free port of 127.0.0.1; its URL."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none", lifespan="off")
+    server = Server(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        app.state.stopping.set()
+        server.should_exit = True
+        await asyncio.wait_for(task, 5)
+
+
+@asynccontextmanager
+async def running(bench: Cluster, home: Path, **variables: str) -> AsyncIterator[Running]:
+    """A console on a fresh database."""
+    name = await bench.clone()
+    jar = aiohttp.CookieJar(unsafe=True)  # cookies for an IP address too
+    async with AsyncExitStack() as held:
+        db = await Database.open(bench.server.dsn_of(name), role=f"{name}_console", most=8)
+        held.push_async_callback(db.close)
+        sql = await held.enter_async_context(connected(bench.server.dsn_of(name)))
+        ground = ground_of(home, db, **variables)
+        app = create_app(ground, clock=time.monotonic, allowed_hosts=frozenset())
+        url = await held.enter_async_context(served(app))
+        http = await held.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
+        yield Running(url, app, ground, sql, http)
+
+
+async def events_of(stream: aiohttp.ClientResponse) -> AsyncIterator[Mapping[str, str]]:
+    """The events of a stream as they come, each as its fields."""
+    fields: dict[str, str] = {}
+    async for raw in stream.content:
+        line = raw.decode().rstrip("\n")
+        if not line and fields:
+            yield fields
+            fields = {}
+        elif line:
+            name, _, value = line.partition(": ")
+            fields[name] = value

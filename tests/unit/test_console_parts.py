@@ -1,0 +1,201 @@
+"""The console's parts without a database: the password, the doorstep, safe addresses, words, and the last resort."""
+
+import base64
+import hashlib
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from butlers.console.guard import HEADERS, Doorstep, Guard, host_name
+from butlers.console.house import safe_next
+from butlers.console.pages import Pages
+from butlers.console.password import check_password, has_password, write_password
+from butlers.console.words import ago, count, span
+from shared.config import Secret
+from shared.errors import InvalidInput, Misconfigured
+
+
+def test_the_password_is_kept_as_a_scrypt_hash_for_its_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "keys" / "console"
+    assert not has_password(folder)
+    write_password(folder, "Grüße, ihr Butler", random_bytes=lambda size: b"s" * size)
+    kept = folder / "password.scrypt"
+    name, n, r, p, salt, digest = kept.read_text().strip().split("$")
+    expected = hashlib.scrypt(
+        "Grüße, ihr Butler".encode(), salt=b"s" * 16, n=int(n), r=int(r), p=int(p), maxmem=2**26, dklen=32
+    )
+    assert (name, base64.b64decode(salt), base64.b64decode(digest)) == ("scrypt", b"s" * 16, expected)
+    assert int(n) * int(r) * int(p) >= 2**15 * 8 * 3  # OWASP's floor
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [path.name for path in folder.iterdir()] == ["password.scrypt"]
+    assert has_password(folder)
+    assert check_password(
+        "Gru\u0308ße, ihr Butler", configured=None, folder=folder
+    )  # the same text, composed otherwise
+    assert not check_password("Grüße, ihr Butle", configured=None, folder=folder)
+    write_password(folder, "another one")
+    assert check_password("another one", configured=None, folder=folder)
+    assert not check_password("Grüße, ihr Butler", configured=None, folder=folder)
+
+
+def test_a_configured_password_counts_alone(tmp_path: Path) -> None:
+    write_password(tmp_path, "kept in the file")
+    configured = Secret("from the setting")
+    assert check_password("from the setting", configured=configured, folder=tmp_path)
+    for wrong in ("kept in the file", "", "from the settin", "x" * 2000, "\ud800"):
+        assert not check_password(wrong, configured=configured, folder=tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "", "scrypt$1$2", "md5$32768$8$3$AAAA$AAAA", "scrypt$a$8$3$AAAA$AAAA", "é"])
+def test_a_password_file_that_says_nothing_is_said_and_lets_nobody_in(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "password.scrypt").write_text(content)
+    with pytest.raises(Misconfigured, match="The console has no password"):
+        check_password("", configured=None, folder=tmp_path)
+
+
+@pytest.mark.parametrize("password", ["", "seven77", "x" * 1025])
+def test_too_short_and_too_long_passwords_are_not_kept(tmp_path: Path, password: str) -> None:
+    with pytest.raises(InvalidInput, match="between 8 and 1024"):
+        write_password(tmp_path, password)
+    assert not has_password(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("localhost", "localhost"),
+        ("LOCALHOST:80", "localhost"),
+        ("[::1]:8080", "[::1]"),
+        ("", ""),
+        ("a@localhost", ""),
+        ("localhost/x", ""),
+        ("localhost:99999", ""),
+        ("localhost:x", ""),
+        ("[::1", ""),
+        ("localhost?x", ""),
+        ("localhost#x", ""),
+    ],
+)
+def test_a_host_header_is_read_strictly(header: str, name: str) -> None:
+    assert host_name(header) == name
+
+
+def origin(value: str | None, *, host: str = "127.0.0.1:41102", site: str | None = None) -> Headers:
+    fields = {"host": host, "origin": value, "sec-fetch-site": site}
+    return Headers({name: text for name, text in fields.items() if text is not None})
+
+
+def test_a_post_counts_with_our_own_or_the_public_origin_only() -> None:
+    private = Doorstep.of(frozenset(), None, None)
+    public = Doorstep.of(frozenset(), "https://Butlers.example/", None)
+    assert private.is_ours("http", origin("http://127.0.0.1:41102"))
+    assert private.is_ours("http", origin("http://LOCALHOST", host="localhost:80"))
+    assert public.is_ours("http", origin("https://butlers.example", host="butlers.example"))
+    for stranger in (
+        "https://butlers.example",
+        "https://127.0.0.1:41102",
+        "http://127.0.0.1:41103",
+        "x",
+        "",
+        "file://",
+    ):
+        assert not private.is_ours("http", origin(stranger)), stranger
+    assert not private.is_ours("http", origin("https://evil.test", site="same-origin"))
+    for nothing in (None, "null"):
+        assert private.is_ours("http", origin(nothing, site="same-origin"))
+        assert not private.is_ours("http", origin(nothing, site="same-site"))
+        assert not private.is_ours("http", origin(nothing))
+
+
+@pytest.mark.parametrize("path", ["/", "/approvals/1?x=1#y", "/a//b"])
+def test_after_sign_in_our_own_pages_may_follow(path: str) -> None:
+    assert safe_next(path) == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "//evil.test", "https://evil.test", "/\\evil.test", "/\nx", "\t//evil.test", "x", "/é", "/" + "x" * 600],
+)
+def test_after_sign_in_nobody_elses_page_follows(path: str) -> None:
+    assert safe_next(path) == "/"
+
+
+@given(st.floats(min_value=-10, max_value=10**8))
+def test_every_length_of_time_has_words(seconds: float) -> None:
+    assert 1 <= len(span(seconds).split()) <= 5
+    assert ago(seconds) == "just now" or ago(seconds).endswith(" ago")
+
+
+def test_times_and_counts_are_said_plainly() -> None:
+    assert [span(s) for s in (-5, 59, 60, 3600, 3660, 86400, 90000, 86460, 259199)] == [
+        "less than a minute",
+        "less than a minute",
+        "1 minute",
+        "1 hour",
+        "1 hour 1 minute",
+        "1 day",
+        "1 day 1 hour",
+        "1 day",
+        "2 days 23 hours",
+    ]
+    assert [ago(s) for s in (-1, 59, 61, 7200, 90000)] == [
+        "just now",
+        "just now",
+        "1 minute ago",
+        "2 hours ago",
+        "1 day ago",
+    ]
+    assert [count(n, "daemon", "daemons") for n in (0, 1, 2)] == ["0 daemons", "1 daemon", "2 daemons"]
+
+
+async def answer_of(guard: Guard, path: str = "/") -> tuple[int, dict[str, str], str]:
+    """What a guarded app answers to a GET."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "scheme": "http",
+        "headers": [(b"host", b"localhost")],
+    }
+    await guard(scope, receive, send)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent).decode()
+
+
+def guarded(app: Response | None) -> Guard:
+    async def fails(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    return Guard(app or fails, doorstep=Doorstep.of(frozenset(), None, None), error_page=Pages().error)
+
+
+async def test_what_fails_unforeseen_is_a_page_of_two_sentences() -> None:
+    status, headers, page = await answer_of(guarded(None))
+    assert status == 500
+    assert "The console met an error of its own. Try again; its log says what happened." in page
+    assert "secret detail" not in page
+    assert "Traceback" not in page
+    assert headers.items() >= {name.lower(): value for name, value in HEADERS.items()}.items()
+
+
+async def test_nothing_but_static_files_may_be_stored() -> None:
+    said = {"Cache-Control": "public, max-age=60"}
+    for path, wanted in (("/", "no-store"), ("/static/x", "no-cache")):
+        _, headers, _ = await answer_of(guarded(PlainTextResponse("x", headers=said)), path)
+        assert headers["cache-control"] == wanted
