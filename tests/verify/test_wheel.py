@@ -1,0 +1,89 @@
+"""What a stranger installs: the wheel alone, and a fresh clone."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"butlers", "switchboard", "messenger", "shared", "migrations"}
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What the command printed; its own words if it failed."""
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def project_files() -> list[str]:
+    """All files of the project: what git knows or would take."""
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    return [name for name in set(listed.split("\0")) if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, cwd=ROOT)
+    [made] = out.glob("butlers-*.whl")
+    return made
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Iterator[Path]:
+    """The program `butlers` as `uv tool install` puts it, in an empty folder."""
+    folder = tmp_path / "tool"
+    run(
+        BIN / "uv",
+        "tool",
+        "install",
+        wheel,
+        cwd=tmp_path,
+        UV_TOOL_DIR=str(folder / "tools"),
+        UV_TOOL_BIN_DIR=str(folder / "bin"),
+        UV_PYTHON=sys.executable,
+    )
+    yield folder / "bin" / "butlers"
+    shutil.rmtree(folder)
+
+
+def test_the_wheel_holds_our_packages_with_all_their_files_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        names = {name for name in opened.namelist() if not name.endswith("/")}
+    [info] = {name.partition("/")[0] for name in names if ".dist-info/" in name}
+    assert {name.partition("/")[0] for name in names} == PACKAGES | {info}
+    ours = {name for name in project_files() if name.partition("/")[0] in PACKAGES}
+    assert {name for name in names if not name.startswith(info)} == ours
+    assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= names
+
+
+def test_the_wheel_is_never_to_be_uploaded(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        [metadata] = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        assert "Classifier: Private :: Do Not Upload" in opened.read(metadata).decode()
+
+
+def test_the_installed_program_runs_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "up" in run(installed, "--help", cwd=empty)
+    assert list(empty.iterdir()) == []
+
+
+def test_a_fresh_clone_installs_with_make_and_the_second_time_at_once(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    for name in project_files():  # the working tree as it would be cloned
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, clone / name)
+    run("make", ".venv/.run", cwd=clone)
+    assert "up" in run(clone / ".venv" / "bin" / "butlers", "--help", cwd=clone)
+    assert "Installing" not in run("make", ".venv/.run", cwd=clone)
