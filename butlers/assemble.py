@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -111,9 +112,9 @@ class Assembly:
         """The daemon of that name, to be reached at that URL."""
         hosts = hosts_of(self.plan.settings, url)
         if name == "console":
-            create = importlib.import_module(CONSOLE).create_app
-            app = create(self.ground(name), clock=time.monotonic, allowed_hosts=frozenset(hosts))
-            return Daemon(name, "console", app)
+            module = importlib.import_module(CONSOLE)
+            app = module.create_app(self.ground(name), clock=time.monotonic, allowed_hosts=frozenset(hosts))
+            return Daemon(name, "console", app, [partial(module.end_streams, app)], ground=self.grounds[name])
         if name in BUTLERS:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:

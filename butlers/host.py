@@ -180,9 +180,6 @@ async def _drain(
 ) -> None:
     """Let loops finish what they hold and requests get their answers, at most so long."""
     for one in served:
-        ending = getattr(getattr(one.daemon.app, "state", None), "stopping", None)
-        if ending is not None:
-            ending.set()
         if one.daemon.kind != "sandbox":
             one.server.should_exit = True
     ours = [task for one, task in zip(served, servers, strict=True) if one.daemon.kind != "sandbox"]

@@ -31,6 +31,8 @@ LOST = (
     asyncpg.TooManyConnectionsError,
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.InsufficientResourcesError,
 )
 TELL = "SELECT pg_notify($1, '')"
 PING = "SELECT epoch FROM shared.authority"
@@ -42,8 +44,10 @@ async def prepare_connection(connection: Connection) -> None:
     await connection.set_type_codec("jsonb", encoder=canonical, decoder=json.loads, schema="pg_catalog")
 
 
-async def _leave_as_is(connection: Connection) -> None:
-    """Every unit of work ends itself, so a returned connection needs no second round trip."""
+async def _roll_back_if_open(connection: Connection) -> None:
+    """A unit of work that ended itself needs no second round trip; one that was cut off is undone."""
+    if connection.is_in_transaction():
+        await connection.execute("ROLLBACK")
 
 
 class Database:
@@ -66,7 +70,7 @@ class Database:
                 min_size=1,
                 max_size=most,
                 init=prepare_connection,
-                reset=_leave_as_is,
+                reset=_roll_back_if_open,
                 timeout=10,
                 command_timeout=30,
                 server_settings={"application_name": "butlers", "statement_timeout": "20000"},
@@ -95,12 +99,8 @@ class Database:
             raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
         try:
             await connection.execute(self._begin)
-            try:
-                yield connection
-                await connection.execute("COMMIT")
-            except BaseException:
-                await _undo(connection)
-                raise
+            yield connection
+            await connection.execute("COMMIT")
         except LOST as lost:
             raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
         finally:
@@ -112,15 +112,6 @@ class Database:
             await asyncio.wait_for(self._pool.close(), 2)
         except TimeoutError:
             self._pool.terminate()
-
-
-async def _undo(connection: Connection) -> None:
-    """Roll back; a connection on which that fails is never used again."""
-    try:
-        await asyncio.shield(connection.execute("ROLLBACK", timeout=2))
-    except (*LOST, asyncpg.PostgresError, asyncio.CancelledError):
-        with suppress(*LOST):
-            connection.terminate()
 
 
 async def listen(dsn: str, topics: Mapping[str, Callable[[], None]], stopping: asyncio.Event) -> None:

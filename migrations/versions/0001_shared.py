@@ -119,6 +119,7 @@ CREATE UNIQUE INDEX one_request_per_stated_key ON shared.notifications (origin_b
 -- The second fence: the same bytes to the same third party in one lineage are one message.
 CREATE UNIQUE INDEX one_content_per_lineage ON shared.notifications (origin_butler, lineage, content_sha)
     WHERE third_party AND content_sha IS NOT NULL;
+CREATE INDEX notifications_recent ON shared.notifications (created_at DESC);
 CREATE INDEX notifications_on_their_way ON shared.notifications (created_at) WHERE status = 'queued';
 CREATE INDEX reactions_by_thread ON shared.notifications (whom, created_at DESC)
     WHERE envelope #>> '{delivery,intent}' = 'react';
