@@ -1,0 +1,31 @@
+"""Tell the owner something through a butler, as any MCP client would.
+
+    butlers mcp-config greeter > greeter.json
+    python tell_owner.py greeter.json "The bread is in the oven."
+
+The file holds a token: let nobody else read it.
+"""
+# ruff: noqa: INP001  # a program to copy, not a package
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from fastmcp import Client
+
+
+async def tell(config: Mapping[str, object], message: str) -> object:
+    """The butler's answer: the object documented in docs/schemas/notify_response.v1.json."""
+    async with Client(dict(config)) as butler:
+        result = await butler.call_tool("notify", {"channel": "telegram", "message": message})
+        return result.structured_content
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:  # noqa: PLR2004  # the two words of the usage line
+        sys.exit("Say: python tell_owner.py CONFIG.json MESSAGE")
+    mcp_config = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    answer = asyncio.run(tell(mcp_config, sys.argv[2]))
+    sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False) + "\n")
