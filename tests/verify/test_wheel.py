@@ -1,12 +1,18 @@
 """What a stranger installs: the wheel alone, and a fresh clone."""
 
+import json
 import os
+import secrets
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -79,6 +85,12 @@ def test_the_installed_program_runs_in_an_empty_folder(installed: Path, tmp_path
     assert list(empty.iterdir()) == []
 
 
+def test_the_wheel_alone_brings_a_fleet_up_and_delivers(installed: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    deliver_and_stop([str(installed), "up"], installed, empty)
+
+
 def test_a_fresh_clone_installs_with_make_and_the_second_time_at_once(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     for name in project_files():  # the working tree as it would be cloned
@@ -87,3 +99,58 @@ def test_a_fresh_clone_installs_with_make_and_the_second_time_at_once(tmp_path: 
     run("make", ".venv/.run", cwd=clone)
     assert "up" in run(clone / ".venv" / "bin" / "butlers", "--help", cwd=clone)
     assert "Installing" not in run("make", ".venv/.run", cwd=clone)
+    deliver_and_stop(["make", "up"], clone / ".venv" / "bin" / "butlers", clone)
+
+
+def deliver_and_stop(up: list[str], butlers: Path, where: Path) -> None:
+    """Start as a newcomer does, tell the owner something on both channels, find it, and press Ctrl-C."""
+    base = free_block()
+    environment = {**os.environ, "BUTLERS_PORT_BASE": str(base)}
+    log = where / "up.log"
+    with (
+        log.open("w") as sink,
+        subprocess.Popen(
+            up, cwd=where, env=environment, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+        ) as process,
+    ):
+        try:
+            wait_for(lambda: "Ready." in log.read_text(), 60, log)
+            for channel in ("telegram", "email"):
+                told = run(
+                    butlers,
+                    *("notify", "--as", "greeter", "--channel", channel, "--message", f"Hello by {channel}"),
+                    cwd=where,
+                    BUTLERS_PORT_BASE=str(base),
+                )
+                assert json.loads(told)["status"] == "ok", told
+            with urlopen(f"http://127.0.0.1:{base + 3}/api/journal") as journal:
+                arrived = journal.read().decode()
+            assert "Hello by telegram" in arrived
+            assert "Hello by email" in arrived
+        finally:
+            pressed = time.monotonic()
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(20)
+        assert time.monotonic() - pressed < 5, log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def free_block() -> int:
+    """A base with free ports for everything a small fleet serves."""
+    while True:
+        base = 20_000 + 20 * secrets.randbelow(1000)
+        try:
+            for port in (*range(base, base + 5), base + 10):
+                with socket.socket() as tried:
+                    tried.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return base
+
+
+def wait_for(holds: Callable[[], bool], seconds: float, log: Path) -> None:
+    """Return once it holds; fail with the log at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
