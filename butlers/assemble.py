@@ -22,6 +22,7 @@ from shared.config import Settings
 from shared.db import Database, Wake
 from shared.errors import Misconfigured
 from shared.mcp import Hops
+from shared.realms import SANDBOX_OWNER
 
 TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
 # Loaded by name, so that the framework does not import those built on it.
@@ -130,7 +131,7 @@ def sandbox(settings: Settings, url: str) -> Daemon:
     """The sandbox; it knows neither keys nor database."""
     module = importlib.import_module(SANDBOX)
     mail = module.MailSink(settings.host, settings.port_base + SANDBOX_SMTP)
-    owner = int(settings.owner_telegram or migrate.SANDBOX_TELEGRAM)
+    owner = int(settings.owner_telegram or SANDBOX_OWNER["telegram"])
     settings.home.mkdir(parents=True, exist_ok=True)
     app = module.create_app(Path(settings.home), owner, allowed_hosts=frozenset(hosts_of(settings, url)), mail=mail)
     return Daemon("sandbox", "sandbox", app)

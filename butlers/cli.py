@@ -2,9 +2,13 @@
 
 import asyncio
 import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import typer
+from typer.main import get_command
 
 from butlers.commands import approving, contacts, serving, talking
 from shared.config import quiet_third_parties
@@ -23,13 +27,28 @@ app.add_typer(contacts.app, name="contacts")
 app.add_typer(approving.app, name="approvals")
 
 
+def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody foresaw, in one line: what it was and, for whoever mends it, by which way it came."""
+    way = " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(traceback.extract_tb(trace)[-6:]))
+    said = " ".join(str(error).split())
+    sys.stderr.write(
+        f"butlers: Something unforeseen went wrong: {kind.__name__}: {said}. Please report it with: {way}\n"
+    )
+
+
 def main() -> None:
     """Run a command: exit 0 done, 1 failed or refused, 2 usage; a person never sees a traceback."""
     quiet_third_parties()
+    sys.excepthook = _unforeseen
     try:
-        app()
+        get_command(app)()
     except ButlersError as failed:
         sys.stderr.write(f"butlers: {failed}\n")
+        raise SystemExit(1) from None
+    except OSError as refused:
+        if refused.filename is None:
+            raise
+        sys.stderr.write(f"butlers: {refused.filename} cannot be used: {refused.strerror}. Correct it, or its owner.\n")
         raise SystemExit(1) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise SystemExit(130) from None

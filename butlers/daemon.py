@@ -5,8 +5,10 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.server.dependencies import get_access_token
 from fastmcp.tools.base import Tool as McpTool
@@ -85,7 +87,10 @@ class ServedTool(McpTool):
         token = get_access_token()
         if token is None:
             raise Unauthorized("No token was presented.")
-        answer = dict(await run(self._tool, _caller(token.claims), arguments))
+        try:
+            answer = dict(await run(self._tool, _caller(token.claims), arguments))
+        except ButlersError as refused:
+            raise ToolError(str(refused)) from None
         text = json.dumps(answer, ensure_ascii=False)
         return ToolResult(content=[TextContent(type="text", text=text)], structured_content=answer)
 
@@ -116,6 +121,24 @@ class FleetVerifier(TokenVerifier):
         return AccessToken(token=token, client_id=caller.name, scopes=[caller.kind], claims=claims)
 
 
+class NoState:
+    """The session state of a server whose tools keep none."""
+
+    async def get(self, key: str) -> None:
+        """Nothing was ever put."""
+
+
+NO_STATE: Final = NoState()
+
+
+class ToolServer(FastMCP):
+    """FastMCP without session state: asking its store costs every call, and the first one two seconds of imports."""
+
+    @property
+    def _state_store(self) -> NoState:  # type: ignore[override]  # no public hook; test_daemon fails if it goes
+        return NO_STATE
+
+
 def skip_header_schemas(server: FastMCP) -> None:
     """Spare FastMCP listing all tools on each call; we publish no Mcp-Param headers it would check."""
     low = server._mcp_server  # noqa: SLF001  # no public hook; test_daemon fails if it goes
@@ -128,7 +151,7 @@ def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[st
     """The daemon with its core tools and its own, and its door for the same process."""
     parts = butler.build(ground)
     tools = [notify_tool(ground), *parts.tools]
-    server = FastMCP(
+    server = ToolServer(
         butler.name,
         instructions=butler.description,
         auth=FleetVerifier(verifier),

@@ -10,7 +10,7 @@ from typing import Literal
 from butlers.gate import tool_args
 from butlers.judge import Judged, look
 from shared import answers, approvals, notifications
-from shared.approvals import Event, Verdict
+from shared.approvals import Event, Revision, Verdict
 from shared.db import Connection, Record, tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.render import shas
@@ -54,7 +54,10 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
         return Outcome("impossible", "There is no address it could go to.")
     if judged.action.content_sha != action["content_sha"]:
         return await _ask_again(connection, word, action, judged)
-    wires = tuple(shas(judged.wires()))
+    try:
+        wires = tuple(shas(judged.wires()))
+    except InvalidInput as unfit:
+        return Outcome("impossible", f"It cannot be sent: {unfit.message}")
     verdict = Verdict(word.action_id, action["revision"], "approved", word.by, word.reason, wires)
     notification_id = await approvals.decide(connection, verdict)
     if notification_id is None:
@@ -84,7 +87,8 @@ async def _ask_again(connection: Connection, word: Word, action: Record, judged:
     """What would go out is not what the card showed: no yes can be taken for it."""
     kept = tool_args(judged.envelope, judged.row["whom"])
     sha = judged.action.content_sha
-    await approvals.revise(connection, word.action_id, action["revision"], sha, kept)
+    lasts = action["expires_at"] - action["requested_at"]
+    await approvals.revise(connection, Revision(word.action_id, action["revision"], sha, kept, lasts))
     await _record(connection, "revised", word, action["notification_id"])
     await tell(connection, "cards")
     return Outcome("changed", "It has changed since it was shown. A new card follows.")

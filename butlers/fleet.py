@@ -30,7 +30,8 @@ def load(folder: Path | None) -> list[Entry]:
     """The fleet of this folder, by name; the demo fleet where none is given. Raises Misconfigured."""
     where = folder or DEMO
     if not where.is_dir():
-        raise Misconfigured(f"The fleet folder {where} does not exist.", "Make a butler with `butlers init NAME`.")
+        what = "is no folder" if where.exists() else "does not exist"
+        raise Misconfigured(f"The fleet folder {where} {what}.", "Make a butler with `butlers init NAME`.")
     entries = [read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
     if not entries:
         raise Misconfigured(f"The fleet folder {where} holds no butler.", "Make one with `butlers init NAME`.")
@@ -45,8 +46,8 @@ def read(folder: Path) -> Entry:
     """One butler's folder."""
     path = folder / "butler.toml"
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
+        raw = tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as broken:
         raise Misconfigured(f"{path} is no valid TOML: {broken}.", "Correct it.") from None
     _demand_known(path, raw)
     name, description = raw.get("name"), raw.get("description")
@@ -59,7 +60,16 @@ def read(folder: Path) -> Entry:
     persona = folder / "PERSONA.md"
     if not persona.is_file():
         raise Misconfigured(f"{persona} is missing.", "Write down who this butler is.")
-    return Entry(name, description.strip(), persona.read_text(encoding="utf-8"))
+    return Entry(name, description.strip(), _text(persona))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Misconfigured(f"{path} is no UTF-8 text.", "Save it as UTF-8.") from None
+    except OSError as refused:
+        raise Misconfigured(f"{path} cannot be read: {refused.strerror}.", "Correct it.") from None
 
 
 def _demand_known(path: Path, raw: Mapping[str, object]) -> None:
@@ -77,7 +87,10 @@ def scaffold(folder: Path, name: str) -> Path:
     made = folder / name
     if made.exists():
         raise Misconfigured(f"{made} exists already.", "Choose another name.")
-    made.mkdir(parents=True)
+    try:
+        made.mkdir(parents=True)
+    except OSError as refused:
+        raise Misconfigured(f"{made} cannot be made: {refused.strerror}.", "Correct --fleet.") from None
     toml = f'name = "{name}"\ndescription = "Say in one sentence what {name} is for."\n'
     (made / "butler.toml").write_text(toml, encoding="utf-8")
     (made / "PERSONA.md").write_text(f"# {name}\n\nWho this butler is, and how it speaks.\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from butlers.tools.accept import NotifyCall, thread_of
 from shared import answers, approvals, notifications
 from shared.approvals import Event, Parked
 from shared.contracts import NotifyEnvelope, NotifyResponse
-from shared.db import Connection, Database
+from shared.db import Connection, Database, tell
 from shared.identity import MissingIdentifier, Target, resolve
 from shared.keys import Content, content_sha, notification_key
 from shared.notifications import Current, NewNotification
@@ -38,14 +38,14 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         target = await resolve(connection, call.whom, delivery.channel)
         lineage = await _lineage(connection, by, call)
         new = _new(by, call, lineage)
+        facts = await approvals.gather(connection, delivery.channel, new.id)
+        new = replace(new, realm=facts.realm)
         if isinstance(target, MissingIdentifier):
             return await _admit_missing(connection, by, new, target)
-        facts = await approvals.gather(connection, delivery.channel, new.id)
         action = action_of(call.envelope, target, facts.realm, by.name)
         decision = decide(action, facts)
         new = replace(
             new,
-            realm=facts.realm,
             content_sha=action.content_sha,
             contact_id=target.contact_id,
             entry_id=target.entry_id,
@@ -157,6 +157,7 @@ async def _park(connection: Connection, by: Admitter, new: NewNotification, acti
     parked = Parked(action_id, new.id, new.origin, tool_args(new.envelope, new.whom), new.content_sha, summary)
     await approvals.park(connection, parked, by.approval_ttl)
     await approvals.record(connection, Event("parked", by.name, action_id, None, new.id, summary))
+    await tell(connection, "cards")
 
 
 def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
@@ -179,8 +180,5 @@ def answer_of(current: Current, note: str | None = None) -> NotifyResponse:
     if not current.first:
         answer = answer.model_copy(update={"duplicate": True})
     if current.same_content:
-        note = (
-            "The same words went to the same address in this request before. To repeat on purpose, give a new "
-            "request_context.idempotency_key."
-        )
+        note = answers.SAME_WORDS
     return answer.model_copy(update={"note": note}) if note else answer

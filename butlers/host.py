@@ -11,11 +11,14 @@ from typing import Final
 
 import uvicorn
 import uvloop
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.assemble import Assembly, Plan, database, default_port, listening_dsn, sandbox
 from butlers.butler import Ground, Loop
 from butlers.daemon import Daemon
-from shared.config import Settings, demand_safe_listening
+from butlers.listening import bind, demand_ready
+from shared.config import Settings
 from shared.db import listen, pause
 from shared.errors import ButlersError, Misconfigured
 from shared.telemetry import logger
@@ -45,23 +48,6 @@ class Served:
     socket: socket.socket
 
 
-def bind(host: str, port: int, *, spare: bool) -> socket.socket:
-    """A listening socket; with `spare` a free port instead of a taken one. Raises Misconfigured."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in (port, 0) if spare else (port,):
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, candidate))
-            listening.listen(256)
-        except OSError:
-            listening.close()
-            continue
-        listening.settimeout(0)
-        return listening
-    raise Misconfigured(f"Port {port} is taken.", "Stop what uses it, or set BUTLERS_PORT_BASE or --port.")
-
-
 def url_of(settings: Settings, port: int, *, together: bool) -> str:
     """The URL others reach a daemon at."""
     if settings.advertise_url and not together:
@@ -73,7 +59,7 @@ def url_of(settings: Settings, port: int, *, together: bool) -> str:
 
 async def serve(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]]) -> None:
     """Serve until SIGTERM or Ctrl-C, then drain; raises ButlersError for what stands in the way of a start."""
-    demand_safe_listening(plan.settings)
+    demand_ready(plan.settings)
     stopping, reason = asyncio.Event(), [signal.SIGTERM]
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -122,10 +108,20 @@ async def _assemble(plan: Plan, stack: AsyncExitStack) -> tuple[list[Served], li
     return served, loops
 
 
+def hung_up(app: ASGIApp) -> ASGIApp:
+    """The same app; a caller that is gone before its request was read leaves no traceback, and needs no answer."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientDisconnect):
+            await app(scope, receive, send)
+
+    return served
+
+
 def _server(settings: Settings, daemon: Daemon) -> Server:
     return Server(
         uvicorn.Config(
-            daemon.app,
+            hung_up(daemon.app),
             http="httptools",
             ws="none",
             log_config=None,

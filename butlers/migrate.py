@@ -1,6 +1,7 @@
 """Everything that is done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -13,12 +14,10 @@ from shared import home, identity, realms
 from shared.auth import public_key
 from shared.config import Settings
 from shared.db import LOST, Connection, prepare_connection
-from shared.errors import Misconfigured, Unavailable
+from shared.errors import InvalidInput, Misconfigured, Unavailable
 
 VERSIONS: Final = Path(__file__).parent.parent / "migrations" / "versions"
-OLDEST_POSTGRES: Final = 150000
-SANDBOX_TELEGRAM: Final = "5000000000000001"
-SANDBOX_EMAIL: Final = "owner@sandbox.test"
+OLDEST_POSTGRES: Final = 15
 GROUPS: Final = {
     "switchboard": ("butlers_group_switchboard", "butlers_group_butler"),
     "messenger": ("butlers_group_messenger", "butlers_group_butler"),
@@ -38,7 +37,7 @@ REVOKE_DATABASE: Final = "SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC',
 REVOKE_PUBLIC: Final = "REVOKE ALL ON SCHEMA public FROM PUBLIC"
 DATABASE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
 CREATE_DATABASE: Final = "SELECT format('CREATE DATABASE %I', $1::text)"
-SERVER_VERSION: Final = "SELECT current_setting('server_version_num')"
+MAY_MAKE_ROLES: Final = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 CREATE_LOGIN: Final = "SELECT format('CREATE ROLE %I LOGIN', $1::text)"
 SET_LOGIN: Final = """
 SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT 60 %s PASSWORD %L', $1::text,
@@ -47,6 +46,11 @@ SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT 60 %s PASSWORD %L', $1::text
 GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
 GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
 LONGEST_ROLE: Final = 63
+REFUSED: Final = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
 
 
 def head() -> str:
@@ -60,15 +64,24 @@ def names_of(entries: Sequence[fleet.Entry]) -> list[str]:
 
 
 async def connect(dsn: str) -> Connection:
-    """One connection by this URL, or one sentence why not."""
+    """One connection by this URL to a server of a version we know, or one sentence why not."""
+    where = home.place_of(dsn)
     try:
         connection = await asyncpg.connect(dsn, timeout=10)
-    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as refused:
-        raise Misconfigured(f"The database refused: {refused}.", "Correct DATABASE_URL.") from None
+    except REFUSED as refused:
+        why = home.trouble(refused)
+        raise Misconfigured(f"The database {where} refused the login: {why}.", "Correct DATABASE_URL.") from None
     except (*LOST, asyncpg.PostgresError, ValueError) as lost:
-        why = str(lost) or type(lost).__name__
-        raise Unavailable(f"The database cannot be reached: {why}.", "Start it, or correct DATABASE_URL.") from None
-    await prepare_connection(connection)
+        why = home.trouble(lost)
+        raise Unavailable(
+            f"The database {where} cannot be reached: {why}.", "Start it, or correct DATABASE_URL."
+        ) from None
+    try:
+        demand_version(connection.get_server_version().major)
+        await prepare_connection(connection)
+    except BaseException:
+        await connection.close()
+        raise
     return connection
 
 
@@ -97,26 +110,51 @@ async def schema_version(connection: Connection) -> str | None:
 async def demand_schema(connection: Connection) -> None:
     """Refuse to work on a schema that is not this program's."""
     found = await schema_version(connection)
+    demand_not_newer(found)
     if found != head():
         raise Misconfigured(
             f"The database's schema is at {found or 'nothing'}, this program needs {head()}.", "Run `butlers migrate`."
         )
 
 
-async def demand_version(connection: Connection) -> None:
+def demand_not_newer(found: str | None) -> None:
+    """Refuse a schema that a newer program made: nothing here knows the way back."""
+    if found is not None and found > head():
+        raise Misconfigured(
+            f"The database's schema is at {found}, which is newer than this program's {head()}.",
+            "Use the version of Butlers that made it, or restore a backup.",
+        )
+
+
+def demand_version(major: int) -> None:
     """Refuse a server that is too old."""
-    number = int(await connection.fetchval(SERVER_VERSION))
-    if number < OLDEST_POSTGRES:
-        raise Misconfigured(f"PostgreSQL {number // 10000} is too old.", "Use PostgreSQL 15 or newer.")
+    if major < OLDEST_POSTGRES:
+        raise Misconfigured(
+            f"The database server is PostgreSQL {major}, which is too old.",
+            f"Use PostgreSQL {OLDEST_POSTGRES} or newer.",
+        )
+
+
+async def _demand_power(connection: Connection, dsn: str) -> None:
+    """Refuse a login that cannot make the others, before anything is made."""
+    if not await connection.fetchval(MAY_MAKE_ROLES):
+        raise Misconfigured(
+            f"The login `{urlsplit(dsn).username or ''}` of DATABASE_URL may not create roles.",
+            "Give it CREATEROLE, or use another login.",
+        )
 
 
 async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> None:
     """Bring the database and BUTLERS_HOME to what this program and this fleet need."""
     connection = await connect(dsn)
     try:
-        await demand_version(connection)
-        if await schema_version(connection) != head():
-            await _upgrade(dsn)
+        await _demand_power(connection, dsn)
+        found = await schema_version(connection)
+        demand_not_newer(found)
+        for name in (*names_of(entries), home.UP):
+            home.ensure(settings.home, name)  # a home that cannot be written is found out before the schema is made
+        if found != head():
+            await _upgrade(dsn, found)
         async with connection.transaction():
             await connection.execute(LOCK)
             await _harden(connection, home.database_of(dsn))
@@ -127,23 +165,27 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
             await _ensure_owner(connection, settings)
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
-            f"The login of DATABASE_URL may not do this: {refused}.", "Use one that may create roles."
+            f"The login of DATABASE_URL may not do this: {home.trouble(refused)}.",
+            "Use the login that owns the database and may create roles.",
         ) from None
     finally:
         await connection.close()
     _ensure_console_password(settings)
 
 
-async def _upgrade(dsn: str) -> None:
-    """Run the chain; alembic is imported only where there is something to do."""
+async def _upgrade(dsn: str, found: str | None) -> None:
+    """Run the chain in one transaction; alembic is imported only where there is something to do."""
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
+    from alembic.util.exc import CommandError  # noqa: PLC0415
     from sqlalchemy.engine import Connection as Sync  # noqa: PLC0415
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    url = "postgresql+asyncpg" + dsn[dsn.index("://") :]
-    engine = create_async_engine(url, poolclass=NullPool)
+    # asyncpg reads the URL, so that what it understands of libpq's parameters holds here too.
+    connect = partial(asyncpg.connect, dsn, timeout=10)
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
 
     def run(sync: Sync) -> None:
         config = Config()
@@ -152,10 +194,25 @@ async def _upgrade(dsn: str) -> None:
         config.attributes["connection"] = sync
         command.upgrade(config, "head")
 
-    async with engine.begin() as connection:
-        await connection.exec_driver_sql(LOCK)
-        await connection.run_sync(run)
-    await engine.dispose()
+    try:
+        async with engine.begin() as connection:
+            await connection.exec_driver_sql(LOCK)
+            await connection.run_sync(run)
+    except (SQLAlchemyError, CommandError, asyncpg.PostgresError) as failed:
+        why = home.trouble(_first_cause(failed))
+        raise Misconfigured(
+            f"The database's schema cannot be brought from {found or 'nothing'} to {head()}: {why}.",
+            "Nothing was changed; remove that cause, or restore a backup.",
+        ) from None
+    finally:
+        await engine.dispose()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """The error at the bottom, which the layers between have wrapped."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 async def _harden(connection: Connection, database: str) -> None:
@@ -207,12 +264,18 @@ async def _ensure_owner(connection: Connection, settings: Settings) -> None:
             return
         contact_id = await identity.add_contact(connection, settings.owner_name or "Owner", ["owner"])
         if not any(given.values()) and not live:
-            given = {"telegram": SANDBOX_TELEGRAM, "email": SANDBOX_EMAIL}
+            given = dict(realms.SANDBOX_OWNER)
     else:
         contact_id = found["id"]
     for kind, value in given.items():
         if value:
-            await identity.set_identifier(connection, contact_id, kind, value)
+            if value != realms.SANDBOX_OWNER[kind]:
+                await identity.forget(connection, contact_id, kind, realms.SANDBOX_OWNER[kind])
+            try:
+                await identity.set_identifier(connection, contact_id, kind, value)
+            except InvalidInput as unfit:
+                name = f"BUTLERS_OWNER_{kind.upper()}"
+                raise Misconfigured(f"{name} does not fit: {unfit.message}", unfit.remedy) from None
 
 
 def _ensure_console_password(settings: Settings) -> None:

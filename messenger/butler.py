@@ -108,7 +108,7 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, *, wait: bool) -> N
 async def _enqueue(desk: deliver.Desk, request: NotifyEnvelope, notification_id: str) -> NotifyResponse | None:
     """Queue the delivery of what was really admitted; an answer instead where it needs none any more."""
     async with desk.ground.db.work() as connection:
-        row = await notifications.one(connection, notification_id)
+        row = await notifications.locked(connection, notification_id)
         if row is None or row["origin_butler"] != request.origin_butler:
             raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
         if not same_envelope(wire(request), row["envelope"]):

@@ -49,7 +49,9 @@ async def _wires(connection: Connection, claimed: Claimed, action: Record, groun
     envelope = NotifyEnvelope.model_validate(action["envelope"])
     target = await resolve(connection, Whom.parse(action["whom"]), envelope.delivery.channel)
     text = card_text(envelope, target, action["agent_summary"], action["expires_at"])
-    link = _link(ground, action["id"])
+    if isinstance(target, MissingIdentifier):
+        text = (f"{text[0]}\nAdd it here: {_link(ground, 'contacts', target.contact_id)}", text[1])
+    link = _link(ground, "approvals", action["id"])
     if claimed.channel == "email":
         sender = await realms.sender(connection)
         subject = f"{envelope.origin_butler} asks: may this go out?"
@@ -146,6 +148,6 @@ def genuine(secret: bytes, action: Record, press: Press) -> bool:
     )
 
 
-def _link(ground: Ground, action_id: str) -> str:
+def _link(ground: Ground, page: str, which: str) -> str:
     base = ground.settings.public_url or f"http://127.0.0.1:{ground.settings.port_base + 2}"
-    return f"{base}/approvals/{action_id}"
+    return f"{base}/{page}/{which}"

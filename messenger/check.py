@@ -51,8 +51,10 @@ async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cl
     except (InvalidInput, Misconfigured) as gone:
         row = await notifications.one(connection, claimed.notification_id)
         return Stopped("parked", (Finding("nobody_there", gone.message),), row)
-    if marker and isinstance(judged, Judged) and judged.decision.rule_id is not None:
-        await approvals.lock_rule(connection, judged.decision.rule_id)
+    held: str | None = None
+    while marker and isinstance(judged, Judged) and judged.decision.rule_id not in {None, held}:
+        held = judged.decision.rule_id
+        await approvals.lock_rule(connection, str(held))
         judged = await look(connection, claimed.notification_id, lock=marker)
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from butlers.butler import Ground
@@ -18,11 +19,12 @@ from messenger.outcome import Ended, Next, after
 from messenger.store import Claimed
 from shared import approvals
 from shared.db import Connection, pause
-from shared.errors import ButlersError
+from shared.errors import ButlersError, IdempotencyConflict
 from shared.render import Wire
 from shared.telemetry import attempts_total, logger, oldest_open_delivery_seconds
 
 log = logger("messenger.deliver")
+# For each channel, so that a mail server that hangs never holds up Telegram.
 AT_ONCE: Final = 16
 LEASE_SECONDS: Final = 7.0
 RENEW_SECONDS: Final = 2.0
@@ -66,19 +68,29 @@ async def run(desk: Desk, stopping: asyncio.Event) -> None:
 
 async def claim_some(desk: Desk) -> float:
     """Start on what is due; seconds until it is worth looking again."""
-    room = AT_ONCE - len(desk.tasks)
-    if room <= 0:
+    room = {name: AT_ONCE - sum(task.get_name() == name for task in desk.tasks) for name in desk.channels}
+    ready = [name for name, left in room.items() if left > 0]
+    if not ready:
         return RENEW_SECONDS
+    most = min(room[name] for name in ready)
     since = time.monotonic()
     async with desk.ground.db.work() as connection:
-        taken = await store.claim(connection, desk.holder, room)
-        next_due = None if taken else (await store.queue_age(connection))[1]
+        taken = await store.claim(connection, desk.holder, most, ready)
+        next_due = (await store.queue_age(connection))[1]
     for claimed in taken:
         desk.held[claimed.id] = since + LEASE_SECONDS
-        task = asyncio.create_task(_deliver(desk, claimed))
+        task = asyncio.create_task(_deliver(desk, claimed), name=claimed.channel)
         desk.tasks.add(task)
-        task.add_done_callback(desk.tasks.discard)
-    return 0.0 if taken else max(0.05, next_due or RENEW_SECONDS)
+        task.add_done_callback(partial(_ended, desk))
+    # What waits behind one of these is woken when that one ends.
+    return 0.0 if len(taken) == most else max(0.05, next_due or RENEW_SECONDS)
+
+
+def _ended(desk: Desk, task: asyncio.Task[None]) -> None:
+    """A mistake of ours in one delivery is reported, and the delivery left to its lease."""
+    desk.tasks.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a delivery broke", exc_info=task.exception())
 
 
 async def _deliver(desk: Desk, claimed: Claimed) -> None:
@@ -120,10 +132,14 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
     except BaseException:
         await prepared.abandon()
         raise
-    if marked is None or not _still_held(desk, claimed):
+    if marked is None:
         await prepared.abandon()
         return False
-    result = await prepared.finish()
+    if _still_held(desk, claimed):
+        result = await prepared.finish()
+    else:
+        await prepared.abandon()
+        result = SendFailed("unavailable", "The lease ran out before the last byte.", proved_not_sent=True)
     then = _after(desk, claimed, result, last=n == total)
     await _settle(desk, claimed, n, then)
     return then.part == "sent"
@@ -142,7 +158,17 @@ def _still_held(desk: Desk, claimed: Claimed) -> bool:
 
 
 async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
-    """The gate's word; at the marker it is asked under the authority lock and spent in the same transaction."""
+    """The gate's word; what went out before in the same lineage is ended as its duplicate."""
+    try:
+        return await _asked(desk, claimed, marker=marker)
+    except IdempotencyConflict:
+        async with desk.ground.db.work() as connection:
+            await settle.duplicate(connection, claimed)
+        return None
+
+
+async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
+    """At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction."""
     async with desk.ground.db.work() as connection:
         if marker is not None:
             await approvals.lock_authority(connection)
@@ -151,7 +177,7 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
         else:
             verdict = await check(connection, claimed, marker=marker is not None)
         if isinstance(verdict, Stopped):
-            await settle.stopped(connection, claimed, verdict, desk.ground.new_id)
+            await settle.stopped(connection, claimed, verdict, desk.ground)
             return None
         if marker is not None and not await _mark(connection, claimed, verdict, marker):
             raise ButlersError("The delivery is no longer held here, or its bytes changed.")
@@ -194,7 +220,7 @@ async def renew(desk: Desk, stopping: asyncio.Event) -> None:
         since = time.monotonic()
         try:
             async with desk.ground.db.work() as connection:
-                held = await store.renew(connection, desk.holder)
+                held = await store.renew(connection, desk.holder, list(desk.held))
                 age, _ = await store.queue_age(connection)
             oldest_open_delivery_seconds.set(age)
             for delivery_id in held & desk.held.keys():

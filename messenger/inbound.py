@@ -20,7 +20,7 @@ from shared.contracts import (
     wire,
 )
 from shared.db import Connection, pause
-from shared.errors import ButlersError, HopFailed
+from shared.errors import ButlersError, HopFailed, InvalidInput
 from shared.render.telegram import visible
 from shared.telemetry import logger
 
@@ -169,7 +169,11 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     private = isinstance(chat, dict) and chat.get("type") == "private" and is_private_chat(str(chat.get("id")))
     if not private or owner is None or not isinstance(chat, dict) or not await pairing.use(connection, code):
         return "not_paired"
-    await identity.set_identifier(connection, owner["id"], "telegram", str(chat["id"]), primary=True)
+    try:
+        await identity.set_identifier(connection, owner["id"], "telegram", str(chat["id"]), primary=True)
+    except InvalidInput as taken:
+        log.warning("not paired", why=taken.message)
+        return "not_paired"
     event = approvals.Event("paired", "owner", reason=f"Telegram chat {visible(str(chat['id']))}")
     await approvals.record(connection, event)
     return "paired"

@@ -6,6 +6,7 @@ from typing import Final
 
 from messenger.channels import Receipt, SendFailed
 from messenger.timing import retry_at
+from shared.render.telegram import visible
 
 PAUSED_SECONDS: Final = 60.0
 _ZERO: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -41,7 +42,7 @@ def after(ended: Ended) -> Next:
     if isinstance(result, Receipt):
         to = "sent" if ended.last_part else None
         return Next("sent", to, provider_id=result.provider_id, outcome="sent", detail=result.detail)
-    why, said = result.reason, result.message
+    why, said = result.reason, visible(result.message)
     if result.reason == "provider_rejected":
         return Next("failed", "failed", why, outcome=why, detail=said)
     if result.proved_not_sent or ended.kind == "card":

@@ -3,11 +3,12 @@
 Lock order as everywhere: notification, delivery, part, pending action, rule.
 """
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from butlers.butler import Ground
 from butlers.gate import tool_args
+from butlers.judge import look
 from messenger import store
 from messenger.check import Stopped
 from messenger.outcome import Next
@@ -16,9 +17,11 @@ from shared import answers, approvals, notifications
 from shared.approvals import Event, Parked
 from shared.contracts import Delivered, ErrorClass, NotifyEnvelope, NotifyResponse
 from shared.db import Connection, Record, tell
+from shared.identity import MissingIdentifier
 from shared.telemetry import deliveries_total
 
 NOBODY_ANSWERED: Final = "Nobody answered in time. It was not sent."
+SETTLES_SOON: Final = timedelta(seconds=5)
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
 
 
@@ -60,7 +63,9 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
         result = {"status": answer.status}
         await approvals.move(connection, notification_id, ["approved", "executing", "uncertain"], moved, result)
     if then.delivery == "failed":
-        await approvals.give_back(connection, notification_id)
+        parts = await store.parts(connection, claimed.id)
+        if not any(row["status"] == "sent" for row in parts):
+            await approvals.give_back(connection, notification_id)
     await tell(connection, "settled")
 
 
@@ -81,11 +86,13 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
     return answers.failed(notification_id, "provider_rejected", f"The provider refused it: {then.detail}")
 
 
-async def stopped(connection: Connection, claimed: Claimed, why: Stopped, new_id: Callable[[], str]) -> None:
+async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground: Ground) -> None:
     """What the gate stopped goes where the gate says, with its answer."""
     if why.to == "moved":
         await store.readdress(connection, claimed, why.address)
         return
+    if claimed.notification_id is not None:
+        await notifications.locked(connection, claimed.notification_id)
     come_from, nothing = ["claimed", "sending"], timedelta()
     if not await store.turn(connection, claimed, come_from, why.to, why.findings[0].code, nothing):
         return
@@ -93,10 +100,31 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, new_id
         return
     deliveries_total.labels(channel=claimed.channel, state=why.to, reason=why.findings[0].code).inc()
     if why.to == "parked" and why.row is not None:
-        await _park(connection, why, why.row, new_id)
+        await _park(connection, why, why.row, ground)
     else:
         await _close(connection, claimed.notification_id, why)
     await tell(connection, "settled")
+
+
+async def duplicate(connection: Connection, claimed: Claimed) -> None:
+    """The second fence, met at the marker: it ends with the first one's answer, and waits until there is one."""
+    notification_id = str(claimed.notification_id)
+    judged = await look(connection, notification_id, lock=True)
+    if isinstance(judged, MissingIdentifier):
+        return
+    origin, lineage = judged.row["origin_butler"], judged.row["lineage"]
+    first = await store.same_content(connection, origin, lineage, judged.action.content_sha)
+    answer = await notifications.status(connection, first) if first else None
+    come_from = ["claimed", "sending"]
+    if answer is None or answer.status == "queued":
+        await store.turn(connection, claimed, come_from, "queued", "duplicate", SETTLES_SOON)
+    elif await store.turn(connection, claimed, come_from, "cancelled", "duplicate", timedelta()):
+        told = {"notification_id": notification_id, "duplicate": True, "note": answers.SAME_WORDS}
+        await notifications.settle(connection, notification_id, answer.model_copy(update=told))
+        await approvals.move(connection, notification_id, ["approved", "executing"], "cancelled")
+        event = Event("duplicate", "messenger", notification_id=notification_id, reason=f"The same as {first}.")
+        await approvals.record(connection, event)
+        await tell(connection, "settled")
 
 
 async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
@@ -111,19 +139,20 @@ async def _close(connection: Connection, notification_id: str, why: Stopped) -> 
     await approvals.record(connection, event)
 
 
-async def _park(connection: Connection, why: Stopped, row: Record, new_id: Callable[[], str]) -> None:
+async def _park(connection: Connection, why: Stopped, row: Record, ground: Ground) -> None:
     """One open action at most: the one there is asks again as a new revision, or a new one is made."""
     notification_id, envelope = row["id"], NotifyEnvelope.model_validate(row["envelope"])
-    kept = tool_args(envelope, row["whom"])
+    kept, ttl = tool_args(envelope, row["whom"]), ground.settings.approval_ttl
     found = await approvals.open_of(connection, notification_id)
     if found is not None:
         action_id = found["id"]
-        await approvals.revise(connection, action_id, found["revision"], why.content_sha or "", kept)
+        again = approvals.Revision(action_id, found["revision"], why.content_sha or "", kept, ttl)
+        await approvals.revise(connection, again)
     else:
-        action_id = new_id()
+        action_id = ground.new_id()
         summary = f"{row['origin_butler']} wants to send this. {why.text}"
         parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)
-        await approvals.park(connection, parked, timedelta(hours=72))
+        await approvals.park(connection, parked, ttl)
     missing = answers.missing(notification_id, action_id, envelope.delivery.channel)
     answer = missing if why.missing else answers.waiting(notification_id, action_id)
     await notifications.settle(connection, notification_id, answer)
@@ -133,20 +162,28 @@ async def _park(connection: Connection, why: Stopped, row: Record, new_id: Calla
 
 async def expired(connection: Connection) -> int:
     """Close the questions nobody answered in time; how many there were. Nothing of them was sent."""
-    rows = await approvals.expire(connection)
-    for row in rows:
+    closed = 0
+    for row in await approvals.unanswered(connection):
+        await notifications.locked(connection, row["notification_id"])
+        if not await approvals.expire(connection, row["id"]):
+            continue
+        closed += 1
         answer = answers.failed(row["notification_id"], "timeout", NOBODY_ANSWERED, retryable=False)
         await notifications.settle(connection, row["notification_id"], answer)
         event = Event("expired", "messenger", row["id"], None, row["notification_id"], NOBODY_ANSWERED)
         await approvals.record(connection, event)
-    if rows:
+    if closed:
         await tell(connection, "settled")
-    return len(rows)
+    return closed
 
 
 async def reaped(connection: Connection) -> int:
     """Take over what silent holders left behind; how many there were."""
-    lost = await store.reap(connection)
+    silent = await store.silent(connection)
+    for row in silent:
+        if row["notification_id"] is not None:
+            await notifications.locked(connection, row["notification_id"])
+    lost = await store.reap(connection, [row["id"] for row in silent]) if silent else []
     for row in lost:
         if row["status"] == "uncertain" and row["notification_id"] is not None:
             answer = answers.uncertain(row["notification_id"], "internal_error")

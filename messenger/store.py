@@ -4,13 +4,16 @@ Every change asks for the state it comes from, so that whoever comes second chan
 are the database's.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+import asyncpg
+
 from shared.db import Connection, Record
+from shared.errors import IdempotencyConflict, Unavailable
 
 LEASE: Final = "7 seconds"
 
@@ -27,7 +30,7 @@ UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attem
     lease_until = clock_timestamp() + interval '{LEASE}'
 WHERE d.id IN (
     SELECT q.id FROM messenger.deliveries q
-    WHERE q.status = 'queued' AND q.send_at <= clock_timestamp()
+    WHERE q.status = 'queued' AND q.channel = ANY ($3::text[]) AND q.send_at <= clock_timestamp()
         AND NOT EXISTS (SELECT FROM messenger.deliveries f WHERE f.channel = q.channel AND f.address = q.address
             AND f.status IN ('claimed', 'sending'))
         AND NOT EXISTS (SELECT FROM messenger.deliveries o WHERE o.channel = q.channel AND o.address = q.address
@@ -41,7 +44,8 @@ RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.
 """
 RENEW = f"""
 UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
-WHERE claimed_by = $1 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp() RETURNING id::text
+WHERE claimed_by = $1 AND id = ANY ($2::uuid[]) AND status IN ('claimed', 'sending')
+    AND lease_until > clock_timestamp() RETURNING id::text
 """
 KEEP_PARTS = """
 INSERT INTO messenger.parts (delivery_id, n, wire_sha)
@@ -85,6 +89,10 @@ UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timest
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
 """
+SILENT = """
+SELECT id::text, notification_id::text FROM messenger.deliveries
+WHERE status IN ('claimed', 'sending') AND lease_until <= clock_timestamp() ORDER BY notification_id LIMIT 100
+"""
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
 # A card may come twice without harm, since deciding happens once.
 REAP = """
@@ -92,7 +100,8 @@ WITH lost AS (
     SELECT d.id, d.class <> 'card' AND EXISTS (
         SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.status = 'sending') AS out
     FROM messenger.deliveries d
-    WHERE d.status IN ('claimed', 'sending') AND d.lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED),
+    WHERE d.id = ANY ($1::text[]::uuid[]) AND d.status IN ('claimed', 'sending')
+        AND d.lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED),
 p AS (
     UPDATE messenger.parts SET status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END FROM lost
     WHERE delivery_id = lost.id AND parts.status = 'sending' RETURNING delivery_id),
@@ -107,6 +116,10 @@ d AS (
     FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id)
 SELECT id::text, status, notification_id::text FROM d
 """
+SAME_CONTENT = """
+SELECT notification_id::text FROM messenger.deliveries
+WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3 AND class = 'third_party'
+"""
 READDRESS = """
 UPDATE messenger.deliveries SET address = $3, status = 'queued', claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status = 'claimed'
@@ -115,13 +128,11 @@ ONE = """
 SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
 FROM messenger.deliveries WHERE notification_id = $1
 """
-OLDEST = """
-SELECT coalesce(extract(epoch FROM clock_timestamp() - min(send_at)), 0)::float FROM messenger.deliveries
-WHERE status IN ('queued', 'claimed', 'sending') AND send_at <= clock_timestamp()
-"""
-NEXT_DUE = """
-SELECT extract(epoch FROM min(send_at) - clock_timestamp())::float FROM messenger.deliveries
-WHERE status = 'queued' AND send_at > clock_timestamp()
+QUEUE_AGE = """
+SELECT coalesce(extract(epoch FROM now.at - min(send_at) FILTER (WHERE send_at <= now.at)), 0)::float AS age,
+    extract(epoch FROM min(send_at) FILTER (WHERE status = 'queued' AND send_at > now.at) - now.at)::float AS due
+FROM (SELECT statement_timestamp() AS at) now LEFT JOIN messenger.deliveries
+    ON status IN ('queued', 'claimed', 'sending') GROUP BY now.at
 """
 
 
@@ -131,7 +142,8 @@ INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, rev
 SELECT 'card', c.channel, i.value, c.realm, a.id, a.revision, a.origin_butler
 FROM shared.pending_actions a
 CROSS JOIN shared.contacts o
-JOIN shared.channels c ON c.channel = 'telegram' OR c.channel = o.preferred_channel
+JOIN shared.channels c ON c.channel IN ('telegram', o.preferred_channel) OR NOT EXISTS (SELECT FROM
+    shared.contact_info t WHERE t.contact_id = o.id AND t.type = 'telegram' AND t.lookup ~ '^[1-9][0-9]*$')
 JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
     AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
     ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
@@ -176,29 +188,22 @@ class Enqueued:
 
 async def enqueue(connection: Connection, new: Enqueued) -> bool:
     """Whether this call put it in the queue; false where it lies there, or is settled, already."""
-    found = await connection.fetchval(
-        ENQUEUE,
-        UUID(new.notification_id),
-        new.kind,
-        new.channel,
-        new.address,
-        new.realm,
-        new.not_after,
-        new.origin,
-        new.lineage,
-    )
-    return found is not None
+    return await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:]) is not None
 
 
-async def claim(connection: Connection, holder: str, most: int) -> list[Claimed]:
-    """Take up to so many deliveries that are due, at most one per address."""
-    rows = await connection.fetch(CLAIM, holder, most)
+async def claim(connection: Connection, holder: str, most: int, channels: Collection[str]) -> list[Claimed]:
+    """Take up to so many deliveries of these channels that are due, at most one per address."""
+    try:
+        rows = await connection.fetch(CLAIM, holder, most, list(channels))
+    except asyncpg.UniqueViolationError:
+        raise Unavailable("Another Messenger took one of these at the same moment.") from None
     return [Claimed(*row.values()) for row in rows]
 
 
-async def renew(connection: Connection, holder: str) -> set[str]:
-    """Lengthen the leases of this holder; the ids it still holds."""
-    return {row["id"] for row in await connection.fetch(RENEW, holder)}
+async def renew(connection: Connection, holder: str, held: Collection[str]) -> set[str]:
+    """Lengthen the leases of what is in hand, not of what was left to its lease; the ids it still holds."""
+    ids = [UUID(delivery_id) for delivery_id in held]
+    return {row["id"] for row in await connection.fetch(RENEW, holder, ids)}
 
 
 async def keep_parts(connection: Connection, delivery_id: str, shas: Sequence[str]) -> list[Record]:
@@ -213,10 +218,15 @@ async def parts(connection: Connection, delivery_id: str) -> list[Record]:
 
 
 async def mark(connection: Connection, claimed: Claimed, n: int, wire_sha: str, content_sha: str | None) -> bool:
-    """The marker of one part; false where the lease, the fence or the bytes are no longer ours."""
-    delivery = UUID(claimed.id)
-    done = await connection.fetchval(MARK, delivery, claimed.fence, n, claimed.attempt, wire_sha, content_sha)
-    return bool(done)
+    """The marker of one part; false where the lease, the fence or the bytes are no longer ours.
+
+    Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
+    """
+    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha)
+    try:
+        return bool(await connection.fetchval(MARK, *args))
+    except asyncpg.UniqueViolationError:
+        raise IdempotencyConflict("The same words went to the same address in this request before.") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +242,9 @@ class PartEnd:
 
 async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> bool:
     """Write an attempt's end; false where somebody wrote another end before."""
-    done = await connection.fetchval(
-        END_PART,
-        UUID(claimed.id),
-        end.n,
-        claimed.attempt,
-        end.outcome,
-        end.detail[:500],
-        end.status,
-        end.provider_id,
-    )
-    return bool(done)
+    attempt = (UUID(claimed.id), end.n, claimed.attempt)
+    what = (end.outcome, end.detail[:500], end.status, end.provider_id)
+    return bool(await connection.fetchval(END_PART, *attempt, *what))
 
 
 async def not_sent(connection: Connection, claimed: Claimed, end: PartEnd) -> None:
@@ -259,14 +261,25 @@ async def turn(
     return await connection.fetchval(TURN, *args) is not None
 
 
-async def reap(connection: Connection) -> list[Record]:
+async def silent(connection: Connection) -> list[Record]:
+    """Deliveries whose holder no longer renews its lease, by id of their notifications."""
+    return list(await connection.fetch(SILENT))
+
+
+async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:
     """Take what silent holders left: unsent goes back to the queue, possibly sent becomes `uncertain`."""
-    return list(await connection.fetch(REAP))
+    return list(await connection.fetch(REAP, list(deliveries)))
 
 
 async def readdress(connection: Connection, claimed: Claimed, address: str) -> None:
     """The contact's address changed meanwhile: back to the queue, in the order of the new address."""
     await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address)
+
+
+async def same_content(connection: Connection, origin: str, lineage: str, content_sha: str) -> str | None:
+    """The notification that was marked with this content in this lineage."""
+    found: str | None = await connection.fetchval(SAME_CONTENT, origin, lineage, content_sha)
+    return found
 
 
 async def one(connection: Connection, notification_id: str) -> Record | None:
@@ -276,7 +289,8 @@ async def one(connection: Connection, notification_id: str) -> Record | None:
 
 async def queue_age(connection: Connection) -> tuple[float, float | None]:
     """Seconds the oldest due delivery has waited, and seconds until the next one is due."""
-    return float(await connection.fetchval(OLDEST)), await connection.fetchval(NEXT_DUE)
+    row = await connection.fetchrow(QUEUE_AGE)
+    return (row["age"], row["due"]) if row else (0.0, None)
 
 
 async def write_missing_cards(connection: Connection) -> int:

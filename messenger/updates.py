@@ -11,7 +11,11 @@ WHERE p.holder = $2 OR p.lease_until <= clock_timestamp()
 RETURNING bot
 """
 GIVE_UP_LEASE = "DELETE FROM messenger.pollers WHERE bot = $1 AND holder = $2"
-NEXT_OFFSET = "SELECT coalesce(max(update_id) + 1, 0) FROM messenger.updates WHERE bot = $1"
+# After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update).
+NEXT_OFFSET = """
+SELECT coalesce(max(update_id) + 1, 0) FROM messenger.updates
+WHERE bot = $1 AND received_at > clock_timestamp() - interval '6 days'
+"""
 STORE = """
 INSERT INTO messenger.updates (bot, update_id, body) SELECT $1, (u ->> 'update_id')::bigint, u
 FROM jsonb_array_elements($2::jsonb) u ON CONFLICT DO NOTHING RETURNING update_id
@@ -43,7 +47,18 @@ async def next_offset(connection: Connection, bot: str) -> int:
 
 async def store(connection: Connection, bot: str, updates: Sequence[Mapping[str, object]]) -> int:
     """Keep updates, each once; how many were new."""
-    return len(await connection.fetch(STORE, bot, list(updates)))
+    return len(await connection.fetch(STORE, bot, _storable(list(updates))))
+
+
+def _storable(value: object) -> object:
+    """The same without NUL and halves of characters, which no row can hold: one such update would stop all after it."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    if isinstance(value, list):
+        return [_storable(one) for one in value]
+    if isinstance(value, Mapping):
+        return {_storable(name): _storable(one) for name, one in value.items()}
+    return value
 
 
 async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:

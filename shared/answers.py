@@ -7,6 +7,10 @@ from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wir
 ACCEPTED: Final = "Accepted. It will be delivered; do not send it again."
 BEING_SENT: Final = "Being sent; the outcome is not known yet. Do not send it again."
 WAITS_FOR_YES: Final = "It waits for the owner's yes and goes out by itself after it. Do not send it again."
+SAME_WORDS: Final = (
+    "The same words went to the same address in this request before. To repeat on purpose, give a new "
+    "request_context.idempotency_key."
+)
 UNKNOWN: Final = "It may have arrived. Do not send it again."
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -43,7 +44,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
 OPEN_ACTION = """
 SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary,
-    a.notification_id::text, a.expires_at, a.decision_reason, n.envelope, n.whom, n.realm, n.created_at
+    a.notification_id::text, a.requested_at, a.expires_at, a.decision_reason, n.envelope, n.whom, n.realm, n.created_at
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
 """
 OPEN_OF = """
@@ -59,7 +60,7 @@ RETURNING notification_id::text
 REVISE = """
 UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $3, tool_args = $4, wire_shas = NULL,
     status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
-    expires_at = clock_timestamp() + interval '72 hours'
+    expires_at = clock_timestamp() + $5
 WHERE id = $1 AND revision = $2 AND status IN ('pending', 'approved', 'executing') RETURNING revision
 """
 MOVE = """
@@ -68,7 +69,12 @@ WHERE notification_id = $1 AND status = ANY ($2::text[]) RETURNING id::text
 """
 EXPIRE = """
 UPDATE shared.pending_actions SET status = 'expired'
-WHERE status = 'pending' AND expires_at <= clock_timestamp() RETURNING id::text, notification_id::text
+WHERE id = $1 AND status = 'pending' AND expires_at <= clock_timestamp() RETURNING id
+"""
+UNANSWERED = """
+SELECT id::text, notification_id::text FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at <= clock_timestamp() AND notification_id IS NOT NULL
+ORDER BY notification_id LIMIT 100
 """
 LIST = """
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.expires_at,
@@ -101,7 +107,7 @@ async def gather(connection: Connection, channel: str, notification_id: str, *, 
     return Facts(realm=row["realm"] or "", rules=rules, approval=yes, sender=row["sender"] or "")
 
 
-async def park(connection: Connection, parked: Parked, ttl: object) -> None:
+async def park(connection: Connection, parked: Parked, ttl: timedelta) -> None:
     """Make the pending action; the caller's transaction holds its notification too."""
     await connection.execute(
         PARK,
@@ -190,11 +196,21 @@ async def decide(connection: Connection, verdict: Verdict) -> str | None:
     return notification
 
 
-async def revise(
-    connection: Connection, action_id: str, revision: int, content_sha: str, tool_args: Mapping[str, object]
-) -> int | None:
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What takes the place of a revision nobody may say yes to any more."""
+
+    action_id: str
+    replaces: int
+    content_sha: str
+    tool_args: Mapping[str, object]
+    ttl: timedelta
+
+
+async def revise(connection: Connection, new: Revision) -> int | None:
     """The new revision's number: the same action asks again, with fresh buttons; None if it moved on."""
-    number: int | None = await connection.fetchval(REVISE, UUID(action_id), revision, content_sha, tool_args)
+    args = (UUID(new.action_id), new.replaces, new.content_sha, new.tool_args, new.ttl)
+    number: int | None = await connection.fetchval(REVISE, *args)
     return number
 
 
@@ -210,9 +226,14 @@ async def move(
     return moved
 
 
-async def expire(connection: Connection) -> list[Record]:
-    """Close what nobody answered in time."""
-    return list(await connection.fetch(EXPIRE))
+async def unanswered(connection: Connection) -> list[Record]:
+    """Questions whose time is over: id and notification."""
+    return list(await connection.fetch(UNANSWERED))
+
+
+async def expire(connection: Connection, action_id: str) -> bool:
+    """Close a question nobody answered in time; false if somebody did."""
+    return await connection.fetchval(EXPIRE, UUID(action_id)) is not None
 
 
 async def list_actions(connection: Connection, status: str | None) -> list[Record]:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import asyncpg
 
-from shared.errors import Misconfigured, Unavailable
+from shared.errors import ButlersError, Misconfigured, Unavailable
 from shared.keys import canonical
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -99,10 +99,18 @@ class Database:
             raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
         try:
             await connection.execute(self._begin)
-            yield connection
+            try:
+                yield connection
+            except Exception:
+                # One that was cut off is undone by the pool, which reports it as a mistake; this is none.
+                await connection.execute("ROLLBACK")
+                raise
             await connection.execute("COMMIT")
         except LOST as lost:
             raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
+        except asyncpg.PostgresError as refused:
+            # Its own words may hold what somebody wrote; its kind is enough.
+            raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
         finally:
             await self._pool.release(connection, timeout=5)
 

@@ -14,6 +14,7 @@ from shared.errors import Misconfigured
 OWNER = "owner"
 UP = "up"
 DATABASE = "butlers"
+LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,12 @@ def read(home: Path, name: str) -> Keys:
             (where / "password").read_text(encoding="ascii").strip(),
             (where / "secret").read_bytes(),
         )
-    except OSError:
+    except FileNotFoundError:
         raise Misconfigured(f"There are no keys for {name} in {where}.", "Run `butlers migrate` first.") from None
+    except (OSError, UnicodeDecodeError) as unfit:
+        why = getattr(unfit, "strerror", None) or "the password is no plain text"
+        remedy = "Correct BUTLERS_HOME, or start as the user who made it."
+        raise Misconfigured(f"The keys for {name} in {where} cannot be read: {why}.", remedy) from None
 
 
 def ensure(home: Path, name: str) -> Keys:
@@ -80,11 +85,35 @@ def _write_once(path: Path, content: bytes) -> None:
 def admin_dsn(settings: Settings) -> str:
     """The URL that may make roles and tables: DATABASE_URL, or the embedded server if it runs."""
     if settings.database_url is not None:
-        return settings.database_url.reveal()
+        dsn = settings.database_url.reveal()
+        if not _has_fitting_ports(dsn):
+            raise Misconfigured("DATABASE_URL names a port that is none.", "Use a number from 1 to 65535.")
+        return dsn
     server = postgres.running(settings.home)
     if server is None:
         raise Misconfigured("The database is not running.", "Start everything with `butlers up`, or set DATABASE_URL.")
     return server.dsn_of(DATABASE)
+
+
+def _has_fitting_ports(dsn: str) -> bool:
+    """Whether each of the hosts, separated by commas as libpq has them, has a fitting port or none."""
+    hosts = urlsplit(dsn).netloc.rpartition("@")[2].split(",")
+    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
+    return all(not port or (port.isdecimal() and port.isascii() and 0 < int(port) <= LAST_PORT) for port in ports)
+
+
+def trouble(error: BaseException) -> str:
+    """What the database or the way to it says is wrong, as the end of a sentence without its full stop."""
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
+
+
+def place_of(dsn: str) -> str:
+    """Where that database is, as a person would know it: no login, no password."""
+    return f"{urlsplit(dsn).netloc.rpartition('@')[2] or 'this machine'}/{database_of(dsn)}"
 
 
 def dsn_as(admin: str, name: str, password: str) -> str:

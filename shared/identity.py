@@ -143,6 +143,7 @@ WHERE contact_info.contact_id = EXCLUDED.contact_id
 RETURNING id::text
 """
 UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
+FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3"
 OWNER = "SELECT id::text, name, preferred_channel FROM shared.contacts WHERE 'owner' = ANY (roles)"
 LIST = """
 SELECT c.id::text, c.name, c.roles, c.preferred_channel,
@@ -179,6 +180,12 @@ async def set_identifier(
     if entry is None:
         raise InvalidInput(f"The {kind} identifier cannot be put on this contact.", "See `butlers contacts list`.")
     return str(entry)
+
+
+async def forget(connection: Connection, contact_id: str, kind: str, value: str) -> None:
+    """Take an identifier off a contact, if it is there."""
+    address = parse_recipient(canonical(kind, value))
+    await connection.execute(FORGET, UUID(contact_id), kind, lookup_key(address))
 
 
 async def owner(connection: Connection) -> Record | None:

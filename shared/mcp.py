@@ -82,7 +82,8 @@ class Hops:
             except aiohttp.ClientConnectorError:
                 continue
             except (aiohttp.ClientError, ConnectionError, json.JSONDecodeError) as lost:
-                raise HopFailed(f"{target} broke off {tool}: {type(lost).__name__}.") from None
+                # It may have begun: like one that did not answer in time, the rows say how it stands.
+                raise HopFailed(f"{target} broke off {tool}: {type(lost).__name__}.", timed_out=True) from None
         raise HopFailed(f"{target} cannot be reached.", proved_not_begun=True)
 
     async def _post(self, url: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:

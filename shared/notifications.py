@@ -55,7 +55,6 @@ UPDATE shared.notifications SET status = 'queued', answer = $2, updated_at = clo
     not_after = clock_timestamp() + $3
 WHERE id = $1
 """
-FILL_CONTENT = "UPDATE shared.notifications SET content_sha = $2 WHERE id = $1 AND content_sha IS NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,10 @@ async def one(connection: Connection, notification_id: str) -> Record | None:
 
 async def locked(connection: Connection, notification_id: str) -> Record | None:
     """The whole row, held until the end of this transaction; first in the lock order after the authority."""
-    return await connection.fetchrow(LOCKED, UUID(notification_id))
+    try:
+        return await connection.fetchrow(LOCKED, UUID(notification_id))
+    except ValueError:
+        return None
 
 
 async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
@@ -186,11 +188,6 @@ async def settle(connection: Connection, notification_id: str, answer: NotifyRes
 async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:
     """Put it on its way: authority was given now and lasts so long."""
     await connection.execute(RELEASE, UUID(notification_id), wire(answer), lasts)
-
-
-async def fill_content(connection: Connection, notification_id: str, content_sha: str) -> None:
-    """Remember what an identifier added later made of it."""
-    await connection.execute(FILL_CONTENT, UUID(notification_id), content_sha)
 
 
 def lasts(intent: str) -> timedelta:

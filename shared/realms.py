@@ -8,6 +8,9 @@ from shared.config import Secret, Settings
 from shared.db import Connection
 
 SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
+SANDBOX: Final = "sandbox"
+# The owner invented for a newcomer; nobody is there on a live channel.
+SANDBOX_OWNER: Final = {"telegram": "5000000000000001", "email": "owner@sandbox.test"}
 SANDBOX_SENDER: Final = "butlers@sandbox.test"
 
 SENDER = "SELECT sender FROM shared.channels WHERE channel = 'email'"
@@ -41,7 +44,7 @@ def configured(settings: Settings) -> Configured:
     return Configured(
         telegram_url=settings.telegram_base_url if live_telegram else sandbox,
         token=token,
-        telegram_realm=token.reveal().partition(":")[0] if live_telegram else "sandbox",
+        telegram_realm=token.reveal().partition(":")[0] if live_telegram else SANDBOX,
         smtp_url=settings.smtp_url or sandbox_smtp,
         email_realm=f"{account.username or ''}@{account.hostname}" if account else "sandbox",
         sender=(settings.email_from or SANDBOX_SENDER) if live_mail else SANDBOX_SENDER,

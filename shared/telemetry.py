@@ -46,6 +46,13 @@ _PATTERNS: Final = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL), MASK),
 )
 
+_BEFORE: Final[tuple[structlog.typing.Processor, ...]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+)
+
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
 ProcessCollector(registry=REGISTRY)
 
@@ -112,15 +119,9 @@ def configure(
     name: `structlog.contextvars.bind_contextvars(daemon=...)`.
     """
     literals = tuple(text for text in (secret.reveal() for secret in secrets) if len(text) >= _SHORTEST_LITERAL)
-    before: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
-    ]
     renderer = structlog.dev.ConsoleRenderer(colors=False) if pretty else structlog.processors.JSONRenderer()
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=before,
+        foreign_pre_chain=_BEFORE,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.StackInfoRenderer(),
@@ -136,7 +137,7 @@ def configure(
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *before,
+            *_BEFORE,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),

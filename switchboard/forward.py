@@ -9,7 +9,7 @@ from butlers.butler import Ground
 from butlers.tools.notify import route_request
 from shared import answers, notifications
 from shared.approvals import Event, record
-from shared.contracts import NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
+from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
 from shared.db import Connection, Record
 from shared.errors import ButlersError, HopFailed
 from shared.telemetry import logger
@@ -43,6 +43,10 @@ async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope
     """Hand the envelope to the target; note the route; a target that is down leaves the message queued."""
     started = time.perf_counter()
     outcome = await _hand_over(ground, route, envelope, wait=wait)
+    if not wait and outcome.error is not None:
+        # The sweep comes again in seconds; a row for each try would fill the table while the target is down.
+        log.info("not forwarded", notification=envelope.notification_id, why=outcome.error.message)
+        return outcome
     spent = (time.perf_counter() - started) * 1000
     code = outcome.error.code if outcome.error else None
     try:
@@ -71,9 +75,15 @@ async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvel
             return Forwarded(await _rows_say(ground, envelope), "accepted", failed)
         return Forwarded(None, "error", failed)
     if answer.result is None or answer.result.notify_response is None:
-        said = answer.error.message if answer.error else "nothing of the message"
-        return Forwarded(None, "error", HopFailed(f"{target} answered {tool} with: {said}"))
+        return Forwarded(None, "error", _refusal(target, tool, answer.error))
     return Forwarded(answer.result.notify_response, answer.status)
+
+
+def _refusal(target: str, tool: str, failure: Failure | None) -> ButlersError:
+    """The target's own error keeps its class; an answer that says nothing is the hop's."""
+    if failure is None:
+        return HopFailed(f"{target} answered {tool} with nothing of the message.")
+    return ButlersError(failure.message, code=failure.error_class)
 
 
 async def _rows_say(ground: Ground, envelope: NotifyEnvelope) -> NotifyResponse:

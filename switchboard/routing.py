@@ -1,5 +1,6 @@
 """Which target a route may have: pure choices over what the registry knows."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,6 +8,8 @@ from shared.contracts import NotifyEnvelope, RouteEnvelope
 from shared.errors import Forbidden, InvalidInput
 
 ROUTABLE: Final = frozenset({("messenger", "route.execute")})
+
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 def demand_routable(route: RouteEnvelope) -> None:
@@ -23,7 +26,10 @@ def notify_request(route: RouteEnvelope) -> NotifyEnvelope:
     found = (route.input.context or {}).get("notify_request")
     if found is None:
         raise InvalidInput("The route carries no notify_request.", "Put it at input.context.notify_request.")
-    return NotifyEnvelope.model_validate(found)
+    envelope = NotifyEnvelope.model_validate(found)
+    if envelope.notification_id is not None and not _UUID.fullmatch(envelope.notification_id):
+        raise InvalidInput("Field 'notification_id' is no UUID.", "Leave it out, or pass on what was admitted.")
+    return envelope
 
 
 def demand_own_origin(envelope: NotifyEnvelope, caller: str) -> None:

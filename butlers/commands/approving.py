@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from butlers.commands.desk import as_owner, say, say_json, settings_of, table
+from butlers.commands.desk import as_owner, one_of, say, say_json, settings_of, table
 from shared import approvals, identity
 from shared.db import Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
@@ -17,6 +17,7 @@ HomeOption = Annotated[Path | None, typer.Option("--home")]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 IdArgument = Annotated[str, typer.Argument(help="The action's id; its beginning is enough.")]
 SHORT = 8
+STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 
 async def _read(home_folder: Path | None, status: str | None) -> list[Record]:
@@ -31,6 +32,8 @@ def list_all(
     home_folder: HomeOption = None,
 ) -> None:
     """Pending actions, oldest first."""
+    if status not in {None, *STATUSES}:
+        raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
     rows = asyncio.run(_read(home_folder, status))
     if as_json:
         say_json({"actions": [dict(row) for row in rows]})
@@ -46,7 +49,7 @@ def show(
     home_folder: HomeOption = None,
 ) -> None:
     """One pending action, with its whole text."""
-    row = _one(asyncio.run(_read(home_folder, None)), action_id)
+    row = one_of(asyncio.run(_read(home_folder, None)), action_id, "approval")
     if as_json:
         say_json(dict(row))
         return
@@ -72,13 +75,6 @@ def deny(
     _say_word(action_id, home_folder, approve=False, reason=reason)
 
 
-def _one(rows: list[Record], action_id: str) -> Record:
-    found = [row for row in rows if row["id"].startswith(action_id)]
-    if len(found) != 1:
-        raise InvalidInput(f"No single action has the id `{action_id}`.", "See `butlers approvals list`.")
-    return found[0]
-
-
 def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
     from butlers.deciding import Outcome, Word, decide  # noqa: PLC0415
 
@@ -87,7 +83,7 @@ def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason
             owner = await identity.owner(connection)
             if owner is None:
                 raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
-            row = _one(await approvals.list_actions(connection, None), action_id)
+            row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
             return await decide(connection, Word(row["id"], approve, owner["id"], "cli", reason))
 
     outcome = asyncio.run(word())

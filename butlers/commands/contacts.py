@@ -1,18 +1,21 @@
 """contacts list, show, add, set: who is who; only the owner writes it."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from butlers.commands.desk import as_owner, say, say_json, settings_of, table
-from shared import identity
+from butlers.commands.desk import as_owner, one_of, say, say_json, settings_of, table
+from shared import identity, values
+from shared.addresses import canonical
 from shared.errors import InvalidInput
 
 app = typer.Typer(help="Contacts and their identifiers.", no_args_is_help=True)
 HomeOption = Annotated[Path | None, typer.Option("--home")]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+LONGEST_NAME = 200
 
 
 async def _all(home_folder: Path | None) -> list[dict[str, object]]:
@@ -20,10 +23,24 @@ async def _all(home_folder: Path | None) -> list[dict[str, object]]:
         return [dict(row) for row in await identity.list_contacts(connection)]
 
 
-def _entries(contact: dict[str, object]) -> str:
+def _entries(contact: Mapping[str, object]) -> str:
     entries = contact["entries"]
     assert isinstance(entries, list)  # noqa: S101  # jsonb_agg
     return ", ".join(f"{e['type']} {e['value']}{' *' if e['is_primary'] else ''}" for e in entries)
+
+
+def _demand_fitting(telegram: str | None, email: str | None, *, owner: bool) -> None:
+    """Refuse an identifier in the words of its option, before anything is written."""
+    for kind, value in (("telegram", telegram), ("email", email)):
+        try:
+            if value and (kind, owner) == ("telegram", True):
+                values.private_chat(value)
+            elif value:
+                canonical(kind, value)
+        except InvalidInput as unfit:
+            raise InvalidInput(f"--{kind} does not fit: {unfit.message}", unfit.remedy) from None
+        except ValueError as unfit:
+            raise InvalidInput(f"--{kind} of the owner is not {unfit}.", "Correct it.") from None
 
 
 @app.command("list")
@@ -49,15 +66,13 @@ def show(
     home_folder: HomeOption = None,
 ) -> None:
     """One contact."""
-    found = [c for c in asyncio.run(_all(home_folder)) if str(c["id"]).startswith(contact_id)]
-    if len(found) != 1:
-        raise InvalidInput(f"No single contact has the id `{contact_id}`.", "See `butlers contacts list`.")
+    found = one_of(asyncio.run(_all(home_folder)), contact_id, "contact")
     if as_json:
-        say_json(found[0])
+        say_json(found)
         return
     for key in ("id", "name", "roles", "preferred_channel"):
-        say(f"{key}: {found[0][key]}")
-    say(f"identifiers: {_entries(found[0])}")
+        say(f"{key}: {found[key]}")
+    say(f"identifiers: {_entries(found)}")
 
 
 @app.command()
@@ -71,6 +86,9 @@ def add(
     """Add a contact; prints its id."""
     if role not in {None, "owner"}:
         raise InvalidInput(f"There is no role `{role}`.", "The only role is owner.")
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
+        raise InvalidInput("That is no name.", f"Give one line of 1 to {LONGEST_NAME} characters.")
+    _demand_fitting(telegram, email, owner=role == "owner")
 
     async def write() -> str:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -98,9 +116,11 @@ def set_identifier(
 
     async def write() -> None:
         async with as_owner(settings_of(None, home_folder)) as connection:
+            contact = one_of(await identity.list_contacts(connection), contact_id, "contact")
+            _demand_fitting(telegram, email, owner="owner" in contact["roles"])
             for kind, value in given.items():
                 if value:
-                    await identity.set_identifier(connection, contact_id, kind, value, primary=primary)
+                    await identity.set_identifier(connection, str(contact["id"]), kind, value, primary=primary)
 
     asyncio.run(write())
     say("Done.")

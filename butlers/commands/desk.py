@@ -6,13 +6,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import asyncpg
 
+from butlers.migrate import demand_schema
 from shared import home
 from shared.config import Settings, current
-from shared.db import LOST, Connection, prepare_connection
-from shared.errors import Misconfigured, Unavailable
+from shared.db import LOST, Connection, Record, prepare_connection
+from shared.errors import InvalidInput, Misconfigured, Unavailable
+
+Row = TypeVar("Row", Record, dict[str, object])
 
 
 def settings_of(fleet: Path | None = None, where: Path | None = None) -> Settings:
@@ -43,13 +47,25 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
     except asyncpg.InvalidAuthorizationSpecificationError:
         raise Misconfigured("The database does not know this installation.", "Run `butlers migrate`.") from None
     except (*LOST, asyncpg.PostgresError) as lost:
-        why = str(lost) or type(lost).__name__
-        raise Unavailable(f"The database cannot be reached: {why}.", "Start it with `butlers up`.") from None
+        way = "Start it with `butlers up`." if settings.database_url is None else "Start it, or correct DATABASE_URL."
+        where, why = home.place_of(dsn), home.trouble(lost)
+        raise Unavailable(f"The database {where} cannot be reached: {why}.", way) from None
     try:
+        await demand_schema(connection)
         await prepare_connection(connection)
         yield connection
+    except LOST as lost:
+        raise Unavailable(f"The database was lost: {home.trouble(lost)}.", "Try again in a moment.") from None
     finally:
-        await connection.close()
+        await connection.close(timeout=2)
+
+
+def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
+    """The only row whose id begins so; InvalidInput where there is none, or more than one."""
+    found = [row for row in rows if beginning and str(row["id"]).startswith(beginning)]
+    if len(found) != 1:
+        raise InvalidInput(f"No single {what} has the id `{beginning}`.", f"See `butlers {what}s list`.")
+    return found[0]
 
 
 def say(text: str) -> None:

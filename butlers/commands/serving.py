@@ -2,23 +2,27 @@
 
 import asyncio
 import secrets
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers import fleet
+from butlers import fleet, listening
 from butlers.commands.desk import say, settings_of
 from shared import home, postgres
 from shared.config import Secret, Settings
+from shared.errors import Misconfigured
 
 if TYPE_CHECKING:
     from butlers.host import Served
 
 FleetOption = Annotated[Path | None, typer.Option("--fleet", help="The folder with a folder per butler.")]
 HomeOption = Annotated[Path | None, typer.Option("--home", help="Where data and keys are kept (BUTLERS_HOME).")]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,18 +35,65 @@ def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None
     """Start the whole fleet in one process: database, migrations, every daemon and the sandbox."""
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
-    embedded = settings.database_url is None
-    starting = postgres.begin(settings.home, exclusive=True) if embedded else None
-    try:
+    listening.demand_ready(settings)
+    _demand_free_ports(settings, len(entries))
+    stop = Stop()
+    if settings.database_url is not None:
+        dsn = home.admin_dsn(settings)
         _import_servers()
-    finally:
-        server = starting.wait() if starting is not None else None
+        _up(settings, dsn, entries, stop)
+        return
+    with _embedded(settings.home) as starting:
+        _import_servers()
+        stop.look()
+        _up(settings, starting.wait().dsn_of(home.DATABASE), entries, stop)
+
+
+class Stop:
+    """Ctrl-C or SIGTERM while starting is acted on between steps: within an import it could leave a lock behind."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self.listen()
+
+    def listen(self) -> None:
+        """Take the signals; a loop that took them in between leaves them to nobody."""
+        for number in SIGNALS:
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def look(self) -> None:
+        """Raise KeyboardInterrupt if one came."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _embedded(where: Path) -> Iterator[postgres.Starting]:
+    """The server while it starts; whenever and however we are interrupted, it is stopped and its data whole."""
+    starting = postgres.begin(where, exclusive=True)
     try:
-        dsn = server.dsn_of(home.DATABASE) if server is not None else home.admin_dsn(settings)
-        _up(settings, dsn, entries, embedded=embedded)
+        yield starting
     finally:
-        if server is not None:
-            postgres.stop(server)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        postgres.stop(starting.wait())
+
+
+def _demand_free_ports(settings: Settings, butlers: int) -> None:
+    """Look before anything is made; whether another `up` has this home is a better answer than its ports."""
+    wanted = [*listening.OFFSETS.values(), *range(listening.FIRST_BUTLER, listening.FIRST_BUTLER + butlers)]
+    if _needs_sandbox(settings):
+        wanted.append(listening.SANDBOX_SMTP)
+    else:
+        wanted.remove(listening.OFFSETS["sandbox"])
+    try:
+        listening.demand_free(settings.host, [settings.port_base + offset for offset in wanted])
+    except Misconfigured:
+        if settings.database_url is not None or postgres.running(settings.home) is None:
+            raise
 
 
 def _import_servers() -> None:
@@ -54,21 +105,28 @@ def _import_servers() -> None:
         __import__(name)
 
 
-def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], *, embedded: bool) -> None:
+def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop) -> None:
     from butlers import host, migrate  # noqa: PLC0415
     from butlers.assemble import Plan  # noqa: PLC0415
 
     async def prepare() -> None:
-        if embedded:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine runs in one
+        for number in SIGNALS:  # a server that hangs may take for ever
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        if settings.database_url is None:
             await migrate.ensure_database(dsn)
         await migrate.migrate(settings, dsn, entries)
 
+    stop.look()
     asyncio.run(prepare())
+    stop.listen()
     _log(settings, "up")
     names = ["sandbox"] if _needs_sandbox(settings) else []
     names = ["switchboard", "messenger", "console", *names, *(entry.name for entry in entries)]
 
     async def ready(served: "Sequence[Served]") -> None:
+        stop.look()  # it may have come before the host listened for it
         await _tell(settings, dsn, served)
 
     host.run(Plan(settings, dsn, entries, names, together=True), ready)

@@ -13,6 +13,7 @@ import typer
 
 from butlers import directory, fleet
 from butlers.commands.desk import as_owner, say, say_json, settings_of, table
+from butlers.listening import OFFSETS
 from shared import home, pairing
 from shared.auth import Signer, mint_client_token
 from shared.config import Settings, dump, duration
@@ -22,7 +23,6 @@ from shared.errors import InvalidInput, Misconfigured, Unavailable
 FleetOption = Annotated[Path | None, typer.Option("--fleet")]
 HomeOption = Annotated[Path | None, typer.Option("--home")]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
-PORTS = {"switchboard": 0, "messenger": 1, "console": 2, "sandbox": 3}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,14 +43,19 @@ def add_to(app: typer.Typer) -> None:
 
 async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
     """A fresh client token for one butler, noted so that it counts and can be revoked."""
-    names = [*fleet.SERVICES[:2], *(entry.name for entry in fleet.load(settings.fleet))]
-    if name not in names:
-        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
+    demand_butler(settings, name)
     signer = Signer(home.OWNER, home.read(settings.home, home.OWNER).private_pem, time.time)
     made = mint_client_token(signer, name, lasts)
     async with as_owner(settings) as connection:
         await directory.keep_token(connection, made.jti, name, lasts)
     return made.token
+
+
+def demand_butler(settings: Settings, name: str) -> None:
+    """Raise InvalidInput if nobody of that name has tools."""
+    names = [*fleet.SERVICES[:2], *(entry.name for entry in fleet.load(settings.fleet))]
+    if name not in names:
+        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
 
 
 async def url_of(connection: Connection, name: str) -> str:
@@ -79,6 +84,7 @@ def mcp_config(
 ) -> None:
     """Print the configuration by which an MCP client reaches one butler."""
     settings = settings_of(fleet_folder, home_folder)
+    demand_butler(settings, name)
 
     async def gather() -> tuple[str, str]:
         async with as_owner(settings) as connection:
@@ -116,7 +122,7 @@ def _sandbox(settings: Settings) -> dict[str, object] | None:
     from urllib.error import URLError  # noqa: PLC0415
     from urllib.request import urlopen  # noqa: PLC0415
 
-    url = settings.sandbox_url or f"http://127.0.0.1:{settings.port_base + PORTS['sandbox']}"
+    url = settings.sandbox_url or f"http://127.0.0.1:{settings.port_base + OFFSETS['sandbox']}"
     try:
         with urlopen(f"{url}/healthz", timeout=2) as answer:  # noqa: S310  # http(s), checked by the settings
             ready = answer.status == 200  # noqa: PLR2004
@@ -141,6 +147,7 @@ def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
 ) -> None:
     """Tell somebody something as one of the butlers; prints the answer."""
     settings = settings_of(fleet_folder, home_folder)
+    demand_butler(settings, name)
     given = {
         "channel": channel,
         "message": message,
@@ -169,11 +176,11 @@ async def _call_notify(settings: Settings, name: str, arguments: Mapping[str, ob
     headers, body = request_of(bearer, "notify", arguments, 1)
     try:
         async with (
-            aiohttp.ClientSession() as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session,
             session.post(f"{url}/mcp", json=body, headers=headers) as response,
         ):
             return tool_object(await response.read(), name, "notify")
-    except aiohttp.ClientError:
+    except (aiohttp.ClientError, TimeoutError):
         raise Unavailable(f"{name} cannot be reached at {url}.", "Start it with `butlers up`.") from None
 
 
@@ -186,9 +193,10 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
     bot = settings.telegram_token.reveal()
 
     async def offer() -> str:
+        name = await _bot_name(settings.telegram_base_url, bot)
         async with as_owner(settings) as connection:
             await pairing.offer(connection, code)
-        return await _bot_name(settings.telegram_base_url, bot)
+        return name
 
     bot_name = asyncio.run(offer())
     say(f"Open this within 15 minutes and press Start: https://t.me/{bot_name}?start={code}")
@@ -198,10 +206,17 @@ async def _bot_name(base_url: str, bot: str) -> str:
     import aiohttp  # noqa: PLC0415
 
     try:
-        async with aiohttp.ClientSession() as session, session.get(f"{base_url}/bot{bot}/getMe") as response:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session,
+            session.get(f"{base_url}/bot{bot}/getMe") as response,
+        ):
             answer = json.loads(await response.read())
             return str(answer["result"]["username"])
-    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+    except (aiohttp.ClientError, TimeoutError):
+        raise Unavailable(
+            f"{base_url} cannot be reached.", "Try again, or correct BUTLERS_TELEGRAM_BASE_URL."
+        ) from None
+    except (ValueError, KeyError, TypeError):
         raise Unavailable("Telegram does not know this bot.", "Check BUTLERS_TELEGRAM_TOKEN.") from None
 
 

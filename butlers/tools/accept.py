@@ -16,6 +16,7 @@ from shared.contracts import ChannelName, Delivery, Intent, NotifyEnvelope
 from shared.errors import InvalidInput
 from shared.identity import Whom
 from shared.keys import Asked, request_sha, stated_lineage
+from shared.render import email
 
 PARAMETERS: Final = (
     "channel",
@@ -30,8 +31,11 @@ PARAMETERS: Final = (
 LONGEST: Final = {"message": 10_000, "recipient": 320, "subject": 500, "emoji": 32, "contact_id": 64}
 REQUIRED_CONTEXT: Final = ("request_id", "source_channel", "source_endpoint_identity", "source_sender_identity")
 FAMILIES: Final = {"telegram": "telegram", "telegram_bot": "telegram", "email": "email"}
+DEEPEST: Final = 20
 _LINE_BREAKS: Final = re.compile(r"[\r\n\x00]")
 _UNSENDABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
+# In JSON text a NUL is written out; a doubled backslash before it makes it six plain characters.
+_UNSENDABLE_JSON: Final = re.compile(r"[\ud800-\udfff]|(?<!\\)(?:\\\\)*\\u0000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def thread_of(envelope: NotifyEnvelope) -> str | None:
 def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
     """Read a call of the tool; raises InvalidInput (seed 001: intent, channel and context requirements)."""
     _demand_known_names(arguments)
-    given = {name: value for name, value in arguments.items() if value is not None and value != ""}
+    given = {name: value for name, value in arguments.items() if not _is_absent(value)}
     channel = _channel(given)
     intent = _one_of(given, "intent", get_args(Intent), "send")
     message = _message(given, intent)
@@ -121,6 +125,10 @@ def _answered(envelope: NotifyEnvelope) -> str:
     return str((envelope.request_context or {}).get("source_thread_identity", ""))
 
 
+def _is_absent(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip(" "))
+
+
 def _demand_known_names(arguments: Mapping[str, object]) -> None:
     for name in arguments:
         if name not in PARAMETERS:
@@ -180,16 +188,28 @@ def _context(value: object) -> dict[str, object]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InvalidInput("Parameter 'request_context' is not valid JSON.", "Give an object.") from None
     if not isinstance(value, dict):
         raise InvalidInput("Parameter 'request_context' must be an object.", "Give the request_context you received.")
-    if _UNSENDABLE.search(json.dumps(value, ensure_ascii=False)) or len(json.dumps(value)) > 20_000:  # noqa: PLR2004
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        raise InvalidInput("Parameter 'request_context' is nested too deep.", "Pass it on as it came.") from None
+    if _UNSENDABLE_JSON.search(text) or len(text) > 20_000:  # noqa: PLR2004
         raise InvalidInput(
-            "Parameter 'request_context' is too long or holds half a character.", "Pass it on as it came."
+            "Parameter 'request_context' is too long, or holds a NUL or half a character.", "Pass it on as it came."
         )
+    if _is_deeper(value, DEEPEST):
+        raise InvalidInput("Parameter 'request_context' is nested too deep.", "Pass it on as it came.")
     _demand_context_values(value)
     return value
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether objects and lists lie within each other more than so many levels."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inside is not None and (levels == 0 or any(_is_deeper(one, levels - 1) for one in inside))
 
 
 def _demand_context_values(context: Mapping[str, object]) -> None:
@@ -236,6 +256,8 @@ def _demand_context(intent: str, channel: str, context: Mapping[str, object]) ->
         parse_thread(str(thread))
     else:
         parse_recipient(str(context["source_sender_identity"]))
+        if thread:
+            email.answered(str(thread))
 
 
 def _demand_reaction(channel: str, emoji: str | None) -> None:

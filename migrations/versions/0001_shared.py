@@ -97,7 +97,7 @@ CREATE TABLE shared.notifications (
     origin_butler text NOT NULL,
     admitted_by text NOT NULL,
     realm text NOT NULL,
-    key text NOT NULL UNIQUE,
+    key text NOT NULL,
     lineage text NOT NULL,
     request_sha text NOT NULL,
     content_sha text,
@@ -111,7 +111,10 @@ CREATE TABLE shared.notifications (
         ('ok', 'error', 'queued', 'uncertain', 'pending_approval', 'pending_missing_identifier')),
     answer jsonb NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Nobody can take the key, or speak with the name, of another butler.
+    UNIQUE (origin_butler, key),
+    CHECK (envelope ->> 'origin_butler' IS NOT DISTINCT FROM origin_butler)
 );
 -- A stated idempotency key names one request; other words under it are a conflict.
 CREATE UNIQUE INDEX one_request_per_stated_key ON shared.notifications (origin_butler, lineage)
@@ -121,8 +124,7 @@ CREATE UNIQUE INDEX one_content_per_lineage ON shared.notifications (origin_butl
     WHERE third_party AND content_sha IS NOT NULL;
 CREATE INDEX notifications_recent ON shared.notifications (created_at DESC);
 CREATE INDEX notifications_on_their_way ON shared.notifications (created_at) WHERE status = 'queued';
-CREATE INDEX reactions_by_thread ON shared.notifications (whom, created_at DESC)
-    WHERE envelope #>> '{delivery,intent}' = 'react';
+CREATE INDEX notifications_by_target ON shared.notifications (whom, created_at DESC);
 
 CREATE TABLE shared.recent (
     origin_butler text NOT NULL,
@@ -155,6 +157,7 @@ CREATE TABLE shared.pending_actions (
 );
 CREATE UNIQUE INDEX one_open_action ON shared.pending_actions (notification_id)
     WHERE status IN ('pending', 'approved', 'executing');
+CREATE INDEX actions_by_notification ON shared.pending_actions (notification_id);
 CREATE INDEX actions_waiting ON shared.pending_actions (requested_at) WHERE status = 'pending';
 
 CREATE TABLE shared.approval_rules (
@@ -182,6 +185,7 @@ CREATE TABLE shared.rule_uses (
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (rule_id, notification_id)
 );
+CREATE INDEX rule_uses_by_notification ON shared.rule_uses (notification_id);
 
 CREATE TABLE shared.approval_events (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -36,6 +36,9 @@ CREATE TABLE messenger.deliveries (
 -- Per address one delivery is in flight; whoever comes second waits for its turn.
 CREATE UNIQUE INDEX one_in_flight ON messenger.deliveries (channel, address)
     WHERE status IN ('claimed', 'sending');
+-- Who is next at an address is looked up for each that is due.
+CREATE INDEX deliveries_in_line ON messenger.deliveries (channel, address, (class <> 'card'), created_at, id)
+    WHERE status = 'queued';
 CREATE INDEX deliveries_due ON messenger.deliveries (send_at) WHERE status = 'queued';
 CREATE INDEX deliveries_open ON messenger.deliveries (created_at)
     WHERE status IN ('queued', 'claimed', 'sending', 'parked', 'uncertain');

@@ -58,8 +58,8 @@ def _headers(message: Message) -> list[tuple[str, str]]:
         ("Auto-Submitted", "auto-generated"),
     ]
     if message.intent == "reply" and message.thread:
-        answered = _answered(message.thread)
-        headers += [("In-Reply-To", answered), ("References", answered)]
+        thread = answered(message.thread)
+        headers += [("In-Reply-To", thread), ("References", thread)]
     return headers
 
 
@@ -139,8 +139,8 @@ def _address(value: str, role: str) -> str:
     return value
 
 
-def _answered(thread: str) -> str:
-    """The Message-ID answered, with its brackets."""
+def answered(thread: str) -> str:
+    """The Message-ID answered, with its brackets; InvalidInput for what is none."""
     bare = thread.removeprefix("<").removesuffix(">")
     if not _MESSAGE_ID.fullmatch(bare):
         raise InvalidInput("The thread is no Message-ID.", "Give the Message-ID of the mail answered.")
