@@ -52,9 +52,15 @@ def tool(name: str, *arguments: str, timeout: float = 120, label: str | None = N
     return Step(label or name, (str(BIN / name), *arguments), timeout)
 
 
-def suite(name: str, *paths: str, timeout: float, only: str = "not slow") -> Step:
+def suite(name: str, *paths: str, timeout: float, only: str = "not slow", options: tuple[str, ...] = ()) -> Step:
     """A step that runs pytest over these paths."""
-    return Step(name, (str(BIN / "pytest"), "-q", "-m", only, *paths), timeout, paths)
+    return Step(name, (str(BIN / "pytest"), "-q", "-m", only, *options, *paths), timeout, paths)
+
+
+def planted(wanted: str, timeout: float) -> Step:
+    """A step that tries so many planted bugs, or all."""
+    path = "tests/planted"
+    return Step("planted", (str(BIN / "pytest"), "-q", f"--planted={wanted}", path), timeout, (path,))
 
 
 TABLES: dict[str, tuple[Step, ...]] = {
@@ -66,12 +72,16 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("unit", "tests/unit", timeout=120),
         suite("integration", "tests/integration", timeout=240),
         suite("acceptance", "tests/acceptance", timeout=240),
+        planted("10", timeout=240),
+        suite("chaos", "tests/chaos", timeout=150),
     ),
     "verify": (
-        suite("slow", "tests/integration", "tests/acceptance", timeout=900, only="slow"),
+        suite("slow", "tests/integration", timeout=900, only="slow"),
+        suite("shapes", "tests/acceptance", timeout=1200, only="", options=("--modes=one,each,two",)),
         suite("browser", "tests/browser", timeout=600, only=""),
-        suite("chaos", "tests/chaos", timeout=900, only=""),
+        suite("chaos", "tests/chaos", timeout=900, only="slow"),
         suite("verify", "tests/verify", timeout=900, only=""),
+        planted("all", timeout=1200),
     ),
     "long": (suite("long", "tests/long", timeout=86_400, only=""),),
 }

@@ -1,0 +1,216 @@
+"""A daemon that is away, ends, or answers nonsense: nothing accepted is lost, and nothing broken reads as ok."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import pytest_asyncio
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.tools.base import Tool, ToolResult
+from mcp_types import TextContent
+from pydantic import PrivateAttr
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shared.mcp import Answer
+from tests.rig import fresh
+from tests.rig.bench import OWNER
+from tests.rig.fleet import Fleet
+from tests.rig.served import served
+
+HOPS = {"switchboard": "route", "messenger": "route.execute"}
+ACCEPTED = "Accepted. It will be delivered; do not send it again."
+pytestmark = pytest.mark.modes("each", "two")
+
+
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
+async def whole_afterwards(fleet: Fleet) -> AsyncIterator[None]:
+    yield
+    await fleet.outside.clear_faults()
+    await fleet.begin()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("switchboard", signal.SIGKILL),
+        ("messenger", signal.SIGTERM),
+        pytest.param("switchboard", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("messenger", signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+async def test_while_it_is_away_messages_wait_and_then_arrive_once(
+    fleet: Fleet, name: str, number: signal.Signals
+) -> None:
+    said = fresh.words(f"without {name}")
+    codes = await fleet.kill(name, number)
+    assert set(codes) == {0 if number == signal.SIGTERM else -signal.SIGKILL}
+    answer = await fleet.notify(channel="telegram", message=said)
+    assert answer == {
+        "schema_version": "notify_response.v1",
+        "status": "queued",
+        "notification_id": answer["notification_id"],
+        "message": ACCEPTED,
+    }
+    await fleet.restart(name)
+    entry = await fleet.outside.arrived(said, OWNER, within=10)
+    again = await fleet.notify(channel="telegram", message=said)
+    assert (again["status"], again["duplicate"]) == ("ok", True)
+    assert again["delivery"]["delivery_id"] == entry.provider_id  # type: ignore[index]  # an object
+    await fleet.outside.arrived(said, OWNER)
+
+
+async def test_a_messenger_told_to_stop_finishes_what_it_has_in_hand(fleet: Fleet) -> None:
+    said = fresh.words("in hand")
+    await fleet.outside.fault("telegram", "sendMessage", "slow", match=said, times=1, value=1.5)
+    sending = asyncio.create_task(fleet.notify(channel="telegram", message=said))
+    await asyncio.sleep(0.4)
+    stopping = list(fleet.running["messenger"])
+    for process in stopping:
+        process.send(signal.SIGTERM)
+    answer = await sending
+    assert answer["status"] == "ok", answer
+    assert [await process.wait() for process in stopping] == [0] * len(stopping)
+    del fleet.running["messenger"]
+    await fleet.restart("messenger")
+    await fleet.outside.arrived(said, OWNER)
+
+
+@pytest.mark.modes("two")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["switchboard", "messenger"])
+async def test_the_loss_of_one_of_two_is_not_noticed(fleet: Fleet, name: str) -> None:
+    lost, *_ = fleet.running[name]
+    lost.send(signal.SIGKILL)
+    await lost.wait()
+    for _ in range(4):
+        said = fresh.words(f"one {name} less")
+        answer = await fleet.notify(channel="telegram", message=said)
+        assert answer["status"] == "ok", answer
+        await fleet.outside.arrived(said, OWNER)
+    fleet.running[name].remove(lost)
+    await fleet.kill(name)
+
+
+def told(**more: object) -> Answer:
+    """A route_response.v1 that says ok."""
+    context = {"request_id": "r", "source_channel": "mcp", "source_endpoint_identity": "s"}
+    return {
+        "schema_version": "route_response.v1",
+        "request_context": {**context, "source_sender_identity": "x"},
+        "status": "ok",
+        "timing": {"duration_ms": 1.0},
+        **more,
+    }
+
+
+OBJECTS: Mapping[str, Answer] = {
+    "another object": {"surprise": 1},
+    "ok without a response": told(),
+    "ok around an unknown status": told(result={"notify_response": {"status": "sent"}}),
+    "ok around a text": told(result={"notify_response": "sent"}),
+}
+BODIES: Mapping[str, tuple[int, bytes]] = {
+    "no JSON": (200, b"<html>welcome</html>"),
+    "a list": (200, b"[]"),
+    "an empty result": (200, b'{"jsonrpc":"2.0","id":1,"result":{}}'),
+    "a server error": (500, b'{"error":"oops"}'),
+    "not authorised": (401, b"{}"),
+    "a redirect page": (302, b"moved"),
+}
+
+
+class Anything(Tool):
+    """A tool that takes whatever comes and answers as its pretender says."""
+
+    _pretender: "Pretender" = PrivateAttr()
+
+    async def run(self, arguments: dict[str, object]) -> ToolResult:
+        """Fail, or answer with something."""
+        how = self._pretender.how
+        if how == "tool error":
+            raise ToolError("It went wrong.")
+        if how == "text only":
+            return ToolResult(content=[TextContent(type="text", text='{"status": "ok"}')])
+        return ToolResult(content=[], structured_content=dict(OBJECTS[how]))
+
+
+class Pretender:
+    """An ASGI app that takes the place of a daemon: a real FastMCP server, or a web server that is none."""
+
+    def __init__(self, tool: str) -> None:
+        self.how = "tool error"
+        self.calls = 0
+        made = Anything(name=tool, parameters={"type": "object", "additionalProperties": True})
+        made._pretender = self
+        self._with, self._without = FastMCP("with", tools=[made]), FastMCP("without")
+        self._apps = [server.http_app(path="/mcp", json_response=True) for server in (self._with, self._without)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as told; only calls of the tool count, heartbeats do not."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        names = [value.decode() for name, value in scope["headers"] if name == b"mcp-name"]
+        self.calls += names == [HOPS["switchboard"]] or names == [HOPS["messenger"]]
+        if self.how in BODIES:
+            status, body = BODIES[self.how]
+            await Response(body, status)(scope, receive, send)
+        else:
+            await self._apps[self.how == "missing tool"](scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with AsyncExitStack() as held:
+            for app in self._apps:
+                await held.enter_async_context(app.lifespan(app))
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+@asynccontextmanager
+async def pretending(fleet: Fleet, name: str, url: str) -> AsyncIterator[None]:
+    """The registry says that the only instance of this daemon is at that URL."""
+    await fleet.kill(name)
+    await fleet.sql("UPDATE switchboard.butlers SET status = 'gone' WHERE name = $1", name)
+    await fleet.sql(
+        "INSERT INTO switchboard.butlers (name, url, kind, tools, status, last_seen_at)"
+        " VALUES ($1, $2, $1, '{}', 'ready', clock_timestamp() + interval '1 minute')",
+        name,
+        url,
+    )
+    try:
+        yield
+    finally:
+        await fleet.sql("DELETE FROM switchboard.butlers WHERE url = $1", url)
+        await fleet.restart(name)
+
+
+@pytest.mark.parametrize("name", HOPS)
+async def test_nonsense_from_a_hop_is_an_error_and_never_ok(fleet: Fleet, name: str) -> None:
+    pretender = Pretender(HOPS[name])
+    kept = []
+    async with served(pretender) as url, pretending(fleet, name, url):
+        await until_found(fleet, pretender)
+        for how in ("tool error", "missing tool", "text only", *OBJECTS, *BODIES):
+            pretender.how, before = how, pretender.calls
+            said = fresh.words(how)
+            answer = await fleet.notify(channel="telegram", message=said)
+            assert answer["status"] == "error", (how, answer)
+            assert answer["error"]["class"] == "internal_error", (how, answer)  # type: ignore[index]  # an object
+            assert pretender.calls > before, how
+            kept.append(said)
+    for said in kept:
+        await fleet.outside.arrived(said, OWNER, within=15)
+
+
+async def until_found(fleet: Fleet, pretender: Pretender) -> None:
+    """Until every daemon has read the registry anew, which it does every two seconds."""
+    await asyncio.sleep(2.2)
+    async with asyncio.timeout(10):
+        while not pretender.calls:
+            await fleet.notify(channel="telegram", message=fresh.words("looking"))

@@ -1,0 +1,96 @@
+"""The bench itself: planted code is what runs, ends are reported, and a killed run leaves nothing behind."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.rig import fresh
+from tests.rig.bench import CLAIM, Bench, free_block
+from tests.rig.code import ROOT, copy_of_code, plant
+from tests.rig.fleet import Fleet
+
+in_session = pytest.mark.asyncio(loop_scope="session")
+HOLDER = """
+import sys, time
+from tests.rig.bench import running
+with running() as bench:
+    print(bench.folder, bench.server.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@in_session
+async def test_daemons_run_the_copy_they_are_given(bench: Bench, tmp_path: Path) -> None:
+    code = copy_of_code(tmp_path / "code")
+    plant(code, "shared/answers.py", "It waits for the owner's yes", "It waits for a planted yes")
+    fleet = await Fleet.start(await bench.house(code=code))
+    answer = await fleet.notify(channel="telegram", message="Hello", recipient=str(fresh.chat()))
+    assert str(answer["message"]).startswith("It waits for a planted yes")
+    await fleet.stop()
+
+
+def test_a_patch_that_does_not_fit_exactly_once_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("a = 1\na = 1\n")
+    for old in ("a = 1", "b = 1"):
+        with pytest.raises(ValueError, match="times"):
+            plant(tmp_path, "x.py", old, "c = 1")
+
+
+@in_session
+async def test_ends_are_reported_as_they_were(bench: Bench) -> None:
+    house = await bench.house()
+    assert await house.spawn(["token", "nobody"], "failing").wait() == 1
+    assert await house.spawn(["no-such-command"], "usage").wait() == 2
+    killed = house.spawn(["up"], "killed")
+    killed.send(signal.SIGKILL)
+    assert await killed.wait() == -signal.SIGKILL
+    house.close()
+
+
+@in_session
+async def test_a_fleet_that_cannot_start_says_why_and_leaves_no_process(bench: Bench) -> None:
+    house = await bench.house()
+    with socket.create_server(("127.0.0.1", house.base + 1)), pytest.raises(AssertionError, match="is taken"):
+        await Fleet.start(house)
+
+
+def test_a_block_of_ports_is_claimed_once() -> None:
+    base, claim = free_block()
+    with claim, socket.socket() as probe, pytest.raises(OSError, match="in use"):
+        probe.bind(("127.0.0.1", base + CLAIM))
+
+
+@pytest.mark.slow
+@in_session
+async def test_a_killed_run_leaves_no_process_and_no_folder() -> None:
+    made = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert made.stdout is not None
+    line = (await asyncio.wait_for(made.stdout.readline(), 30)).decode()
+    folder, pid = line.split()
+    assert there(folder)
+    made.kill()
+    await made.wait()
+    deadline = time.monotonic() + 20
+    while there(folder) or alive(int(pid)):
+        assert time.monotonic() < deadline, "PostgreSQL or its folder outlived the run"
+        await asyncio.sleep(0.05)
+
+
+def there(folder: str) -> bool:
+    return Path(folder).exists()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""What every test may ask for: the bench, and a fleet in each of the shapes it is to run in."""
+
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+if TYPE_CHECKING:
+    from tests.rig.bench import Bench
+    from tests.rig.fleet import Fleet
+
+MODES = ("one", "each", "two")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--modes", default="", help="The shapes of the fleet to run all tests in: one,each,two")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_mode: runs in all shapes of the fleet also without --modes")
+    config.addinivalue_line("markers", "modes(*names): only these shapes fit; the first is the one without --modes")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "fleet" in metafunc.fixturenames:
+        metafunc.parametrize("fleet", fitting(metafunc.definition), indirect=True, scope="session")
+
+
+def fitting(item: pytest.Item) -> tuple[str, ...]:
+    """The shapes this test can run in."""
+    mark = item.get_closest_marker("modes")
+    return mark.args if mark else MODES
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asked = tuple(filter(None, config.getoption("--modes").split(",")))
+    dropped = [item for item in items if not wanted(item, asked)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in dropped]
+    for item in items:
+        if "fleet" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+def wanted(item: pytest.Item, asked: tuple[str, ...]) -> bool:
+    """Whether the run asked for this test in this shape."""
+    spec = getattr(item, "callspec", None)
+    if spec is None or "fleet" not in spec.params:
+        return True
+    mode, fit = spec.params["fleet"], fitting(item)
+    if asked:
+        return mode in asked
+    return item.get_closest_marker("every_mode") is not None or mode == fit[0]
+
+
+@pytest.fixture(scope="session")
+def bench() -> "Iterator[Bench]":
+    """One PostgreSQL, one template and one fork server for the whole run."""
+    from tests.rig.bench import running  # noqa: PLC0415  # a run of unit tests needs none of it
+
+    with running() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def fleet(bench: "Bench", request: pytest.FixtureRequest) -> "AsyncIterator[Fleet]":
+    """A fleet that all tests of one shape share: use contacts and words of your own."""
+    from tests.rig.fleet import Fleet  # noqa: PLC0415  # two seconds of imports that unit tests need not pay
+
+    made = await Fleet.start(await bench.house(), request.param)
+    yield made
+    await made.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    made = getattr(item, "funcargs", {}).get("fleet")
+    if report.failed and made is not None:
+        report.sections.append(("what the fleet said", made.logs()))
+    return report
