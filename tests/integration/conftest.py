@@ -1,0 +1,37 @@
+"""The house that integration tests share; imported only where one is asked for."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+if TYPE_CHECKING:
+    from tests.integration.house import House, Site
+
+
+@pytest.fixture(scope="session")
+def site() -> "Iterator[Site]":
+    """One PostgreSQL with a migrated database to clone, for the whole run."""
+    from tests.integration.house import standing  # noqa: PLC0415  # the sandbox's tests need none of it
+
+    with standing() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(site: "Site") -> "AsyncIterator[House]":
+    """The module's house, at work."""
+    from tests.integration.house import opened  # noqa: PLC0415
+
+    async with opened(site) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def still_house(site: "Site") -> "AsyncIterator[House]":
+    """The module's house in which nothing moves but by a test's own hand."""
+    from tests.integration.house import opened  # noqa: PLC0415
+
+    async with opened(site, loops=False) as made:
+        yield made

@@ -1,0 +1,324 @@
+"""A whole house inside a test's own process and loop: real rows, a real sandbox, daemons behind their doors.
+
+Its fixtures stand in conftest.py. A test module that asks for one runs in one loop per module, and shares the
+house with the module's other tests: each uses contacts, words and request ids of its own.
+"""
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+import asyncpg
+
+from butlers import deciding, fleet, migrate
+from butlers.assemble import Assembly, Plan, database, listening_dsn
+from butlers.butler import Ground
+from butlers.daemon import Daemon
+from butlers.directory import keep_token
+from messenger.channels import Channel
+from messenger.channels.email import EmailChannel
+from messenger.channels.telegram import TelegramChannel
+from messenger.deliver import Desk
+from shared import home, identity, postgres
+from shared.auth import Signer, mint_client_token
+from shared.config import Settings
+from shared.db import Connection, Record, listen, prepare_connection
+from shared.mcp import Answer
+from shared.realms import SANDBOX_TOKEN
+from tests.integration.sandbox_runner import OWNER, Running, running
+
+TEMPLATE: Final = "template_house"
+BUTLERS: Final = ("greeter", "health")
+NAMES: Final = ("switchboard", "messenger", *BUTLERS)
+OWNER_EMAIL: Final = "owner@sandbox.test"
+Rows: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+T = TypeVar("T")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One PostgreSQL for the run, with a migrated database and its keys to copy."""
+
+    server: postgres.Server
+    folder: Path
+
+
+@contextmanager
+def standing() -> Iterator[Site]:
+    """A site that is gone afterwards, its data too."""
+    folder = Path(tempfile.mkdtemp(prefix="butlers-house-"))
+    folder.chmod(0o755)  # the account PostgreSQL runs as must be able to pass
+    try:
+        server = postgres.start(folder / "postgres", system_folder=folder / "system")
+        try:
+            asyncio.run(_make_template(Site(server, folder)))
+            yield Site(server, folder)
+        finally:
+            postgres.stop(server)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _make_template(site: Site) -> None:
+    for name in BUTLERS:
+        where = site.folder / "fleet" / name
+        where.mkdir(parents=True)
+        (where / "butler.toml").write_text(f'name = "{name}"\ndescription = "The {name} butler of a test."\n')
+        (where / "PERSONA.md").write_text(f"# {name}\n")
+    connection = await asyncpg.connect(site.server.dsn)
+    await connection.execute("ALTER SYSTEM SET fsync = off")  # this data ends with the run
+    await connection.execute("SELECT pg_reload_conf()")
+    await connection.close()
+    dsn = site.server.dsn_of(TEMPLATE)
+    await migrate.ensure_database(dsn)
+    settings = Settings.from_env({"BUTLERS_HOME": str(site.folder / "home")})
+    await migrate.migrate(settings, dsn, fleet.load(site.folder / "fleet"))
+
+
+@dataclass(slots=True)
+class House:
+    """Its daemons, the superuser's way to its rows, and its sandbox."""
+
+    settings: Settings
+    dsn: str
+    assembly: Assembly
+    daemons: Mapping[str, Daemon]
+    box: Running
+    sql: Rows
+    # Client tokens by butler.
+    tokens: Mapping[str, str]
+    desks: list[Desk] = field(default_factory=list)
+
+    def ground(self, name: str) -> Ground:
+        """What the daemon of that name stands on."""
+        return self.assembly.grounds[name]
+
+    async def notify(self, butler: str = "greeter", /, **arguments: object) -> Answer:
+        """Call the butler's tool as its client does."""
+        call = {"channel": "telegram", **arguments}
+        return await self.assembly.doors[butler].call(self.tokens[butler], "notify", call)
+
+    async def hop(self, caller: str, target: str, tool: str, arguments: Answer) -> Answer:
+        """Call a daemon's tool as another daemon does."""
+        return await self.ground(caller).hops.call(target, tool, arguments, 14)
+
+    async def contact(self, name: str, *, telegram: str | None = None, email: str | None = None) -> str:
+        """A contact's id; with no identifier named it has a Telegram chat of its own."""
+        contact_id = await identity.add_contact(self.sql, name, [])
+        if telegram is None and email is None:
+            telegram = str(6000000000000000 + next(_numbers))
+        for kind, value in (("telegram", telegram), ("email", email)):
+            if value:
+                await identity.set_identifier(self.sql, contact_id, kind, value)
+        return contact_id
+
+    async def rule(self, constraints: Mapping[str, object], **columns: object) -> str:
+        """A standing rule's id."""
+        given = {"arg_constraints": constraints, **columns}
+        places = ", ".join(f"${n}" for n in range(1, len(given) + 1))
+        text = f"INSERT INTO shared.approval_rules ({', '.join(given)}) VALUES ({places}) RETURNING id::text"
+        return str(await self.sql.fetchval(text, *given.values()))
+
+    async def row(self, text: str, *values: object) -> Record:
+        """The one row of a statement; there must be one."""
+        found = await self.sql.fetchrow(text, *values)
+        assert found is not None, text
+        return found
+
+    async def delivery(self, notification_id: object) -> Record:
+        """The delivery of a notification."""
+        return await self.row("SELECT * FROM messenger.deliveries WHERE notification_id = $1", str(notification_id))
+
+    async def status(self, notification_id: object) -> str:
+        """How a notification stands, in the words of its answer."""
+        row = await self.row("SELECT status FROM shared.notifications WHERE id = $1", str(notification_id))
+        return str(row["status"])
+
+    def sent(self, words: str, method: str = "sendMessage") -> list[Mapping[str, object]]:
+        """What the sandbox accepted with these words, cards left out."""
+        return [line for line in self.box.sandbox.lines if _carries(line, words, method)]
+
+    def cards(self, words: str) -> list[Mapping[str, object]]:
+        """The messages with buttons whose text holds these words."""
+        return [
+            line
+            for line in self.box.sandbox.lines
+            if words in str(_payload(line).get("text")) and "reply_markup" in _payload(line)
+        ]
+
+    async def fault(self, words: str, fault: str, stage: str = "sendMessage", **more: object) -> None:
+        """Arm a fault for what carries these words."""
+        channel = "telegram" if stage in {"sendMessage", "setMessageReaction"} else "email"
+        await self.box.api("faults", channel=channel, stage=stage, fault=fault, match=words, **more)
+
+    async def decide(self, action_id: object, *, approve: bool = True, reason: str | None = None) -> deciding.Outcome:
+        """The owner's word, as the Messenger takes it from a press."""
+        async with self.ground("messenger").db.work() as connection:
+            owner = await identity.owner(connection)
+            assert owner is not None
+            word = deciding.Word(str(action_id), approve, owner["id"], "test", reason)
+            return await deciding.decide(connection, word)
+
+    async def press(self, card: Mapping[str, object], verb: str = "ok", *, who: int = OWNER) -> Record:
+        """Press a button of a card; the update's row once it is handled."""
+        data = next(data for data in button_data(card) if data.split(":")[2] == verb)
+        told = await self.box.api(
+            "press", as_=who, chat=int(str(card["to"])), message_id=int(str(card["provider_id"])), data=data
+        )
+        return await self.handled(told["update_id"])
+
+    async def handled(self, update_id: object) -> Record:
+        """The row of an update, once somebody handled it."""
+        text = "SELECT * FROM messenger.updates WHERE update_id = $1 AND handled_at IS NOT NULL"
+        return await eventually(partial(self.sql.fetchrow, text, update_id))
+
+    async def settled(self, notification_id: object, *statuses: str) -> str:
+        """The notification's status, once it is one of these."""
+
+        async def look() -> str | None:
+            found = await self.status(notification_id)
+            return found if found in statuses else None
+
+        return await eventually(look)
+
+    def desk(self, **channels: Channel) -> Desk:
+        """A Messenger's desk that does nothing by itself; channels not given go to the sandbox."""
+        smtp = f"smtp://127.0.0.1:{self.box.smtp_port}"
+        ways: dict[str, Channel] = dict(channels)
+        ways.setdefault("telegram", TelegramChannel(self.box.url, SANDBOX_TOKEN))
+        ways.setdefault("email", EmailChannel.from_url(smtp))
+        made = Desk(replace(self.ground("messenger"), instance=f"desk-{next(_numbers)}"), ways, jitter=0.0)
+        self.desks.append(made)
+        return made
+
+    async def close(self) -> None:
+        """Close what its desks hold."""
+        for desk in self.desks:
+            for channel in desk.channels.values():
+                await channel.close()
+
+
+def _payload(line: Mapping[str, object]) -> Mapping[str, object]:
+    payload = line["payload"]
+    assert isinstance(payload, Mapping)
+    return payload
+
+
+def _carries(line: Mapping[str, object], words: str, method: str) -> bool:
+    payload = _payload(line)
+    if line["channel"] == "email":
+        return method in {"sendMessage", "mail"} and words in str(payload)
+    return payload["method"] == method and words in str(payload) and "reply_markup" not in payload
+
+
+def button_data(card: Mapping[str, object]) -> list[str]:
+    """What each button of a card sends back."""
+    markup = _payload(card)["reply_markup"]
+    assert isinstance(markup, Mapping)
+    return [button["callback_data"] for row in markup["inline_keyboard"] for button in row]
+
+
+async def until(look: Callable[[], T | None]) -> T:
+    """What `look` finds, as soon as that is something; five seconds at most."""
+
+    async def looking() -> T | None:
+        return look()
+
+    return await eventually(looking)
+
+
+async def eventually(look: Callable[[], Awaitable[T | None]]) -> T:
+    """The same where looking takes time."""
+    async with asyncio.timeout(5):
+        while True:
+            found = await look()
+            if found:
+                return found
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def opened(site: Site, *, loops: bool = True, **variables: str) -> AsyncIterator[House]:
+    """A fresh house; with `loops` its Messenger and Switchboard work by themselves."""
+    name = f"house{next(_numbers)}"
+    folder, dsn = site.folder / name, site.server.dsn_of(name)
+    shutil.copytree(site.folder / "home", folder)
+    async with AsyncExitStack() as held:
+        connection = await asyncpg.connect(site.server.dsn)
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        await connection.close()
+        box = await held.enter_async_context(running(folder))
+        settings = _settings(folder, box, variables)
+        entries = fleet.load(site.folder / "fleet")
+        await migrate.migrate(settings, dsn, entries)
+        plan = Plan(settings, dsn, entries, NAMES, together=True)
+        db = await held.enter_async_context(database(plan))
+        assembly = Assembly(plan, db)
+        await assembly.directory.read_keys()
+        daemons = {one: assembly.daemon(one, f"http://127.0.0.1:{n}") for n, one in enumerate(NAMES, 1)}
+        sql = await asyncpg.connect(dsn)
+        held.push_async_callback(sql.close)
+        await prepare_connection(sql)
+        await _accept_text_ids(sql)
+        tokens = {butler: await _token(settings, sql, butler) for butler in NAMES}
+        house = House(settings, dsn, assembly, daemons, box, sql, tokens)
+        held.push_async_callback(_close, house)
+        if loops:
+            await held.enter_async_context(_working(house))
+        yield house
+
+
+async def _token(settings: Settings, sql: Connection, butler: str) -> str:
+    signer = Signer(home.OWNER, home.read(settings.home, home.OWNER).private_pem, time.time)
+    minted = mint_client_token(signer, butler, timedelta(days=1))
+    await keep_token(sql, minted.jti, butler, timedelta(days=1))
+    return minted.token
+
+
+async def _accept_text_ids(sql: Connection) -> None:
+    await sql.set_type_codec("uuid", encoder=str, decoder=str, schema="pg_catalog")
+
+
+def _settings(folder: Path, box: Running, variables: Mapping[str, str]) -> Settings:
+    environ = {
+        "BUTLERS_HOME": str(folder),
+        "BUTLERS_SANDBOX_URL": box.url,
+        "BUTLERS_SANDBOX_SMTP_URL": f"smtp://127.0.0.1:{box.smtp_port}",
+        "BUTLERS_SWEEP_SECONDS": "0.1",
+    }
+    return Settings.from_env({**environ, **variables})
+
+
+@asynccontextmanager
+async def _working(house: House) -> AsyncIterator[None]:
+    stopping = asyncio.Event()
+    topics = {topic: wake for topic, wake in house.assembly.wakes.items() if topic != "updates"}
+    loops = [loop for daemon in house.daemons.values() for loop in daemon.loops]
+    tasks = [asyncio.ensure_future(loop(stopping)) for loop in loops]
+    tasks.append(asyncio.ensure_future(listen(listening_dsn(house.assembly.plan), topics, stopping)))
+    try:
+        yield
+    finally:
+        stopping.set()
+        house.box.sandbox.stop()  # what hangs there shall not be waited for
+        async with asyncio.timeout(10):
+            await asyncio.gather(*tasks)
+
+
+async def _close(house: House) -> None:
+    await house.close()
+    for daemon in house.daemons.values():
+        if daemon.parts.close is not None:
+            await daemon.parts.close()
+        assert daemon.ground is not None
+        await daemon.ground.hops.close()
