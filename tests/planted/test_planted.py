@@ -1,0 +1,74 @@
+"""A suite that cannot fail proves nothing: each planted bug must make the test it names fail.
+
+A bug is a patch on a copy of our packages and tests. Its head says in one line what is wrong and names, line
+by line after `caught-by:`, the tests that must fail; on the clean tree the same tests pass elsewhere in the run.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
+COPIED = ("butlers", "messenger", "migrations", "shared", "switchboard", "tests", "docs")
+FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "docker-compose.yml", "Dockerfile", "Makefile")
+CAUGHT_BY = re.compile(r"^caught-by: (\S.*)$", re.MULTILINE)
+SECONDS = 120
+TESTS_FAILED = 1
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per bug that is tried."""
+    if "bug" in metafunc.fixturenames:
+        chosen = rotation(str(metafunc.config.getoption("--planted", default="all")))
+        metafunc.parametrize("bug", chosen, ids=[bug.stem for bug in chosen])
+
+
+def rotation(wanted: str) -> list[Path]:
+    """All bugs, or so many beginning at a place the commit decides."""
+    if wanted == "all":
+        return BUGS
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    start = int(head.stdout.strip() or "0", 16) % len(BUGS)
+    return [BUGS[(start + n) % len(BUGS)] for n in range(min(int(wanted), len(BUGS)))]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Our packages and tests, to be damaged."""
+    where = tmp_path / "copy"
+    where.mkdir()
+    leave_out = shutil.ignore_patterns("__pycache__", ".pytest_cache", "*.png")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, where / name, ignore=leave_out)
+    for name in FILES:
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, where / name)
+    return where
+
+
+def test_planted_bug_is_caught(bug: Path, copy: Path) -> None:
+    """The named tests fail on the damaged copy, and they fail as tests: a broken import catches nothing."""
+    tests = CAUGHT_BY.findall(bug.read_text(encoding="utf-8"))
+    assert tests, f"{bug.name} names no test"
+    applied = subprocess.run(
+        ["git", "apply", "--whitespace=nowarn", str(bug)], cwd=copy, check=False, capture_output=True, text=True
+    )
+    assert applied.returncode == 0, f"{bug.name} no longer fits: {applied.stderr}"
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=copy,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ran.returncode == TESTS_FAILED, f"{bug.stem} lives: pytest ended with {ran.returncode}\n{ran.stdout[-3000:]}"
+    failed = re.findall(r"^FAILED (\S+)", ran.stdout, re.MULTILINE)
+    assert failed, f"{bug.stem}: nothing failed as a test\n{ran.stdout[-3000:]}"
+    print(f"{bug.stem}: caught by {failed[0]}")
