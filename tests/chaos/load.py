@@ -1,0 +1,207 @@
+"""The load while daemons die: callers that repeat themselves, a person who says yes, providers that fail."""
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, Literal
+
+import aiohttp
+
+from shared.errors import HopFailed
+from shared.mcp import Answer, request_of, tool_object
+from tests.chaos.verdict import Acknowledged
+from tests.rig.bench import OWNER
+from tests.rig.fleet import Fleet
+from tests.rig.outside import Entry
+
+Kind = Literal["own", "rule", "yes"]
+KINDS: Final[Sequence[Kind]] = ("own",) * 5 + ("rule",) * 3 + ("yes",) * 2
+CALLERS: Final = 30
+CONTACTS: Final = 6
+CALLED: Final = ("health", "greeter")
+ADD_RULE: Final = "INSERT INTO shared.approval_rules (tool_name, arg_constraints) VALUES ('notify', $1)"
+APPROVE: Final = "Approve"
+# The last calls get their answers within the butler's 14 s, or from the rows of whoever comes back.
+PATIENCE: Final = 30.0
+# (weight, fault): slow ones hold a delivery where a kill can hit it; refusals for good must not hit a card.
+WEATHER: Final[Sequence[tuple[int, Mapping[str, object]]]] = (
+    (8, {"channel": "telegram", "stage": "sendMessage", "fault": "slow", "value": 0.3}),
+    (6, {"channel": "email", "stage": "dot", "fault": "slow", "value": 0.3}),
+    (4, {"channel": "email", "stage": "data", "fault": "slow", "value": 0.3}),
+    (1, {"channel": "telegram", "stage": "sendMessage", "fault": "429", "value": 1}),
+    (1, {"channel": "telegram", "stage": "sendMessage", "fault": "500"}),
+    (1, {"channel": "telegram", "stage": "sendMessage", "fault": "accept_reset"}),
+    (1, {"channel": "telegram", "stage": "sendMessage", "fault": "drop_before_body"}),
+    (1, {"channel": "telegram", "stage": "sendMessage", "fault": "403", "match": "rule <"}),
+    (1, {"channel": "email", "stage": "rcpt", "fault": "4xx"}),
+    (1, {"channel": "email", "stage": "data", "fault": "drop"}),
+    (1, {"channel": "email", "stage": "dot", "fault": "accept_reset"}),
+    (1, {"channel": "email", "stage": "dot", "fault": "5xx", "match": "rule <"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Third parties: those whom a standing rule lets hear from the butlers, and those whom it does not."""
+
+    ruled: Sequence[str]
+    asked: Sequence[str]
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the callers got: answers, how often none came and why; how many messages they told, and told again."""
+
+    answers: list[Acknowledged] = field(default_factory=list)
+    unanswered: Counter[str] = field(default_factory=Counter)
+    strange: list[str] = field(default_factory=list)
+    told: int = 0
+    repeated: int = 0
+    pressed: int = 0
+
+
+async def people(fleet: Fleet) -> People:
+    """Contacts with an identifier on either channel, half of them under a standing rule."""
+    made = [
+        await fleet.contact(f"Person {n}", telegram=7_100_000_000 + n, email=f"person{n}@people.test")
+        for n in range(2 * CONTACTS)
+    ]
+    for contact in made[:CONTACTS]:
+        await fleet.sql(ADD_RULE, {"contact_id": contact})
+    return People(made[:CONTACTS], made[CONTACTS:])
+
+
+class Load:
+    """Callers on one fleet until `stopping`; what they heard is in `heard`."""
+
+    def __init__(self, fleet: Fleet, who: People, tokens: Mapping[str, str], rng: Random) -> None:
+        self.heard = Heard()
+        self.stopping = asyncio.Event()
+        self._fleet, self._who, self._tokens, self._rng = fleet, who, tokens, rng
+        self._numbers = itertools.count(1)
+
+    async def call_for_ever(self) -> None:
+        """One caller: one message after the other, some of them told again, until stopping."""
+        while not self.stopping.is_set():
+            name, arguments = self._message()
+            rng = Random(self._rng.getrandbits(64))
+            again = rng.random()
+            first = [self._tell(name, arguments, repeat=False)]
+            if again < 0.2:
+                first += [self._tell(name, arguments, repeat=True) for _ in range(2)]
+            await asyncio.gather(*first)
+            if again > 0.7:
+                await self._tell(name, arguments, repeat=True)
+            await asyncio.sleep(rng.uniform(0.02, 0.3))
+
+    def _message(self) -> tuple[str, dict[str, object]]:
+        rng, number = self._rng, next(self._numbers)
+        kind = rng.choice(KINDS)
+        text = f"{kind} <{number}>"
+        arguments: dict[str, object] = {
+            "channel": rng.choice(("telegram", "email")),
+            "message": text,
+            "request_context": {"request_id": f"request {number}"},
+        }
+        if kind != "own":
+            arguments["contact_id"] = rng.choice(self._who.ruled if kind == "rule" else self._who.asked)
+        return rng.choice(CALLED), arguments
+
+    async def _tell(self, name: str, arguments: Mapping[str, object], *, repeat: bool) -> None:
+        """Ask until there is an answer: a caller whose connection broke says the very same again."""
+        self.heard.told += not repeat
+        self.heard.repeated += repeat
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while (answer := await self._ask(name, arguments)) is None:
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            self.heard.unanswered["gave up"] += 1
+        else:
+            self._note(str(arguments["message"]), answer)
+
+    async def _ask(self, name: str, arguments: Mapping[str, object]) -> Answer | None:
+        urls = self._fleet.urls(name)
+        if not urls:
+            self.heard.unanswered["starting"] += 1
+            return None
+        headers, body = request_of(self._tokens[name], "notify", arguments, 1)
+        try:
+            async with self._fleet.http.post(f"{urls[0]}/mcp", json=body, headers=headers) as answer:
+                content = await answer.read()
+        except (aiohttp.ClientError, ConnectionError, TimeoutError) as lost:
+            self.heard.unanswered[type(lost).__name__] += 1
+            return None
+        if answer.status != 200:
+            self.heard.strange.append(f"{name} answered HTTP {answer.status}")
+            return None
+        try:
+            return tool_object(content, name, "notify")
+        except HopFailed as failed:
+            self.heard.strange.append(failed.message)
+            return None
+
+    def _note(self, text: str, answer: Answer) -> None:
+        error, delivery = answer.get("error"), answer.get("delivery")
+        if isinstance(error, str):
+            self.heard.strange.append(f"refused {text}: {error}")
+            return
+        failure = error if isinstance(error, dict) else {}
+        receipt = delivery.get("delivery_id") if isinstance(delivery, dict) else None
+        notification = answer.get("notification_id")
+        one = Acknowledged(
+            text,
+            str(answer["status"]),
+            str(notification) if notification else None,
+            str(receipt) if receipt else None,
+            failure.get("class"),
+            bool(failure.get("retryable")),
+        )
+        self.heard.answers.append(one)
+
+    async def say_yes_for_ever(self) -> None:
+        """The owner presses Approve on every card, some moments after seeing it; ended by cancelling."""
+        seen = 0
+        while True:
+            for entry in await self._fleet.outside.journal(seen):
+                seen = entry.n
+                if data := approve_of(entry):
+                    await self._fleet.outside.press_data(int(entry.provider_id), data)
+                    self.heard.pressed += 1
+            await asyncio.sleep(0.15)
+
+    async def weather_for_ever(self) -> None:
+        """Now and then a provider fails once; ended by cancelling."""
+        rng = Random(self._rng.getrandbits(64))
+        weights, faults = zip(*WEATHER, strict=True)
+        while True:
+            [fault] = rng.choices(faults, weights)
+            how = {key: value for key, value in fault.items() if key in {"match", "value"}}
+            names = [str(fault[key]) for key in ("channel", "stage", "fault")]
+            await self._fleet.outside.fault(*names, times=1, **how)
+            await asyncio.sleep(rng.uniform(0.03, 0.15))
+
+
+def approve_of(entry: Entry) -> str | None:
+    """The data of a card's Approve button, None for anything but a card."""
+    markup = entry.payload.get("reply_markup")
+    if entry.to != str(OWNER) or entry.method != "sendMessage" or not isinstance(markup, dict):
+        return None
+    buttons = [button for row in markup.get("inline_keyboard", []) for button in row]
+    found = [str(button["callback_data"]) for button in buttons if button.get("text") == APPROVE]
+    return found[0] if found else None
+
+
+def as_json(heard: Heard) -> dict[str, object]:
+    """The callers' figures."""
+    return {
+        "told": heard.told,
+        "told_again": heard.repeated,
+        "unanswered": dict(sorted(heard.unanswered.items())),
+        "pressed": heard.pressed,
+        "kinds": json.loads(json.dumps(Counter(one.text.partition(" ")[0] for one in heard.answers))),
+    }

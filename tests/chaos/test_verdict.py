@@ -1,0 +1,80 @@
+"""The judge of the kills must see every evil that it is there for."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.chaos.verdict import Acknowledged, Row, Sent, verdict
+
+SENT = Sent("7001", "tea", "55")
+ROW = Row("n1", "tea", third_party=True, status="ok", delivery="sent", address="7001", receipts=("55",), authority=True)
+OK = Acknowledged("tea", "ok", "n1", "55")
+QUEUED = Acknowledged("tea", "queued", "n1")
+OWN = Row("n2", "milk", third_party=False, status="ok", delivery="sent", address="5", receipts=("56",))
+OWN_SENT = Sent("5", "milk", "56")
+UNCERTAIN = replace(ROW, status="uncertain", delivery="uncertain", receipts=(None,))
+FAILED = replace(ROW, status="error", delivery="failed", receipts=(None,))
+CARD = Sent("5", "health wants to send\n\ntea", "54", asking=True)
+
+
+def test_a_good_run_breaks_nothing() -> None:
+    given = verdict([CARD, SENT, OWN_SENT], [QUEUED, OK, OK], [ROW, OWN])
+    assert given.broken == ()
+    assert given.figures["messages"] == 2
+    assert given.figures["third_party"] == 1
+    assert given.figures["answered_ok"] == 2
+
+
+def test_what_nobody_can_know_is_counted_and_no_breach() -> None:
+    lost = replace(UNCERTAIN, notification_id="n3", text="salt")
+    given = verdict([SENT], [QUEUED, Acknowledged("tea", "uncertain", "n1")], [UNCERTAIN, lost])
+    assert given.broken == ()
+    assert (given.figures["uncertain"], given.figures["uncertain_that_arrived"]) == (2, 1)
+
+
+def test_an_uncertain_one_may_turn_out_sent() -> None:
+    assert verdict([SENT], [Acknowledged("tea", "uncertain", "n1")], [ROW]).broken == ()
+
+
+def test_what_was_said_not_to_be_taken_need_not_be_there() -> None:
+    told = Acknowledged("tea", "error", error_class="target_unavailable", retryable=True)
+    assert verdict([], [told], []).broken == ()
+
+
+EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
+    "sent 2 times to a third party": ([SENT, replace(SENT, provider_id="57")], [OK], [ROW]),
+    "sent 2 times to the owner": ([OWN_SENT, OWN_SENT], [], [OWN]),
+    "sent 2 times to a third party: tea": ([SENT, SENT], [], [UNCERTAIN]),
+    "acknowledged as queued and lost": ([], [QUEUED], []),
+    "acknowledged as pending_approval and lost": ([], [Acknowledged("tea", "pending_approval")], []),
+    "acknowledged as error and lost": ([], [Acknowledged("tea", "error", retryable=False)], []),
+    "acknowledged as ok and lost": ([SENT], [replace(OK, notification_id="other")], [ROW]),
+    "was ok with receipt 55, now uncertain": ([SENT], [OK], [UNCERTAIN]),
+    "was ok with receipt 58, now ok": ([SENT], [replace(OK, provider_id="58")], [ROW]),
+    "was uncertain, now error": ([], [Acknowledged("tea", "uncertain", "n1")], [FAILED]),
+    "was a final error, now ok": ([SENT], [Acknowledged("tea", "error", "n1")], [ROW]),
+    "left open as queued with a delivery queued": ([], [], [replace(ROW, status="queued", delivery="queued")]),
+    "left open as queued with a delivery sending": ([SENT], [], [replace(ROW, status="queued", delivery="sending")]),
+    "left open as queued with a delivery None": ([], [QUEUED], [replace(ROW, status="queued", delivery=None)]),
+    "left open as pending_approval": ([], [], [replace(ROW, status="pending_approval", delivery=None)]),
+    "left open as ok": ([SENT], [], [replace(ROW, open_action=True)]),
+    "ok without a delivery": ([SENT], [], [replace(ROW, delivery=None)]),
+    "the answer says ok, the delivery is uncertain": ([SENT], [], [replace(ROW, delivery="uncertain")]),
+    "the answer says error, the delivery is sent": ([SENT], [], [replace(ROW, status="error")]),
+    "sent without a receipt": ([SENT], [], [replace(ROW, receipts=())]),
+    "sent without a receipt: tea": ([SENT, OWN_SENT], [], [replace(ROW, receipts=("55", None)), OWN]),
+    "ok with a receipt ('55',) nobody gave": ([], [], [ROW]),
+    "ok with a receipt ('99',) nobody gave": ([SENT], [], [replace(ROW, receipts=("99",))]),
+    "failed, yet it arrived": ([SENT], [], [FAILED]),
+    "sent to a third party without authority": ([SENT], [], [replace(ROW, authority=False)]),
+    "sent to a third party without authority: tea": ([SENT], [], [replace(UNCERTAIN, authority=False)]),
+    "sent to ['7009'] instead of 7001": ([replace(SENT, to="7009")], [], [ROW]),
+    "sent to 7001 without a notification": ([SENT], [], []),
+    "admitted 2 times": ([SENT], [], [ROW, replace(ROW, notification_id="n9")]),
+}
+
+
+@pytest.mark.parametrize("evil", EVILS)
+def test_an_evil_is_called_by_its_name(evil: str) -> None:
+    found = verdict(*EVILS[evil]).broken
+    assert any(told.startswith(evil) for told in found), found

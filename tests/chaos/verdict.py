@@ -1,0 +1,151 @@
+"""The verdict on a run with kills: what was promised, what is written, and what really left. Pure.
+
+A text is used for one message only, so that texts join the three: the answers callers got, the rows, and the
+provider's journal, which nobody killed.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+OPEN_ANSWERS: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
+OPEN_DELIVERIES: Final = frozenset({"queued", "claimed", "sending", "parked"})
+NOT_SENT: Final = frozenset({"failed", "refused", "expired", "cancelled"})
+# What a delivery's end has to be called in the answer.
+SAYS: Final[Mapping[str, str]] = {"sent": "ok", "uncertain": "uncertain", **dict.fromkeys(NOT_SENT, "error")}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Something a provider accepted; `asking` for what the Messenger asks or tells the owner by itself."""
+
+    to: str
+    text: str
+    provider_id: str
+    asking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """An answer that a caller got for a text: everything but a lost connection and a refused argument."""
+
+    text: str
+    status: str
+    notification_id: str | None = None
+    provider_id: str | None = None
+    error_class: str | None = None
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A notification with its delivery after the drain; `authority` is a rule's use or the owner's yes."""
+
+    notification_id: str
+    text: str
+    third_party: bool
+    status: str
+    delivery: str | None
+    address: str | None = None
+    receipts: tuple[str | None, ...] = ()
+    authority: bool = False
+    open_action: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Every promise that was broken, in words, and the figures."""
+
+    broken: tuple[str, ...]
+    figures: Mapping[str, int]
+
+
+def verdict(journal: Sequence[Sent], acknowledgements: Sequence[Acknowledged], rows: Sequence[Row]) -> Verdict:
+    """Judge a run after its drain: nothing lost, nothing twice, nothing without authority, nothing unsaid."""
+    by_text: dict[str, list[Row]] = defaultdict(list)
+    left: dict[str, list[Sent]] = defaultdict(list)
+    for row in rows:
+        by_text[row.text].append(row)
+    for sent in journal:
+        left[sent.text].append(sent)
+    broken = [
+        *_admitted_twice(by_text),
+        *(told for one in acknowledgements for told in _kept(one, by_text.get(one.text, ()))),
+        *(told for row in rows for told in _settled(row)),
+        *(told for row in rows for told in _as_it_left(row, left.get(row.text, ()))),
+        *_accounted_for(journal, by_text),
+    ]
+    return Verdict(tuple(dict.fromkeys(broken)), _figures(acknowledgements, rows, left))
+
+
+def _admitted_twice(by_text: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    for text, rows in by_text.items():
+        if len(rows) > 1:
+            yield f"admitted {len(rows)} times: {text}"
+
+
+def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
+    """What was answered is written, and what was final has stayed so."""
+    if told.status == "error" and told.notification_id is None and told.retryable:
+        return  # it was said that nothing was taken
+    if not rows or (told.notification_id is not None and told.notification_id != rows[0].notification_id):
+        yield f"acknowledged as {told.status} and lost: {told.text}"
+        return
+    row = rows[0]
+    if told.status == "ok" and (row.status != "ok" or told.provider_id not in row.receipts):
+        yield f"was ok with receipt {told.provider_id}, now {row.status} with {row.receipts}: {told.text}"
+    if told.status == "uncertain" and row.status not in {"uncertain", "ok"}:
+        yield f"was uncertain, now {row.status}: {told.text}"
+    if told.status == "error" and not told.retryable and row.status != "error":
+        yield f"was a final error, now {row.status}: {told.text}"
+
+
+def _settled(row: Row) -> Iterator[str]:
+    """Nothing is left under way, and answer and delivery say the same."""
+    if row.status in OPEN_ANSWERS or row.delivery in OPEN_DELIVERIES or row.open_action:
+        yield f"left open as {row.status} with a delivery {row.delivery}: {row.text}"
+    elif row.delivery is None and row.status != "error":
+        yield f"{row.status} without a delivery: {row.text}"
+    elif row.delivery is not None and row.status != SAYS.get(row.delivery):
+        yield f"the answer says {row.status}, the delivery is {row.delivery}: {row.text}"
+    if row.delivery == "sent" and not (row.receipts and all(row.receipts)):
+        yield f"sent without a receipt: {row.text}"
+
+
+def _as_it_left(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
+    """What the journal holds of a message is what its row says."""
+    if len(sent) > 1:
+        yield f"sent {len(sent)} times to {'a third party' if row.third_party else 'the owner'}: {row.text}"
+    if row.status == "ok" and not set(row.receipts) <= {one.provider_id for one in sent}:
+        yield f"ok with a receipt {row.receipts} nobody gave: {row.text}"
+    if row.delivery in NOT_SENT and sent:
+        yield f"{row.delivery}, yet it arrived: {row.text}"
+    if sent and row.third_party and not row.authority:
+        yield f"sent to a third party without authority: {row.text}"
+    if any(one.to != row.address for one in sent):
+        yield f"sent to {sorted({one.to for one in sent})} instead of {row.address}: {row.text}"
+
+
+def _accounted_for(journal: Iterable[Sent], by_text: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    for sent in journal:
+        if not sent.asking and sent.text not in by_text:
+            yield f"sent to {sent.to} without a notification: {sent.text}"
+
+
+def _figures(
+    acknowledgements: Sequence[Acknowledged], rows: Sequence[Row], left: Mapping[str, Sequence[Sent]]
+) -> dict[str, int]:
+    answers = Counter(one.status for one in acknowledgements)
+    ends = Counter(row.status for row in rows)
+    uncertain = [row for row in rows if row.status == "uncertain"]
+    return {
+        "messages": len(rows),
+        "third_party": sum(row.third_party for row in rows),
+        "acknowledged": len(acknowledgements),
+        **{f"answered_{status}": count for status, count in sorted(answers.items())},
+        **{f"ended_{status}": count for status, count in sorted(ends.items())},
+        "uncertain": len(uncertain),
+        "uncertain_third_party": sum(row.third_party for row in uncertain),
+        "uncertain_that_arrived": sum(bool(left.get(row.text)) for row in uncertain),
+    }
