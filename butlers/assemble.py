@@ -16,6 +16,7 @@ from butlers import fleet, migrate
 from butlers.butler import Butler, Ground
 from butlers.daemon import Daemon, Door, build
 from butlers.directory import Directory
+from butlers.listening import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from shared import home
 from shared.auth import Signer, Verifier
 from shared.config import Settings
@@ -29,9 +30,6 @@ TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
 BUTLERS: Final = {"switchboard": "switchboard.butler", "messenger": "messenger.butler"}
 CONSOLE: Final = "butlers.console.app"
 SANDBOX: Final = "messenger.sandbox.app"
-OFFSETS: Final = {"switchboard": 0, "messenger": 1, "console": 2, "sandbox": 3}
-SANDBOX_SMTP: Final = 4
-FIRST_BUTLER: Final = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ the bytes rendered in this very transaction; if they are not what the card showe
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from butlers.gate import tool_args
@@ -32,6 +33,8 @@ class Word:
     approve: bool
     by: str
     surface: str
+    # How long the owner has to answer if it must be asked anew.
+    lasts: timedelta
     reason: str | None = None
 
 
@@ -79,7 +82,6 @@ async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
     await _record(connection, "denied", word, notification_id)
-    await tell(connection, "settled")
     return Outcome("denied", "Denied. Nothing was sent.")
 
 
@@ -87,8 +89,7 @@ async def _ask_again(connection: Connection, word: Word, action: Record, judged:
     """What would go out is not what the card showed: no yes can be taken for it."""
     kept = tool_args(judged.envelope, judged.row["whom"])
     sha = judged.action.content_sha
-    lasts = action["expires_at"] - action["requested_at"]
-    await approvals.revise(connection, Revision(word.action_id, action["revision"], sha, kept, lasts))
+    await approvals.revise(connection, Revision(word.action_id, action["revision"], sha, kept, word.lasts))
     await _record(connection, "revised", word, action["notification_id"])
     await tell(connection, "cards")
     return Outcome("changed", "It has changed since it was shown. A new card follows.")

@@ -13,7 +13,7 @@ from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
 from butlers.gate import Admitter, admit, answer_of
 from butlers.tools.accept import accept_envelope, describe
 from butlers.tools.notify import same_envelope, wait_settled
-from messenger import deliver, inbound, store
+from messenger import deliver, inbound, store, views
 from messenger.channels import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
@@ -143,7 +143,7 @@ async def _target(connection: Connection, row: Record) -> Target:
 async def _how_far(desk: deliver.Desk, notification_id: str, answer: NotifyResponse) -> NotifyResponse:
     """Past its marker nobody may promise that it will be delivered, only that it is being sent."""
     async with desk.ground.db.work() as connection:
-        row = await store.one(connection, notification_id)
+        row = await views.one(connection, notification_id)
     if row is not None and row["status"] == "sending":
         return answer.model_copy(update={"message": answers.BEING_SENT})
     return answer

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from butlers.butler import Ground
+from messenger import views
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
 from shared import approvals, realms
@@ -41,6 +42,11 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     action = await approvals.open_action(connection, str(claimed.action_id))
     if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
         return Stopped("cancelled", (Finding("answered", "The question is answered."),))
+    address = await views.owner_at(connection, claimed.channel)
+    if address is None:
+        return Stopped("cancelled", (Finding("nobody_there", "The owner has no address here."),))
+    if address != claimed.address:
+        return Stopped("moved", (Finding("address_changed", "The owner's address changed."),), address=address)
     wires = await _wires(connection, claimed, action, ground)
     return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 

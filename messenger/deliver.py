@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, settle, store
+from messenger import cards, settle, store, views
 from messenger.channels import Channel, SendFailed
 from messenger.check import Cleared, Stopped, check
 from messenger.outcome import Ended, Next, after
@@ -76,7 +76,7 @@ async def claim_some(desk: Desk) -> float:
     since = time.monotonic()
     async with desk.ground.db.work() as connection:
         taken = await store.claim(connection, desk.holder, most, ready)
-        next_due = (await store.queue_age(connection))[1]
+        next_due = (await views.queue_age(connection))[1]
     for claimed in taken:
         desk.held[claimed.id] = since + LEASE_SECONDS
         task = asyncio.create_task(_deliver(desk, claimed), name=claimed.channel)
@@ -210,7 +210,7 @@ async def _settle(desk: Desk, claimed: Claimed, n: int, then: Next) -> None:
             log.warning("outcome not written yet", delivery=claimed.id, why=lost.message)
             await asyncio.sleep(wait)
         else:
-            desk.ground.wakes["settled"]()
+            desk.ground.wakes["settled"](str(claimed.notification_id))
             return
 
 
@@ -221,7 +221,7 @@ async def renew(desk: Desk, stopping: asyncio.Event) -> None:
         try:
             async with desk.ground.db.work() as connection:
                 held = await store.renew(connection, desk.holder, list(desk.held))
-                age, _ = await store.queue_age(connection)
+                age, _ = await views.queue_age(connection)
             oldest_open_delivery_seconds.set(age)
             for delivery_id in held & desk.held.keys():
                 desk.held[delivery_id] = since + LEASE_SECONDS
@@ -238,10 +238,10 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
         try:
             async with desk.ground.db.work() as connection:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
+                await store.close_answered(connection)
                 written = await store.write_missing_cards(connection)
             if reaped or written:
                 desk.ground.wakes["deliveries"]()
-                desk.ground.wakes["settled"]()
         except ButlersError as lost:
             log.warning("not tidied", why=lost.message)
         waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]

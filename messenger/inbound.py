@@ -21,7 +21,7 @@ from shared.contracts import (
 )
 from shared.db import Connection, pause
 from shared.errors import ButlersError, HopFailed, InvalidInput
-from shared.render.telegram import visible
+from shared.render.telegram import LIMIT_UNITS, utf16_units, visible
 from shared.telemetry import logger
 
 log = logger("messenger.inbound")
@@ -115,14 +115,19 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
     action = await approvals.open_action(connection, press.action_id)
     if action is None or not cards.genuine(desk.ground.secret, action, press):
         return "stale", [_spinner(query, "This button is no longer valid.")]
-    word = Word(press.action_id, press.verb == "ok", owner["id"], "telegram")
+    word = Word(press.action_id, press.verb == "ok", owner["id"], "telegram", desk.ground.settings.approval_ttl)
     outcome = await decide(connection, word)
-    text = f"{message.get('text', '')}\n\n{outcome.text}"
-    edit: Call = (
-        "editMessageText",
-        {"chat_id": chat, "message_id": message.get("message_id"), "text": text[-4000:]},
-    )
-    return outcome.code, [_spinner(query, outcome.text), edit]
+    return outcome.code, [_spinner(query, outcome.text), _shown(message, outcome.text)]
+
+
+def _shown(message: Mapping[str, object], outcome: str) -> Call:
+    """The card with its outcome and without buttons; a card that is full keeps its words and loses the buttons."""
+    chat = message.get("chat")
+    at = {"chat_id": chat.get("id") if isinstance(chat, dict) else None, "message_id": message.get("message_id")}
+    text = f"{message.get('text', '')}\n\n{outcome}"
+    if utf16_units(text) > LIMIT_UNITS:
+        return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}
+    return "editMessageText", {**at, "text": text}
 
 
 def _spinner(query: Mapping[str, object], text: str) -> Call:

@@ -9,14 +9,14 @@ from typing import Final
 from butlers.butler import Ground
 from butlers.gate import tool_args
 from butlers.judge import look
-from messenger import store
+from messenger import store, views
 from messenger.check import Stopped
 from messenger.outcome import Next
 from messenger.store import Claimed, PartEnd
 from shared import answers, approvals, notifications
 from shared.approvals import Event, Parked
 from shared.contracts import Delivered, ErrorClass, NotifyEnvelope, NotifyResponse
-from shared.db import Connection, Record, tell
+from shared.db import Connection, Record
 from shared.identity import MissingIdentifier
 from shared.telemetry import deliveries_total
 
@@ -66,7 +66,6 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
         parts = await store.parts(connection, claimed.id)
         if not any(row["status"] == "sent" for row in parts):
             await approvals.give_back(connection, notification_id)
-    await tell(connection, "settled")
 
 
 async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
@@ -103,7 +102,6 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
         await _park(connection, why, why.row, ground)
     else:
         await _close(connection, claimed.notification_id, why)
-    await tell(connection, "settled")
 
 
 async def duplicate(connection: Connection, claimed: Claimed) -> None:
@@ -113,7 +111,7 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
     if isinstance(judged, MissingIdentifier):
         return
     origin, lineage = judged.row["origin_butler"], judged.row["lineage"]
-    first = await store.same_content(connection, origin, lineage, judged.action.content_sha)
+    first = await views.same_content(connection, origin, lineage, judged.action.content_sha)
     answer = await notifications.status(connection, first) if first else None
     come_from = ["claimed", "sending"]
     if answer is None or answer.status == "queued":
@@ -124,7 +122,6 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
         await approvals.move(connection, notification_id, ["approved", "executing"], "cancelled")
         event = Event("duplicate", "messenger", notification_id=notification_id, reason=f"The same as {first}.")
         await approvals.record(connection, event)
-        await tell(connection, "settled")
 
 
 async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
@@ -172,14 +169,12 @@ async def expired(connection: Connection) -> int:
         await notifications.settle(connection, row["notification_id"], answer)
         event = Event("expired", "messenger", row["id"], None, row["notification_id"], NOBODY_ANSWERED)
         await approvals.record(connection, event)
-    if closed:
-        await tell(connection, "settled")
     return closed
 
 
 async def reaped(connection: Connection) -> int:
     """Take over what silent holders left behind; how many there were."""
-    silent = await store.silent(connection)
+    silent = await views.silent(connection)
     for row in silent:
         if row["notification_id"] is not None:
             await notifications.locked(connection, row["notification_id"])
@@ -189,6 +184,4 @@ async def reaped(connection: Connection) -> int:
             answer = answers.uncertain(row["notification_id"], "internal_error")
             await notifications.settle(connection, row["notification_id"], answer)
             await approvals.move(connection, row["notification_id"], ["approved", "executing"], "uncertain")
-    if lost:
-        await tell(connection, "settled")
     return len(lost)

@@ -89,10 +89,6 @@ UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timest
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
 """
-SILENT = """
-SELECT id::text, notification_id::text FROM messenger.deliveries
-WHERE status IN ('claimed', 'sending') AND lease_until <= clock_timestamp() ORDER BY notification_id LIMIT 100
-"""
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
 # A card may come twice without harm, since deciding happens once.
 REAP = """
@@ -116,23 +112,14 @@ d AS (
     FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id)
 SELECT id::text, status, notification_id::text FROM d
 """
-SAME_CONTENT = """
-SELECT notification_id::text FROM messenger.deliveries
-WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3 AND class = 'third_party'
+# A parked delivery whose question got a no, or no answer, ends with it.
+CLOSE_ANSWERED = """
+UPDATE messenger.deliveries d SET status = 'cancelled', reason = 'answered', settled_at = clock_timestamp()
+FROM shared.notifications n WHERE n.id = d.notification_id AND d.status = 'parked' AND n.status = 'error'
 """
 READDRESS = """
 UPDATE messenger.deliveries SET address = $3, status = 'queued', claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status = 'claimed'
-"""
-ONE = """
-SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
-FROM messenger.deliveries WHERE notification_id = $1
-"""
-QUEUE_AGE = """
-SELECT coalesce(extract(epoch FROM now.at - min(send_at) FILTER (WHERE send_at <= now.at)), 0)::float AS age,
-    extract(epoch FROM min(send_at) FILTER (WHERE status = 'queued' AND send_at > now.at) - now.at)::float AS due
-FROM (SELECT statement_timestamp() AS at) now LEFT JOIN messenger.deliveries
-    ON status IN ('queued', 'claimed', 'sending') GROUP BY now.at
 """
 
 
@@ -261,11 +248,6 @@ async def turn(
     return await connection.fetchval(TURN, *args) is not None
 
 
-async def silent(connection: Connection) -> list[Record]:
-    """Deliveries whose holder no longer renews its lease, by id of their notifications."""
-    return list(await connection.fetch(SILENT))
-
-
 async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:
     """Take what silent holders left: unsent goes back to the queue, possibly sent becomes `uncertain`."""
     return list(await connection.fetch(REAP, list(deliveries)))
@@ -276,23 +258,11 @@ async def readdress(connection: Connection, claimed: Claimed, address: str) -> N
     await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address)
 
 
-async def same_content(connection: Connection, origin: str, lineage: str, content_sha: str) -> str | None:
-    """The notification that was marked with this content in this lineage."""
-    found: str | None = await connection.fetchval(SAME_CONTENT, origin, lineage, content_sha)
-    return found
-
-
-async def one(connection: Connection, notification_id: str) -> Record | None:
-    """The delivery of a notification, if there is one."""
-    return await connection.fetchrow(ONE, UUID(notification_id))
-
-
-async def queue_age(connection: Connection) -> tuple[float, float | None]:
-    """Seconds the oldest due delivery has waited, and seconds until the next one is due."""
-    row = await connection.fetchrow(QUEUE_AGE)
-    return (row["age"], row["due"]) if row else (0.0, None)
-
-
 async def write_missing_cards(connection: Connection) -> int:
     """Put the cards that are missing in the queue; how many."""
     return len(await connection.fetch(WRITE_MISSING))
+
+
+async def close_answered(connection: Connection) -> None:
+    """End the parked deliveries that nobody waits for any more."""
+    await connection.execute(CLOSE_ANSWERED)

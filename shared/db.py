@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 import asyncpg
 
@@ -34,7 +35,7 @@ LOST = (
     asyncpg.DeadlockDetectedError,
     asyncpg.InsufficientResourcesError,
 )
-TELL = "SELECT pg_notify($1, '')"
+TELL = "SELECT pg_notify($1, $2)"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 
@@ -122,7 +123,7 @@ class Database:
             self._pool.terminate()
 
 
-async def listen(dsn: str, topics: Mapping[str, Callable[[], None]], stopping: asyncio.Event) -> None:
+async def listen(dsn: str, topics: Mapping[str, Callable[[str], None]], stopping: asyncio.Event) -> None:
     """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever in between."""
     while not stopping.is_set():
         try:
@@ -135,7 +136,7 @@ async def listen(dsn: str, topics: Mapping[str, Callable[[], None]], stopping: a
         try:
             for topic, wake in topics.items():
                 await connection.add_listener(topic, partial(_wake, wake))
-                wake()
+                wake("")
             await first_of(lost, stopping)
         except (*LOST, asyncpg.PostgresError):
             await pause(stopping, 1)
@@ -144,9 +145,9 @@ async def listen(dsn: str, topics: Mapping[str, Callable[[], None]], stopping: a
                 await connection.close(timeout=2)
 
 
-async def tell(connection: Connection, topic: str) -> None:
-    """Wake whoever listens to this topic, once the transaction is committed."""
-    await connection.execute(TELL, topic)
+async def tell(connection: Connection, topic: str, key: str = "") -> None:
+    """Wake whoever listens to this topic, once the transaction is committed; a key is an id and no secret."""
+    await connection.execute(TELL, topic, key)
 
 
 async def ping(connection: Connection) -> None:
@@ -158,24 +159,39 @@ def _set(event: asyncio.Event, *_: object) -> None:
     event.set()
 
 
-def _wake(wake: Callable[[], None], *_: object) -> None:
-    wake()
+def _wake(wake: Callable[[str], None], *said: object) -> None:
+    """Asyncpg's listener: connection, process id, channel, payload."""
+    wake(str(said[-1]))
 
 
 class Wake:
-    """A hint that something may have changed; many may wait, and losing one costs them a tick."""
+    """A hint that something may have changed; many may wait, and losing one costs them a tick.
+
+    Who waits for one thing only waits under its key and is not woken for others.
+    """
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        # An event lives as long as somebody holds its ticket.
+        self._keyed: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
-    def __call__(self) -> None:
-        """Wake all who wait now."""
+    def __call__(self, key: str = "") -> None:
+        """Wake all who wait for this key and all who wait for anything; without a key, all."""
         event, self._event = self._event, asyncio.Event()
         event.set()
+        for known in [key] if key else list(self._keyed):
+            waited = self._keyed.pop(known, None)
+            if waited is not None:
+                waited.set()
 
-    def ticket(self) -> asyncio.Event:
+    def ticket(self, key: str = "") -> asyncio.Event:
         """Set by the next wake; take it before looking, so that nothing between is missed."""
-        return self._event
+        if not key:
+            return self._event
+        event = self._keyed.get(key)
+        if event is None:
+            event = self._keyed[key] = asyncio.Event()
+        return event
 
 
 async def first_of(*events: asyncio.Event) -> None:

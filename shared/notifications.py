@@ -8,7 +8,6 @@ from uuid import UUID
 from shared.contracts import NotifyEnvelope, NotifyResponse, wire
 from shared.db import Connection, Record
 from shared.errors import IdempotencyConflict
-from shared.keys import EXPLICIT
 
 # While a message is on its way its authority lasts this long (design section 8).
 SEND_WITHIN = timedelta(hours=24)
@@ -47,8 +46,12 @@ ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
     first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp() ELSE r.first_at END
 RETURNING r.lineage
 """
+# Whoever waits for the answer is woken with its commit.
 SETTLE = """
-UPDATE shared.notifications SET status = $2, answer = $3, updated_at = clock_timestamp() WHERE id = $1
+WITH settled AS (
+    UPDATE shared.notifications SET status = $2, answer = $3, updated_at = clock_timestamp() WHERE id = $1
+    RETURNING id)
+SELECT pg_notify('settled', id::text) FROM settled
 """
 RELEASE = """
 UPDATE shared.notifications SET status = 'queued', answer = $2, updated_at = clock_timestamp(),
@@ -130,8 +133,6 @@ async def _first(connection: Connection, new: NewNotification) -> Current | None
     row = await connection.fetchrow(BY_KEY, new.origin, new.key)
     if row is not None:
         return _current(row)
-    if new.lineage.startswith(EXPLICIT):
-        return None
     row = await connection.fetchrow(BY_CONTENT, new.origin, new.lineage, new.content_sha)
     return _current(row, same_content=True) if row else None
 

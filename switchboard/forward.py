@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import ValidationError
+
 from butlers.butler import Ground
 from butlers.tools.notify import route_request
 from shared import answers, notifications
@@ -100,7 +102,11 @@ async def sweep(ground: Ground) -> int:
 
     async def one(row: Record) -> None:
         async with gate:
-            stored = NotifyEnvelope.model_validate(row["envelope"])
+            try:
+                stored = NotifyEnvelope.model_validate(row["envelope"])
+            except ValidationError:
+                log.warning("an envelope cannot be read", notification=row["id"])
+                return
             envelope = stored.model_copy(update={"notification_id": row["id"]})
             raw = route_request({}, stored.origin_butler, str(row["id"]))
             await forward(ground, RouteEnvelope.model_validate(raw), envelope, wait=False)

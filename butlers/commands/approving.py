@@ -78,13 +78,15 @@ def deny(
 def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
     from butlers.deciding import Outcome, Word, decide  # noqa: PLC0415
 
+    settings = settings_of(None, home_folder)
+
     async def word() -> Outcome:
-        async with as_owner(settings_of(None, home_folder)) as connection:
+        async with as_owner(settings) as connection:
             owner = await identity.owner(connection)
             if owner is None:
                 raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
             row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
-            return await decide(connection, Word(row["id"], approve, owner["id"], "cli", reason))
+            return await decide(connection, Word(row["id"], approve, owner["id"], "cli", settings.approval_ttl, reason))
 
     outcome = asyncio.run(word())
     if outcome.code not in {"approved", "denied"}:

@@ -151,7 +151,7 @@ async def _after_failure(db: Database, notification_id: str, failed: HopFailed) 
 async def wait_settled(db: Database, settled: Wake, notification_id: str, deadline: float) -> NotifyResponse:
     """The answer once it is more than `queued`, or the current one at the deadline (monotonic seconds)."""
     while True:
-        ticket = settled.ticket()
+        ticket = settled.ticket(notification_id)
         async with db.work() as connection:
             found = await notifications.status(connection, notification_id)
         answer = found or answers.queued(notification_id)

@@ -43,7 +43,7 @@ CREATE TABLE shared.contact_info (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- What look-ups compare: the spelling folded as shared/addresses.py folds it.
     lookup text NOT NULL GENERATED ALWAYS AS (
-        lower(regexp_replace(btrim(value), '^telegram:', '') COLLATE "C")
+        lower(regexp_replace(btrim(value), '^telegram: *', '', 'i') COLLATE "C")
     ) STORED
 );
 CREATE UNIQUE INDEX one_entry_per_value ON shared.contact_info (type, lookup);

@@ -20,18 +20,21 @@ from tests.rig.outside import Entry
 
 Kind = Literal["own", "rule", "yes"]
 KINDS: Final[Sequence[Kind]] = ("own",) * 5 + ("rule",) * 3 + ("yes",) * 2
-CALLERS: Final = 30
+CALLERS: Final = 50
 CONTACTS: Final = 6
 CALLED: Final = ("health", "greeter")
 ADD_RULE: Final = "INSERT INTO shared.approval_rules (tool_name, arg_constraints) VALUES ('notify', $1)"
 APPROVE: Final = "Approve"
 # The last calls get their answers within the butler's 14 s, or from the rows of whoever comes back.
 PATIENCE: Final = 30.0
-# (weight, fault): slow ones hold a delivery where a kill can hit it; refusals for good must not hit a card.
+# (weight, fault): slow ones hold a delivery where a kill can hit it, mostly one that does not hold up the owner's
+# chat; refusals for good must not hit a card.
 WEATHER: Final[Sequence[tuple[int, Mapping[str, object]]]] = (
-    (8, {"channel": "telegram", "stage": "sendMessage", "fault": "slow", "value": 0.3}),
-    (6, {"channel": "email", "stage": "dot", "fault": "slow", "value": 0.3}),
-    (4, {"channel": "email", "stage": "data", "fault": "slow", "value": 0.3}),
+    (6, {"channel": "telegram", "stage": "sendMessage", "fault": "slow", "value": 0.8, "match": "rule <"}),
+    (6, {"channel": "email", "stage": "dot", "fault": "slow", "value": 0.8, "match": "rule <"}),
+    (3, {"channel": "telegram", "stage": "sendMessage", "fault": "slow", "value": 0.3}),
+    (3, {"channel": "email", "stage": "dot", "fault": "slow", "value": 0.3}),
+    (3, {"channel": "email", "stage": "data", "fault": "slow", "value": 0.3}),
     (1, {"channel": "telegram", "stage": "sendMessage", "fault": "429", "value": 1}),
     (1, {"channel": "telegram", "stage": "sendMessage", "fault": "500"}),
     (1, {"channel": "telegram", "stage": "sendMessage", "fault": "accept_reset"}),

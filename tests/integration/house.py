@@ -166,7 +166,7 @@ class House:
         async with self.ground("messenger").db.work() as connection:
             owner = await identity.owner(connection)
             assert owner is not None
-            word = deciding.Word(str(action_id), approve, owner["id"], "test", reason)
+            word = deciding.Word(str(action_id), approve, owner["id"], "test", timedelta(hours=72), reason)
             return await deciding.decide(connection, word)
 
     async def press(self, card: Mapping[str, object], verb: str = "ok", *, who: int = OWNER) -> Record:

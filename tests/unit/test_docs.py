@@ -14,8 +14,8 @@ import pytest
 import typer
 
 from butlers import fleet
-from butlers.assemble import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from butlers.cli import app
+from butlers.listening import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from shared.config import Settings, dump
 from tests.bench.figures import read, with_figures
 

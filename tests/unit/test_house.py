@@ -39,6 +39,7 @@ SQL_FILES = (
     "butlers/migrate.py",
     "messenger/store.py",
     "messenger/updates.py",
+    "messenger/views.py",
     "migrations/env.py",
     "migrations/versions/*.py",
     "shared/approvals.py",

@@ -1,0 +1,115 @@
+"""The fleet's folders: read strictly, and every refusal names the file and what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from butlers.fleet import DEMO, RESERVED, load, read, scaffold
+from shared.errors import Misconfigured
+
+
+def butler(where: Path, toml: str | bytes = 'name = "health"\ndescription = "Looks after you."\n') -> Path:
+    """A butler's folder with this butler.toml."""
+    where.mkdir(parents=True)
+    (where / "butler.toml").write_bytes(toml.encode() if isinstance(toml, str) else toml)
+    (where / "PERSONA.md").write_text("# Health\n")
+    return where
+
+
+def test_a_butler_is_a_name_a_description_and_a_persona(tmp_path: Path) -> None:
+    entry = read(butler(tmp_path / "any_folder"))
+    assert (entry.name, entry.description, entry.persona) == ("health", "Looks after you.", "# Health\n")
+
+
+def test_every_folder_with_a_butler_toml_is_a_butler_and_nothing_else_is(tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        butler(tmp_path / name, f'name = "{name}"\ndescription = "x"\n')
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "butler.toml").write_text("no butler")
+    assert [entry.name for entry in load(tmp_path)] == ["a", "b", "c"]
+
+
+def test_without_a_folder_it_is_the_demo_fleet() -> None:
+    assert [entry.name for entry in load(None)] == ["greeter"]
+    assert load(None) == load(DEMO)
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        pytest.param("name = ", "is no valid TOML", id="no TOML"),
+        pytest.param(b"\xff\xfe", "is no UTF-8 text", id="no text"),
+        pytest.param("", "has no valid name", id="empty"),
+        pytest.param('description = "x"', "has no valid name", id="no name"),
+        pytest.param('name = 7\ndescription = "x"', "has no valid name", id="a number"),
+        pytest.param('name = "Health"\ndescription = "x"', "has no valid name", id="a capital letter"),
+        pytest.param('name = "1st"\ndescription = "x"', "has no valid name", id="a digit first"),
+        pytest.param('name = "he-alth"\ndescription = "x"', "has no valid name", id="a dash"),
+        pytest.param('name = "health\\n"\ndescription = "x"', "has no valid name", id="a line end"),
+        pytest.param(f'name = "{"h" * 32}"\ndescription = "x"', "has no valid name", id="too long"),
+        pytest.param('name = "health"', "has no description", id="no description"),
+        pytest.param('name = "health"\ndescription = " "', "has no description", id="a blank one"),
+        pytest.param('name = "health"\ndescription = ["x"]', "has no description", id="a list"),
+        pytest.param('name = "health"\nmodulse = []', "unknown key `modulse`. Did you mean `modules`?", id="near"),
+        pytest.param('name = "health"\nzzz = 1', "unknown key `zzz`. Known are: name,", id="unknown"),
+        pytest.param('[butler]\nname = "health"', "unknown key `butler`", id="nested"),
+    ],
+)
+def test_a_broken_butler_is_told_by_its_file(tmp_path: Path, toml: str | bytes, said: str) -> None:
+    with pytest.raises(Misconfigured) as refused:
+        read(butler(tmp_path / "b", toml))
+    assert said in str(refused.value)
+    assert str(tmp_path / "b" / "butler.toml") in refused.value.message
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_the_name_of_a_part_of_the_house_is_taken(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Misconfigured, match="name of a part of the house"):
+        read(butler(tmp_path / "b", f'name = "{name}"\ndescription = "x"'))
+    with pytest.raises(Misconfigured, match="cannot be a butler's name"):
+        scaffold(tmp_path, name)
+
+
+def test_the_longest_name_fits(tmp_path: Path) -> None:
+    name = "h" * 31
+    assert read(butler(tmp_path / "b", f'name = "{name}"\ndescription = "x"')).name == name
+
+
+def test_a_butler_needs_a_persona(tmp_path: Path) -> None:
+    where = butler(tmp_path / "b")
+    (where / "PERSONA.md").unlink()
+    with pytest.raises(Misconfigured, match=r"PERSONA\.md is missing"):
+        read(where)
+
+
+def test_two_butlers_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        butler(tmp_path / folder)
+    with pytest.raises(Misconfigured, match="Two butlers of the fleet are called `health`"):
+        load(tmp_path)
+
+
+def test_no_folder_an_empty_one_and_a_file_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    for name, said in (("nowhere", "does not exist"), ("file", "is no folder"), ("empty", "holds no butler")):
+        with pytest.raises(Misconfigured, match=said) as refused:
+            load(tmp_path / name)
+        assert "butlers init NAME" in refused.value.remedy
+
+
+def test_a_scaffold_is_a_butler_at_once_and_never_overwrites(tmp_path: Path) -> None:
+    made = scaffold(tmp_path / "fleet", "calendar")
+    assert [entry.name for entry in load(tmp_path / "fleet")] == ["calendar"]
+    (made / "PERSONA.md").write_text("mine")
+    with pytest.raises(Misconfigured, match="exists already"):
+        scaffold(tmp_path / "fleet", "calendar")
+    assert (made / "PERSONA.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", "Health", "a b", "a\n"])
+def test_no_name_leads_out_of_the_fleets_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Misconfigured, match="cannot be a butler's name"):
+        scaffold(tmp_path / "fleet", name)
+    assert not (tmp_path / "fleet").exists()
