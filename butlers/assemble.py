@@ -1,5 +1,6 @@
 """Putting daemons together: what each stands on, and its app, loops and door."""
 
+import asyncio
 import importlib
 import socket
 import time
@@ -80,8 +81,9 @@ def listening_dsn(plan: Plan) -> str:
 class Assembly:
     """The daemons of one process, made one after the other; wakes and doors are shared, keys and roles are not."""
 
-    def __init__(self, plan: Plan, db: Database) -> None:
+    def __init__(self, plan: Plan, db: Database, stopping: asyncio.Event | None = None) -> None:
         self.plan = plan
+        self.stopping = stopping or asyncio.Event()
         self.doors: dict[str, Door] = {}
         self.wakes: Mapping[str, Wake] = {topic: Wake() for topic in TOPICS}
         self.grounds: dict[str, Ground] = {}
@@ -104,6 +106,7 @@ class Assembly:
             secret=keys.secret,
             new_id=lambda: str(uuid.uuid4()),
             wakes=self.wakes,
+            stopping=self.stopping,
         )
         return self.grounds[name]
 

@@ -49,6 +49,8 @@ class Ground:
     new_id: Callable[[], str]
     # By topic: settled, released, deliveries. Set by a NOTIFY or within the process.
     wakes: Mapping[str, Wake]
+    # Set when this process is told to stop; whoever waits then says how things stand.
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Module(Protocol):

@@ -65,7 +65,7 @@ async def serve(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[Non
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_stop, stopping, reason, number))
     async with AsyncExitStack() as stack:
-        served, loops = await _assemble(plan, stack)
+        served, loops = await _assemble(plan, stack, stopping)
         tasks = [asyncio.create_task(_supervise(one, stopping)) for one in loops]
         servers = [asyncio.create_task(one.server.serve(sockets=[one.socket])) for one in served]
         stack.push_async_callback(_close, served)
@@ -86,12 +86,12 @@ def _stop(stopping: asyncio.Event, reason: list[signal.Signals], number: signal.
     stopping.set()
 
 
-async def _assemble(plan: Plan, stack: AsyncExitStack) -> tuple[list[Served], list[Loop]]:
+async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) -> tuple[list[Served], list[Loop]]:
     settings, loops, served = plan.settings, list[Loop](), list[Served]()
     assembly: Assembly | None = None
     if set(plan.names) != {"sandbox"}:
         db = await stack.enter_async_context(database(plan))
-        assembly = Assembly(plan, db)
+        assembly = Assembly(plan, db, stopping)
         await assembly.directory.read_keys()
         loops.append(assembly.directory.keep_keys)
         topics = {topic: wake for topic, wake in assembly.wakes.items() if topic != "updates"}
@@ -176,6 +176,8 @@ async def _drain(
 ) -> None:
     """Let loops finish what they hold and requests get their answers, at most so long."""
     for one in served:
+        if one.daemon.ground is not None:
+            one.daemon.ground.hops.hurry()
         if one.daemon.kind != "sandbox":
             one.server.should_exit = True
     ours = [task for one, task in zip(served, servers, strict=True) if one.daemon.kind != "sandbox"]

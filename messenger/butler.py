@@ -99,7 +99,7 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, *, wait: bool) -> N
         return current
     ground.wakes["deliveries"]()
     deadline = time.monotonic() + (WAIT_SECONDS if wait else 0)
-    answer = await wait_settled(ground.db, ground.wakes["settled"], notification_id, deadline)
+    answer = await wait_settled(ground, notification_id, deadline)
     if answer.status == "queued" and wait:
         answer = await _how_far(desk, notification_id, answer)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})

@@ -7,7 +7,8 @@ self-contained tools/call of MCP 2026-07-28; a client object per daemon would di
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import aiohttp
@@ -17,6 +18,7 @@ from shared.auth import Signer, Unauthorized
 from shared.errors import ButlersError, Forbidden, HopFailed
 from shared.telemetry import hop_seconds
 
+HURRIED_SECONDS: Final = 1.5
 PROTOCOL: Final = "2026-07-28"
 Answer: TypeAlias = Mapping[str, object]
 # name -> base URLs of its ready instances, freshest first
@@ -40,12 +42,14 @@ class Hops:
         self._local = local if local is not None else {}
         self._session: aiohttp.ClientSession | None = None
         self._ids = 0
+        self._waiting: set[asyncio.Timeout] = set()
+        self._hurried = False
 
     async def call(self, target: str, tool: str, arguments: Mapping[str, object], timeout: float) -> Answer:
         """The tool's object; raises HopFailed for everything else, tool errors and strange answers included."""
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(timeout):
+            async with self._patience(timeout):
                 if target in self._local:
                     return await self._call_local(target, tool, arguments)
                 return await self._call_remote(target, tool, arguments)
@@ -53,6 +57,22 @@ class Hops:
             raise HopFailed(f"{target} did not answer {tool} within {timeout:.0f} s.", timed_out=True) from None
         finally:
             hop_seconds.labels(target=target, tool=tool).observe(time.perf_counter() - started)
+
+    @asynccontextmanager
+    async def _patience(self, timeout: float) -> AsyncIterator[None]:
+        async with asyncio.timeout(min(timeout, HURRIED_SECONDS) if self._hurried else timeout) as scope:
+            self._waiting.add(scope)
+            try:
+                yield
+            finally:
+                self._waiting.discard(scope)
+
+    def hurry(self) -> None:
+        """This process stops: whoever waits for another daemon gets its answer, or none, within a moment."""
+        self._hurried = True
+        soon = asyncio.get_running_loop().time() + HURRIED_SECONDS
+        for scope in self._waiting:
+            scope.reschedule(min(soon, scope.when() or soon))
 
     async def call_for(
         self, target: str, tool: str, arguments: Mapping[str, object], timeout: float, model: type[M]

@@ -10,7 +10,7 @@ from butlers.tools.accept import NotifyCall, accept
 from shared import answers, notifications
 from shared.auth import Caller
 from shared.contracts import NotifyResponse, RouteResponse
-from shared.db import Database, Wake
+from shared.db import Database
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.keys import canonical
 from shared.telemetry import logger, notifications_total
@@ -98,7 +98,7 @@ async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, fi
         except HopFailed as failed:
             log.warning("the Switchboard did not answer as agreed", why=failed.message)
             return _with(await _after_failure(ground.db, notification_id, failed), answer)
-    return _with(await wait_settled(ground.db, ground.wakes["settled"], notification_id, deadline), answer)
+    return _with(await wait_settled(ground, notification_id, deadline), answer)
 
 
 def _with(found: NotifyResponse, asked: NotifyResponse) -> NotifyResponse:
@@ -148,12 +148,14 @@ async def _after_failure(db: Database, notification_id: str, failed: HopFailed) 
     )
 
 
-async def wait_settled(db: Database, settled: Wake, notification_id: str, deadline: float) -> NotifyResponse:
+async def wait_settled(ground: Ground, notification_id: str, deadline: float) -> NotifyResponse:
     """The answer once it is more than `queued`, or the current one at the deadline (monotonic seconds)."""
     while True:
-        ticket = settled.ticket(notification_id)
-        async with db.work() as connection:
+        ticket = ground.wakes["settled"].ticket(notification_id)
+        async with ground.db.work() as connection:
             found = await notifications.status(connection, notification_id)
+        if ground.stopping.is_set():
+            deadline = min(deadline, time.monotonic())
         answer = found or answers.queued(notification_id)
         left = deadline - time.monotonic()
         if answer.status != "queued" or left <= 0:
