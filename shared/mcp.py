@@ -26,6 +26,10 @@ Finder: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 M = TypeVar("M", bound=BaseModel)
 
 
+class HopRefused(HopFailed):
+    """Whoever listens there does not take our calls."""
+
+
 class Local(Protocol):
     """A daemon in this very process."""
 
@@ -96,15 +100,19 @@ class Hops:
         urls = await self._find(target)
         if not urls:
             raise HopFailed(f"No {target} is running.", proved_not_begun=True)
+        refused: HopRefused | None = None
         for url in urls:
             try:
                 return await self._post(url, target, tool, arguments)
             except aiohttp.ClientConnectorError:
                 continue
+            except HopRefused as said:
+                # Nothing began; a stale row may point at what listens there today.
+                refused = said
             except (aiohttp.ClientError, ConnectionError, json.JSONDecodeError) as lost:
                 # It may have begun: like one that did not answer in time, the rows say how it stands.
                 raise HopFailed(f"{target} broke off {tool}: {type(lost).__name__}.", timed_out=True) from None
-        raise HopFailed(f"{target} cannot be reached.", proved_not_begun=True)
+        raise refused or HopFailed(f"{target} cannot be reached.", proved_not_begun=True)
 
     async def _post(self, url: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         if self._session is None:
@@ -114,8 +122,8 @@ class Hops:
         self._ids += 1
         headers, body = request_of(self._signer.token_for(target), tool, arguments, self._ids)
         async with self._session.post(f"{url}/mcp", json=body, headers=headers) as response:
-            if response.status in {401, 403, 421}:
-                raise HopFailed(f"{target} refused this daemon ({response.status}).")
+            if response.status in {401, 403, 404, 421}:
+                raise HopRefused(f"{target} refused this daemon ({response.status}).")
             return tool_object(await response.read(), target, tool)
 
     async def close(self) -> None:

@@ -216,6 +216,13 @@ async def test_a_token_that_is_refused_is_a_failure(url: str) -> None:
     assert failed.message == "target refused this daemon (401)."
 
 
+async def test_the_next_instance_is_asked_where_a_stranger_listens_at_the_first(url: str) -> None:
+    refusal = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+    async with answering(refusal) as (stranger, got), hops(stranger, url) as way:
+        assert await way.call("target", "echo", {"said": "second"}, 5) == {"said": "second"}
+    assert len(got) == 1
+
+
 async def test_a_refused_connection_proves_that_nothing_began() -> None:
     async with hops(nobody()) as way:
         failed = await failure(way.call("target", "echo", {}, 5))
