@@ -19,6 +19,8 @@ log = logger("butlers.notify")
 # Waits nest: Messenger 10 s, Switchboard 12, butler 14 (design section 4).
 WAIT_SECONDS: Final = 14.0
 POLL_SECONDS: Final = 0.5
+# A process that stops gives what is in hand this long to end, and then says how it stands.
+HURRIED_SECONDS: Final = 1.5
 
 DESCRIPTION: Final = (
     "Tell somebody something by Telegram or e-mail. Without contact_id and recipient it goes to the owner at once; "
@@ -150,12 +152,13 @@ async def _after_failure(db: Database, notification_id: str, failed: HopFailed) 
 
 async def wait_settled(ground: Ground, notification_id: str, deadline: float) -> NotifyResponse:
     """The answer once it is more than `queued`, or the current one at the deadline (monotonic seconds)."""
+    hurried = False
     while True:
         ticket = ground.wakes["settled"].ticket(notification_id)
         async with ground.db.work() as connection:
             found = await notifications.status(connection, notification_id)
-        if ground.stopping.is_set():
-            deadline = min(deadline, time.monotonic())
+        if ground.stopping.is_set() and not hurried:
+            deadline, hurried = min(deadline, time.monotonic() + HURRIED_SECONDS), True
         answer = found or answers.queued(notification_id)
         left = deadline - time.monotonic()
         if answer.status != "queued" or left <= 0:
