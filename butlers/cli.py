@@ -10,7 +10,7 @@ from typing import Final
 import typer
 from typer.main import get_command
 
-from butlers.commands import approving, contacts, serving, talking
+from butlers.commands import approving, brake, contacts, rules, serving, talking, why
 from shared.config import quiet_third_parties
 from shared.errors import ButlersError
 
@@ -25,6 +25,9 @@ serving.add_to(app)
 talking.add_to(app)
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(approving.app, name="approvals")
+app.add_typer(rules.app, name="rules")
+app.add_typer(brake.app, name="brake")
+why.add_to(app)
 
 
 def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

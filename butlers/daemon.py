@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from butlers.butler import Answer, Arguments, Butler, Ground, Kind, Loop, Parts, Tool
 from butlers.tools.notify import notify_tool
+from butlers.tools.status import status_tools
 from shared.auth import Caller, Unauthorized, Verifier
 from shared.db import ping
 from shared.errors import ButlersError, Forbidden
@@ -150,7 +151,7 @@ def skip_header_schemas(server: FastMCP) -> None:
 def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, Door]:
     """The daemon with its core tools and its own, and its door for the same process."""
     parts = butler.build(ground)
-    tools = [notify_tool(ground), *parts.tools]
+    tools = [notify_tool(ground), *status_tools(ground), *parts.tools]
     server = ToolServer(
         butler.name,
         instructions=butler.description,

@@ -36,6 +36,8 @@ class Word:
     # How long the owner has to answer if it must be asked anew.
     lasts: timedelta
     reason: str | None = None
+    # Which revision the surface showed, if it cannot prove that by a button's tag.
+    revision: int | None = None
 
 
 async def decide(connection: Connection, word: Word) -> Outcome:
@@ -45,6 +47,8 @@ async def decide(connection: Connection, word: Word) -> Outcome:
         return Outcome("impossible", "There is no such question.")
     if action["status"] != "pending":
         return _late(action)
+    if word.revision not in {None, action["revision"]}:
+        return Outcome("changed", "It has changed since it was shown.")
     return await (_approve if word.approve else _deny)(connection, word, action)
 
 

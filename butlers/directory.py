@@ -35,6 +35,12 @@ async def daemons(connection: Connection) -> list[Record]:
     return list(await connection.fetch(DAEMONS))
 
 
+async def names(connection: Connection) -> list[str]:
+    """Everybody with a key who may ask for a message, by name."""
+    keyed = {str(row["name"]) for row in await connection.fetch(KEYS)}
+    return sorted(keyed - {"console", "owner", "sandbox"})
+
+
 async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
     """Note a client token, so that it counts."""
     await connection.execute(KEEP, jti, butler, lasts)

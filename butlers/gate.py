@@ -116,7 +116,8 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
 async def _admit_missing(
     connection: Connection, by: Admitter, new: NewNotification, missing: MissingIdentifier
 ) -> Current:
-    channel, action_id = new.envelope.delivery.channel, by.new_id()
+    # The contract's answer names the action alone: under the notification's own id it can be asked about.
+    channel, action_id = new.envelope.delivery.channel, new.id
     answer = answers.missing(new.id, action_id, channel)
     new = replace(new, answer=answer, contact_id=missing.contact_id, third_party=True)
     summary = (

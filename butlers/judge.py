@@ -49,6 +49,11 @@ async def look(connection: Connection, notification_id: str, *, lock: bool) -> J
     return Judged(row, envelope, target, facts, action, decide(action, facts))
 
 
+def afresh(judged: Judged) -> Decision:
+    """The decision about what waited: its time begins when authority is given, and an earlier yes counts no more."""
+    return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
+
+
 def render(row: Record, envelope: NotifyEnvelope, target: Target, sender: str) -> tuple[Wire, ...]:
     """The wires of one notification to one address; the same for the same rows."""
     delivery = envelope.delivery

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -13,7 +14,7 @@ from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
 from butlers.gate import Admitter, admit, answer_of
 from butlers.tools.accept import accept_envelope, describe
 from butlers.tools.notify import same_envelope, wait_settled
-from messenger import deliver, inbound, store, views
+from messenger import deliver, inbound, reopening, revisit, store, views
 from messenger.channels import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
@@ -39,6 +40,14 @@ WAIT_SECONDS: Final = 10.0
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a route is meant: the caller waits, and it asks for what has ended to begin anew."""
+
+    wait: bool
+    again: bool
+
+
 async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> Answer:
     """route.v1 with a notify request in, route_response.v1 with the notify response out."""
     started = time.perf_counter()
@@ -51,7 +60,8 @@ async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> A
         context = route.request_context.model_dump(exclude_none=True)
         inside = route.input.context or {}
         request = NotifyEnvelope.model_validate(inside.get("notify_request"))
-        response = await _take(desk, request, wait=inside.get("wait") is not False)
+        asked = Asked(inside.get("wait") is not False, inside.get("again") is True)
+        response = await _take(desk, request, asked)
     except ValidationError as wrong:
         error = InvalidInput(describe(wrong))
     except Forbidden as refused:
@@ -83,7 +93,7 @@ def _response(
     )
 
 
-async def _take(desk: deliver.Desk, request: NotifyEnvelope, *, wait: bool) -> NotifyResponse:
+async def _take(desk: deliver.Desk, request: NotifyEnvelope, asked: Asked) -> NotifyResponse:
     """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
     ground, told = desk.ground, NotifyResponse(status="queued")
     if request.notification_id is None:
@@ -94,18 +104,20 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, *, wait: bool) -> N
         if told.status != "queued":
             return told
     notification_id = str(request.notification_id)
-    current = await _enqueue(desk, request, notification_id)
+    current = await _enqueue(desk, request, notification_id, again=asked.again)
     if current is not None:
         return current
     ground.wakes["deliveries"]()
-    deadline = time.monotonic() + (WAIT_SECONDS if wait else 0)
+    deadline = time.monotonic() + (WAIT_SECONDS if asked.wait else 0)
     answer = await wait_settled(ground, notification_id, deadline)
-    if answer.status == "queued" and wait:
+    if answer.status == "queued" and asked.wait:
         answer = await _how_far(desk, notification_id, answer)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
 
 
-async def _enqueue(desk: deliver.Desk, request: NotifyEnvelope, notification_id: str) -> NotifyResponse | None:
+async def _enqueue(
+    desk: deliver.Desk, request: NotifyEnvelope, notification_id: str, *, again: bool
+) -> NotifyResponse | None:
     """Queue the delivery of what was really admitted; an answer instead where it needs none any more."""
     async with desk.ground.db.work() as connection:
         row = await notifications.locked(connection, notification_id)
@@ -113,6 +125,8 @@ async def _enqueue(desk: deliver.Desk, request: NotifyEnvelope, notification_id:
             raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
         if not same_envelope(wire(request), row["envelope"]):
             raise Forbidden("The envelope is not the one that was admitted.")
+        if again and await reopening.reopen(connection, row, desk.ground):
+            row = await notifications.locked(connection, notification_id) or row
         if row["status"] != "queued":
             return NotifyResponse.model_validate(row["answer"])
         target = await _target(connection, row)
@@ -167,6 +181,7 @@ def build(ground: Ground) -> Parts:
         partial(deliver.run, desk),
         partial(deliver.renew, desk),
         partial(deliver.tidy, desk),
+        partial(revisit.run, ground, telegram),
         partial(inbound.poll, desk, telegram, bot),
         partial(inbound.handle, desk, telegram, bot),
     ]

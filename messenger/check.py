@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from butlers.judge import Judged, look
+from messenger import unheld
 from messenger.store import Claimed
-from shared import approvals, notifications
+from shared import answers, approvals, notifications, withdrawals
 from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier
-from shared.policy import Action, Decision, Finding
+from shared.policy import Action, Decision, Finding, delay
 from shared.render import Wire, shas
 
 
@@ -29,12 +30,14 @@ class Cleared:
 class Stopped:
     """It may not leave now; where it goes instead, and why."""
 
-    to: Literal["parked", "refused", "expired", "cancelled", "moved"]
+    to: Literal["parked", "refused", "expired", "cancelled", "moved", "delayed"]
     findings: tuple[Finding, ...]
     row: Record | None = None
     content_sha: str | None = None
     address: str = ""
     missing: bool = False
+    # Of what is delayed: seconds since 1970, None where nobody knows.
+    until: float | None = None
 
     @property
     def text(self) -> str:
@@ -51,6 +54,9 @@ async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cl
     except (InvalidInput, Misconfigured) as gone:
         row = await notifications.one(connection, claimed.notification_id)
         return Stopped("parked", (Finding("nobody_there", gone.message),), row)
+    if marker and isinstance(judged, Judged) and await _taken_back(connection, judged.row):
+        said = answers.withdrawn(judged.row["origin_butler"])
+        return Stopped("cancelled", (Finding("withdrawn", said),))
     held: str | None = None
     while marker and isinstance(judged, Judged) and judged.decision.rule_id not in {None, held}:
         held = judged.decision.rule_id
@@ -59,7 +65,22 @@ async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cl
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)
         return Stopped("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
-    return _verdict(judged, claimed)
+    return _now_or_later(_verdict(judged, claimed), judged)
+
+
+async def _taken_back(connection: Connection, row: Record) -> bool:
+    """Whether its butler has withdrawn it and no part is past its marker."""
+    if not await withdrawals.is_wanted(connection, row["id"], row["origin_butler"]):
+        return False
+    return not await unheld.begun(connection, row["id"])
+
+
+def _now_or_later(verdict: Cleared | Stopped, judged: Judged) -> Cleared | Stopped:
+    """What may leave waits all the same while the owner delays it."""
+    later = delay(judged.action, judged.facts) if isinstance(verdict, Cleared) else None
+    if later is None:
+        return verdict
+    return Stopped("delayed", (Finding(later.code, later.text),), judged.row, until=later.until)
 
 
 def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:

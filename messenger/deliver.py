@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, settle, store, views
+from messenger import cards, settle, store, unheld, views
 from messenger.channels import Channel, SendFailed
 from messenger.check import Cleared, Stopped, check
 from messenger.outcome import Ended, Next, after
@@ -238,8 +238,8 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
         try:
             async with desk.ground.db.work() as connection:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
-                await store.close_answered(connection)
-                written = await store.write_missing_cards(connection)
+                await unheld.close_answered(connection)
+                written = await unheld.write_missing_cards(connection) + await store.delayed_no_more(connection)
             if reaped or written:
                 desk.ground.wakes["deliveries"]()
         except ButlersError as lost:

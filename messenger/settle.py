@@ -50,7 +50,9 @@ async def _turn(connection: Connection, claimed: Claimed, then: Next) -> None:
     if not await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after):
         return
     deliveries_total.labels(channel=claimed.channel, state=then.delivery, reason=then.reason or "").inc()
-    if claimed.notification_id is not None and then.delivery != "queued":
+    if claimed.notification_id is not None and then.delivery == "queued":
+        await notifications.accepted_again(connection, claimed.notification_id)
+    elif claimed.notification_id is not None:
         await _answer(connection, claimed, then)
 
 
@@ -90,6 +92,9 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
     if why.to == "moved":
         await store.readdress(connection, claimed, why.address)
         return
+    if why.to == "delayed":
+        await _delay(connection, claimed, why)
+        return
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     come_from, nothing = ["claimed", "sending"], timedelta()
@@ -99,9 +104,21 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
         return
     deliveries_total.labels(channel=claimed.channel, state=why.to, reason=why.findings[0].code).inc()
     if why.to == "parked" and why.row is not None:
-        await _park(connection, why, why.row, ground)
+        await park(connection, why, why.row, ground)
     else:
         await _close(connection, claimed.notification_id, why)
+
+
+async def _delay(connection: Connection, claimed: Claimed, why: Stopped) -> None:
+    """Back to the queue without a mark against it; whoever waits is told why."""
+    row = await notifications.locked(connection, str(claimed.notification_id))
+    if row is None or not await store.delay(connection, claimed, why.findings[0].code, why.until):
+        return
+    answer = answers.queued(row["id"], answers.BRAKED)
+    if row["answer"].get("message") != answer.message:
+        await notifications.settle(connection, row["id"], answer)
+        event = Event(why.findings[0].code, "messenger", notification_id=row["id"], reason=why.text)
+        await approvals.record(connection, event)
 
 
 async def duplicate(connection: Connection, claimed: Claimed) -> None:
@@ -125,18 +142,19 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
 
 
 async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
-    if why.to == "refused":
+    if why.to in {"refused", "cancelled"}:
         answer = answers.failed(notification_id, "forbidden", why.text)
     else:
         answer = answers.failed(notification_id, "timeout", f"{why.text} It was not sent.", retryable=True)
     await notifications.settle(connection, notification_id, answer)
     ended = "expired" if why.to == "expired" else "cancelled"
     await approvals.move(connection, notification_id, ["approved", "executing"], ended)
-    event = Event(why.to, "messenger", notification_id=notification_id, reason=why.text)
+    happened = why.findings[0].code if why.to == "cancelled" else why.to
+    event = Event(happened, "messenger", notification_id=notification_id, reason=why.text)
     await approvals.record(connection, event)
 
 
-async def _park(connection: Connection, why: Stopped, row: Record, ground: Ground) -> None:
+async def park(connection: Connection, why: Stopped, row: Record, ground: Ground) -> None:
     """One open action at most: the one there is asks again as a new revision, or a new one is made."""
     notification_id, envelope = row["id"], NotifyEnvelope.model_validate(row["envelope"])
     kept, ttl = tool_args(envelope, row["whom"]), ground.settings.approval_ttl

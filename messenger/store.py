@@ -37,7 +37,8 @@ WHERE d.id IN (
             AND o.status = 'queued' AND o.id <> q.id
             AND (o.class <> 'card', o.created_at, o.id) < (q.class <> 'card', q.created_at, q.id)
             AND (o.send_at <= clock_timestamp()
-                 OR (o.attempt > 0 AND o.created_at > clock_timestamp() - interval '60 seconds')))
+                 OR (o.attempt > 0 AND o.reason IS DISTINCT FROM 'braked'
+                     AND o.created_at > clock_timestamp() - interval '60 seconds')))
     ORDER BY q.class <> 'card', q.created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
     d.revision, d.created_at, d.not_after <= clock_timestamp() AS too_late
@@ -89,6 +90,19 @@ UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timest
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
 """
+# A delay is no attempt: the count goes back, so that neither its chat nor its own next try waits for it.
+DELAY = """
+UPDATE messenger.deliveries SET status = 'queued', reason = $3, attempt = attempt - 1,
+    send_at = least(to_timestamp($4::float8), not_after, clock_timestamp() + interval '20 seconds'),
+    claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') RETURNING id
+"""
+# Stateless, so that any Messenger may do it: whatever is delayed is asked again for a while after a brake was lifted.
+DELAYED_NO_MORE = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp()
+WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
+    AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - interval '20 seconds') RETURNING id
+"""
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
 # A card may come twice without harm, since deciding happens once.
 REAP = """
@@ -112,33 +126,9 @@ d AS (
     FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id)
 SELECT id::text, status, notification_id::text FROM d
 """
-# A parked delivery whose question got a no, or no answer, ends with it.
-CLOSE_ANSWERED = """
-UPDATE messenger.deliveries d SET status = 'cancelled', reason = 'answered', settled_at = clock_timestamp()
-FROM shared.notifications n WHERE n.id = d.notification_id AND d.status = 'parked' AND n.status = 'error'
-"""
 READDRESS = """
 UPDATE messenger.deliveries SET address = $3, status = 'queued', claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status = 'claimed'
-"""
-
-
-# The pending action is the outbox of its card: whatever has none of its revision gets one.
-WRITE_MISSING = """
-INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
-SELECT 'card', c.channel, i.value, c.realm, a.id, a.revision, a.origin_butler
-FROM shared.pending_actions a
-CROSS JOIN shared.contacts o
-JOIN shared.channels c ON c.channel IN ('telegram', o.preferred_channel) OR NOT EXISTS (SELECT FROM
-    shared.contact_info t WHERE t.contact_id = o.id AND t.type = 'telegram' AND t.lookup ~ '^[1-9][0-9]*$')
-JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
-    AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
-    ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
-WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND 'owner' = ANY (o.roles)
-    AND NOT EXISTS (SELECT FROM messenger.deliveries d
-        WHERE d.action_id = a.id AND d.revision = a.revision AND d.channel = c.channel)
-ORDER BY a.requested_at LIMIT 50
-ON CONFLICT DO NOTHING RETURNING id
 """
 
 
@@ -248,6 +238,16 @@ async def turn(
     return await connection.fetchval(TURN, *args) is not None
 
 
+async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:
+    """Put it back for later without counting an attempt; `until` is seconds since 1970, looked at again before."""
+    return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until) is not None
+
+
+async def delayed_no_more(connection: Connection) -> int:
+    """Make due what a lifted brake had delayed; how many."""
+    return len(await connection.fetch(DELAYED_NO_MORE))
+
+
 async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:
     """Take what silent holders left: unsent goes back to the queue, possibly sent becomes `uncertain`."""
     return list(await connection.fetch(REAP, list(deliveries)))
@@ -256,13 +256,3 @@ async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record
 async def readdress(connection: Connection, claimed: Claimed, address: str) -> None:
     """The contact's address changed meanwhile: back to the queue, in the order of the new address."""
     await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address)
-
-
-async def write_missing_cards(connection: Connection) -> int:
-    """Put the cards that are missing in the queue; how many."""
-    return len(await connection.fetch(WRITE_MISSING))
-
-
-async def close_answered(connection: Connection) -> None:
-    """End the parked deliveries that nobody waits for any more."""
-    await connection.execute(CLOSE_ANSWERED)

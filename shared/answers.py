@@ -6,17 +6,25 @@ from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wir
 
 ACCEPTED: Final = "Accepted. It will be delivered; do not send it again."
 BEING_SENT: Final = "Being sent; the outcome is not known yet. Do not send it again."
+BRAKED: Final = "The owner has put the brake on. It will be delivered when the brake is lifted; do not send it again."
 WAITS_FOR_YES: Final = "It waits for the owner's yes and goes out by itself after it. Do not send it again."
 SAME_WORDS: Final = (
     "The same words went to the same address in this request before. To repeat on purpose, give a new "
     "request_context.idempotency_key."
 )
+ALREADY_BEING_SENT: Final = "It is already being sent and can no longer be withdrawn. Do not send it again."
+WITHDRAWAL_NOTED: Final = "It is written down that you withdraw it; it is not known yet whether that came in time."
 UNKNOWN: Final = "It may have arrived. Do not send it again."
 
 
 def queued(notification_id: str, message: str = ACCEPTED) -> NotifyResponse:
     """It is on its way."""
     return NotifyResponse(status="queued", notification_id=notification_id, message=message)
+
+
+def is_delayed(answer: NotifyResponse) -> bool:
+    """Whether the owner wants it later, so that waiting for its end is idle."""
+    return answer.status == "queued" and answer.message == BRAKED
 
 
 def waiting(notification_id: str, action_id: str) -> NotifyResponse:
@@ -55,6 +63,16 @@ def uncertain(notification_id: str, error_class: ErrorClass) -> NotifyResponse:
         error=failure(error_class, UNKNOWN, retryable=False),
         message=UNKNOWN,
     )
+
+
+def withdrawn(butler: str) -> str:
+    """What is said of a message its own butler took back."""
+    return f"Withdrawn by {butler}. It was not sent."
+
+
+def may_reopen(answer: NotifyResponse) -> bool:
+    """Whether asking for the same thing again may begin it anew; the Messenger looks at how it really ended."""
+    return answer.error is not None and answer.error.error_class in {"provider_rejected", "timeout"}
 
 
 def sent(notification_id: str, delivered: Delivered) -> NotifyResponse:

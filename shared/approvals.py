@@ -8,7 +8,7 @@ from uuid import UUID
 
 from shared.db import Connection, Record
 from shared.errors import Unavailable
-from shared.policy import Approval, Facts, Rule
+from shared.policy import Approval, Brake, Facts, Rule
 
 FACTS = """
 SELECT
@@ -23,7 +23,11 @@ SELECT
         'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2
             AND u.at > clock_timestamp() - interval '1 day')))
         FROM shared.approval_rules r WHERE r.active AND r.tool_name = 'notify'
-            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules
+            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules,
+    coalesce((SELECT jsonb_agg(jsonb_build_object('butler', b.butler, 'contact_id', b.contact_id,
+        'channel', b.channel, 'owner_too', b.owner_too, 'until', extract(epoch FROM b.until)))
+        FROM shared.brakes b WHERE b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp())),
+        '[]') AS brakes
 """
 APPROVAL = """
 SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
@@ -60,8 +64,16 @@ RETURNING notification_id::text
 REVISE = """
 UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $3, tool_args = $4, wire_shas = NULL,
     status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
-    expires_at = clock_timestamp() + $5
+    expires_at = clock_timestamp() + $5, agent_summary = coalesce($6, agent_summary)
 WHERE id = $1 AND revision = $2 AND status IN ('pending', 'approved', 'executing') RETURNING revision
+"""
+# Not the owner's word: without content it can never count as a yes.
+BY_RULE = """
+UPDATE shared.pending_actions SET status = 'approved', rule_id = $3, content_sha = NULL, wire_shas = NULL
+WHERE id = $1 AND revision = $2 AND status = 'pending' RETURNING id
+"""
+LAST_OF = """
+SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1
 """
 MOVE = """
 UPDATE shared.pending_actions SET status = $3, execution_result = coalesce($4, execution_result)
@@ -104,7 +116,8 @@ async def gather(connection: Connection, channel: str, notification_id: str, *, 
     rules = tuple(Rule(**fact) for fact in row["rules"])
     found = await connection.fetchrow(APPROVAL, UUID(notification_id)) if approval else None
     yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
-    return Facts(realm=row["realm"] or "", rules=rules, approval=yes, sender=row["sender"] or "")
+    brakes = tuple(Brake(**fact) for fact in row["brakes"])
+    return Facts(realm=row["realm"] or "", rules=rules, approval=yes, brakes=brakes, sender=row["sender"] or "")
 
 
 async def park(connection: Connection, parked: Parked, ttl: timedelta) -> None:
@@ -205,13 +218,27 @@ class Revision:
     content_sha: str
     tool_args: Mapping[str, object]
     ttl: timedelta
+    # Why it is asked, where that has changed.
+    summary: str | None = None
 
 
 async def revise(connection: Connection, new: Revision) -> int | None:
     """The new revision's number: the same action asks again, with fresh buttons; None if it moved on."""
-    args = (UUID(new.action_id), new.replaces, new.content_sha, new.tool_args, new.ttl)
+    args = (UUID(new.action_id), new.replaces, new.content_sha, new.tool_args, new.ttl, new.summary)
     number: int | None = await connection.fetchval(REVISE, *args)
     return number
+
+
+async def let_go(connection: Connection, action_id: str, revision: int, rule_id: str | None) -> bool:
+    """Answer a question that needs the owner's yes no more; false if somebody answered it before."""
+    rule = UUID(rule_id) if rule_id else None
+    return await connection.fetchval(BY_RULE, UUID(action_id), revision, rule) is not None
+
+
+async def last_of(connection: Connection, notification_id: str) -> str | None:
+    """How the latest question about a notification stands, if there was one."""
+    found: str | None = await connection.fetchval(LAST_OF, UUID(notification_id))
+    return found
 
 
 async def move(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from shared import answers
 from shared.contracts import NotifyEnvelope, NotifyResponse, wire
 from shared.db import Connection, Record
 from shared.errors import IdempotencyConflict
@@ -58,6 +59,18 @@ UPDATE shared.notifications SET status = 'queued', answer = $2, updated_at = clo
     not_after = clock_timestamp() + $3
 WHERE id = $1
 """
+# What was delayed and then tried is told like anything that is tried again.
+ACCEPTED_AGAIN = """
+UPDATE shared.notifications SET answer = $2, updated_at = clock_timestamp()
+WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = $3
+"""
+# Of a third party's expired messages one per request comes up again.
+EXPIRED_AGAIN = """
+UPDATE shared.notifications n SET reopened_at = clock_timestamp(), not_after = NULL
+WHERE n.id = $1 AND (NOT n.third_party OR NOT EXISTS (SELECT FROM shared.notifications o
+    WHERE o.origin_butler = n.origin_butler AND o.lineage = n.lineage AND o.reopened_at IS NOT NULL)) RETURNING n.id
+"""
+OWN = "SELECT answer FROM shared.notification_status WHERE notification_id = $1 AND origin_butler = $2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +178,20 @@ async def status(connection: Connection, notification_id: str) -> NotifyResponse
     return NotifyResponse.model_validate(row["answer"]) if row else None
 
 
+async def own(connection: Connection, notification_id: str, butler: str) -> NotifyResponse | None:
+    """The current answer about a notification of this butler; None for any other's, and for what is none."""
+    try:
+        row = await connection.fetchrow(OWN, UUID(notification_id), butler)
+    except ValueError:
+        return None
+    return NotifyResponse.model_validate(row["answer"]) if row else None
+
+
+async def expired_again(connection: Connection, notification_id: str) -> bool:
+    """Whether this expired message may come up again, which for a third party happens once per request."""
+    return await connection.fetchval(EXPIRED_AGAIN, UUID(notification_id)) is not None
+
+
 async def one(connection: Connection, notification_id: str) -> Record | None:
     """The whole row, for the daemons that move or deliver it."""
     try:
@@ -184,6 +211,12 @@ async def locked(connection: Connection, notification_id: str) -> Record | None:
 async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
     """Store the current answer; whoever asks again gets it."""
     await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer))
+
+
+async def accepted_again(connection: Connection, notification_id: str) -> None:
+    """Say no more that it is delayed, if that was said; the caller holds the row."""
+    plain = wire(answers.queued(notification_id))
+    await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, answers.BRAKED)
 
 
 async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:

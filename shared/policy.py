@@ -56,6 +56,17 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class Brake:
+    """The owner's "stop, for now", on as of now; what is None is not narrowed. `until` is seconds since 1970."""
+
+    butler: str | None = None
+    contact_id: str | None = None
+    channel: str | None = None
+    owner_too: bool = False
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything the decision may lean on, read in one statement's view of the database."""
 
@@ -63,6 +74,7 @@ class Facts:
     rules: tuple[Rule, ...] = ()
     approval: Approval | None = None
     in_time: bool = True
+    brakes: tuple[Brake, ...] = ()
     # The From address configured now; rendering needs it, judging does not.
     sender: str = ""
 
@@ -204,6 +216,37 @@ def _folded(text: str) -> str:
 def best(rules: list[Rule]) -> Rule:
     """Of several matching rules: more exact, then bounded, then newer, then by id."""
     return min(rules, key=lambda rule: (-len(rule.constraints), not rule.bounded, -rule.created, rule.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Not now, which is no verdict: why, and until when at most (seconds since 1970, None: until it is lifted)."""
+
+    code: str
+    text: str
+    until: float | None
+
+
+def delay(action: Action, facts: Facts) -> Delay | None:
+    """Why what is allowed waits all the same; cards never come here, so nothing stops a question."""
+    stopping = [brake for brake in facts.brakes if brake_stops(brake, action)]
+    if not stopping:
+        return None
+    ends = [brake.until for brake in stopping if brake.until is not None]
+    until = max(ends) if len(ends) == len(stopping) else None
+    return Delay("braked", "The owner has put the brake on.", until)
+
+
+def brake_stops(brake: Brake, action: Action) -> bool:
+    """Whether the brake is for this action; messages to the owner it stops only if the owner said so."""
+    for wanted, value in (
+        (brake.butler, action.origin),
+        (brake.contact_id, action.contact_id),
+        (brake.channel, action.channel),
+    ):
+        if wanted not in {None, value}:
+            return False
+    return brake.owner_too or not owner_is_trusted(action)
 
 
 def _deny(code: str, text: str, *, rule_id: str | None = None) -> Decision:

@@ -67,6 +67,8 @@ async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope
 
 async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool) -> Forwarded:
     inside: dict[str, object] = {"notify_request": envelope.model_dump(mode="json", exclude_none=True), "wait": wait}
+    if (route.input.context or {}).get("again") is True:
+        inside["again"] = True
     outgoing = route.model_dump(mode="json", exclude_none=True)
     outgoing["input"] = {"context": inside}
     target, tool = route.target.butler, route.target.tool

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import asyncpg
 
+from butlers import directory
 from butlers.migrate import demand_schema
-from shared import home
+from shared import home, identity
 from shared.config import Settings, current
 from shared.db import LOST, Connection, Record, prepare_connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
@@ -58,6 +59,22 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
         raise Unavailable(f"The database was lost: {home.trouble(lost)}.", "Try again in a moment.") from None
     finally:
         await connection.close(timeout=2)
+
+
+async def owner_id(connection: Connection) -> str:
+    """Who says it; Misconfigured where nobody is the owner."""
+    found = await identity.owner(connection)
+    if found is None:
+        raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
+    return str(found["id"])
+
+
+async def known_butler(connection: Connection, name: str | None) -> str | None:
+    """The name, if somebody of that name can ask; InvalidInput else."""
+    names = await directory.names(connection)
+    if name is not None and name not in names:
+        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
+    return name
 
 
 def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:

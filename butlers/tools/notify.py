@@ -78,8 +78,9 @@ async def tell(ground: Ground, arguments: Arguments) -> Answer:
         notifications_total.labels(origin=ground.name, outcome=failed.code).inc()
         return answers.as_tool_answer(_refusal(failed))
     answer = answer_of(current, call.note)
-    if answer.status == "queued":
-        answer = await follow(ground, call, answer, first=current.first)
+    again = not current.first and not current.same_content and answers.may_reopen(answer)
+    if answer.status == "queued" or again:
+        answer = await follow(ground, call, answer, route=current.first or again)
     notifications_total.labels(origin=ground.name, outcome=answer.status).inc()
     return answers.as_tool_answer(answer)
 
@@ -90,13 +91,14 @@ def _refusal(failed: ButlersError) -> NotifyResponse:
     return answers.failed(None, "target_unavailable", f"{failed} Nothing was sent.", retryable=True)
 
 
-async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, first: bool) -> NotifyResponse:
-    """Send the first on its way; whoever comes while it is on its way waits for the same outcome."""
+async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, route: bool) -> NotifyResponse:
+    """Send the first on its way, and what may begin anew; whoever comes meanwhile waits for the same outcome."""
     deadline = time.monotonic() + WAIT_SECONDS
     notification_id = str(answer.notification_id)
-    if first:
+    if route:
         try:
-            return _with(await _route(ground, call, notification_id), answer)
+            again = answer.status != "queued"
+            return _with(await _route(ground, call, notification_id, again=again), answer)
         except HopFailed as failed:
             log.warning("the Switchboard did not answer as agreed", why=failed.message)
             return _with(await _after_failure(ground.db, notification_id, failed), answer)
@@ -108,16 +110,18 @@ def _with(found: NotifyResponse, asked: NotifyResponse) -> NotifyResponse:
     return found.model_copy(update={"duplicate": asked.duplicate, "note": asked.note or found.note})
 
 
-async def _route(ground: Ground, call: NotifyCall, notification_id: str) -> NotifyResponse:
+async def _route(ground: Ground, call: NotifyCall, notification_id: str, *, again: bool) -> NotifyResponse:
     envelope = call.envelope.model_copy(update={"notification_id": notification_id})
-    request = route_request(envelope.model_dump(mode="json", exclude_none=True), ground.name, notification_id)
+    request = route_request(
+        envelope.model_dump(mode="json", exclude_none=True), ground.name, notification_id, again=again
+    )
     response = await ground.hops.call_for("switchboard", "route", request, WAIT_SECONDS, RouteResponse)
     if response.result is not None and response.result.notify_response is not None:
         return response.result.notify_response
     raise HopFailed(response.error.message if response.error else "The route's answer says nothing of the message.")
 
 
-def route_request(envelope: Answer, origin: str, request_id: str) -> dict[str, object]:
+def route_request(envelope: Answer, origin: str, request_id: str, *, again: bool = False) -> dict[str, object]:
     """route.v1 around a notify request; the context names who calls, the token proves it."""
     return {
         "schema_version": "route.v1",
@@ -128,7 +132,7 @@ def route_request(envelope: Answer, origin: str, request_id: str) -> dict[str, o
             "source_sender_identity": origin,
         },
         "target": {"butler": "messenger", "tool": "route.execute"},
-        "input": {"context": {"notify_request": envelope}},
+        "input": {"context": {"notify_request": envelope, **({"again": True} if again else {})}},
     }
 
 
@@ -151,7 +155,7 @@ async def _after_failure(db: Database, notification_id: str, failed: HopFailed) 
 
 
 async def wait_settled(ground: Ground, notification_id: str, deadline: float) -> NotifyResponse:
-    """The answer once it is more than `queued`, or the current one at the deadline (monotonic seconds)."""
+    """The answer once it is more than `queued`, or delayed; else the current one at the deadline (monotonic)."""
     hurried = False
     while True:
         ticket = ground.wakes["settled"].ticket(notification_id)
@@ -161,7 +165,7 @@ async def wait_settled(ground: Ground, notification_id: str, deadline: float) ->
             deadline, hurried = min(deadline, time.monotonic() + HURRIED_SECONDS), True
         answer = found or answers.queued(notification_id)
         left = deadline - time.monotonic()
-        if answer.status != "queued" or left <= 0:
+        if answer.status != "queued" or answers.is_delayed(answer) or left <= 0:
             return answer
         try:
             await asyncio.wait_for(ticket.wait(), min(POLL_SECONDS, left))

@@ -1,0 +1,102 @@
+"""brake on, off, status: the owner's "stop, for now"."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from butlers.commands.desk import as_owner, known_butler, one_of, owner_id, say, say_json, settings_of, table
+from shared import brakes, identity
+from shared.brakes import Scope
+from shared.config import duration
+from shared.db import Connection, Record
+from shared.errors import ButlersError, InvalidInput
+
+app = typer.Typer(help="Stop, for now: what is allowed waits until you lift it.", no_args_is_help=True)
+HomeOption = Annotated[Path | None, typer.Option("--home")]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
+ContactOption = Annotated[str | None, typer.Option("--contact", help="For this contact only.")]
+ChannelOption = Annotated[str | None, typer.Option("--channel", help="For telegram or email only.")]
+SHORT = 8
+
+
+async def _scope(connection: Connection, butler: str | None, contact: str | None, channel: str | None) -> Scope:
+    if channel not in {None, "telegram", "email"}:
+        raise InvalidInput(f"There is no channel `{channel}`.", "Known are: telegram, email.")
+    known = one_of(await identity.list_contacts(connection), contact, "contact")["id"] if contact is not None else None
+    return Scope(await known_butler(connection, butler), known, channel)
+
+
+@app.command()
+def on(
+    butler: ButlerOption = None,
+    contact: ContactOption = None,
+    channel: ChannelOption = None,
+    lasts: Annotated[str | None, typer.Option("--for", help="Lifted by itself after so long, such as 2h.")] = None,
+    owner_too: Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")] = False,  # noqa: FBT002
+    home_folder: HomeOption = None,
+) -> None:
+    """Put the brake on; what is not yet on its last step waits. Questions to you still come."""
+    length = duration(lasts) if lasts else None
+
+    async def write() -> str:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            scope = await _scope(connection, butler, contact, channel)
+            by = await owner_id(connection)
+            return await brakes.put_on(connection, scope, by, lasts=length, owner_too=owner_too)
+
+    made = asyncio.run(write())
+    say(f"The brake {made[:SHORT]} is on{'' if length is None else f' for {lasts}'}.")
+
+
+@app.command()
+def off(
+    butler: ButlerOption = None,
+    contact: ContactOption = None,
+    channel: ChannelOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Lift every brake, or those put on for this butler, contact or channel; what waited goes out."""
+
+    async def write() -> list[str]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            scope = await _scope(connection, butler, contact, channel)
+            return await brakes.lift(connection, scope, await owner_id(connection))
+
+    lifted = asyncio.run(write())
+    if not lifted:
+        raise ButlersError("No such brake is on.", "See `butlers brake status`.")
+    say("Lifted. What waited goes out." if len(lifted) == 1 else f"{len(lifted)} lifted. What waited goes out.")
+
+
+@app.command()
+def status(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Which brakes are on."""
+
+    async def read() -> list[Record]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return await brakes.standing(connection)
+
+    rows = asyncio.run(read())
+    if as_json:
+        say_json({"brakes": [dict(row) for row in rows]})
+    elif not rows:
+        say("No brake is on.")
+    else:
+        cells = [
+            [
+                r["id"][:SHORT],
+                r["butler"] or "all",
+                r["contact"] or "all",
+                r["channel"] or "both",
+                "yes" if r["owner_too"] else "no",
+                r["until"].isoformat(timespec="seconds") if r["until"] else "lifted",
+            ]
+            for r in rows
+        ]
+        table(("id", "butler", "contact", "channel", "owner too", "until"), cells)

@@ -1,0 +1,67 @@
+"""Beginning anew what ended unsent, because its butler asks for the same thing again.
+
+Two endings can be followed by another try: every attempt is proved not sent, or time ran out. It is decided
+afresh, as of now; an earlier yes counts no more. What was denied, refused, withdrawn or is uncertain stays so.
+"""
+
+from butlers.butler import Ground
+from butlers.judge import Judged, afresh, look
+from messenger import settle, unheld, views
+from messenger.check import Stopped
+from shared import answers, approvals, notifications, withdrawals
+from shared.approvals import Event
+from shared.contracts import NotifyResponse
+from shared.db import Connection, Record, tell
+from shared.errors import InvalidInput, Misconfigured
+from shared.identity import MissingIdentifier
+from shared.policy import Decision, Finding
+
+
+async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
+    """Whether it begins anew, allowed or parked; the caller holds the notification's row."""
+    notification_id = row["id"]
+    if not await _may(connection, row):
+        return False
+    try:
+        judged = await look(connection, notification_id, lock=True)
+    except (InvalidInput, Misconfigured):
+        return False
+    decision = _decided(judged)
+    if decision.verdict == "deny":
+        return False
+    await unheld.ask_again(connection, notification_id)
+    if decision.verdict == "allow" and isinstance(judged, Judged):
+        lasts = notifications.lasts(judged.envelope.delivery.intent)
+        await notifications.release(connection, notification_id, answers.queued(notification_id), lasts)
+    else:
+        sha = judged.action.content_sha if isinstance(judged, Judged) else None
+        missing = isinstance(judged, MissingIdentifier)
+        await settle.park(connection, Stopped("parked", decision.findings, row, sha, missing=missing), row, ground)
+        await tell(connection, "cards")
+    event = Event("reopened", ground.name, None, decision.rule_id, notification_id, "Its butler asked again.")
+    await approvals.record(connection, event)
+    return True
+
+
+async def _may(connection: Connection, row: Record) -> bool:
+    """Whether it ended in one of the two ways; an expired one comes up again once per request."""
+    notification_id, answer = row["id"], NotifyResponse.model_validate(row["answer"])
+    if row["status"] != "error" or not answers.may_reopen(answer):
+        return False
+    if await withdrawals.is_wanted(connection, notification_id, row["origin_butler"]):
+        return False
+    if await unheld.begun(connection, notification_id):
+        return False
+    delivery = await views.one(connection, notification_id)
+    if delivery is not None and delivery["status"] == "failed":
+        return True
+    late = delivery is not None and delivery["status"] == "expired"
+    if late or await approvals.last_of(connection, notification_id) == "expired":
+        return await notifications.expired_again(connection, notification_id)
+    return False
+
+
+def _decided(judged: Judged | MissingIdentifier) -> Decision:
+    if isinstance(judged, MissingIdentifier):
+        return Decision("park", (Finding("no_identifier", "There is no identifier on file now."),))
+    return afresh(judged)

@@ -1,0 +1,163 @@
+"""Looking again at what waits: what its butler has withdrawn, and what was short of an identifier.
+
+The rows alone say what there is to do, so that any Messenger may do it and a lost hint costs one tick. Locks
+are taken in the order that holds everywhere: notification, delivery, pending action.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Final
+
+from butlers.butler import Ground
+from butlers.gate import tool_args
+from butlers.judge import Judged, afresh, look
+from messenger import unheld, views
+from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from shared import answers, approvals, notifications, withdrawals
+from shared.approvals import Event, Revision
+from shared.db import Connection, Record, first_of, pause, tell
+from shared.errors import ButlersError, InvalidInput, Misconfigured
+from shared.telemetry import logger
+
+log = logger("messenger.revisit")
+ENDED: Final = frozenset({"ok", "error", "uncertain"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A card in the owner's chat about something that was withdrawn since."""
+
+    chat: str
+    message_id: str
+    text: str
+
+
+async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event) -> None:
+    """Look again on each hint and each tick, until stopping."""
+    wake = ground.wakes["cards"]
+    while not stopping.is_set():
+        ticket = wake.ticket()
+        try:
+            async with ground.db.work() as connection:
+                shown = await withdrawn(connection)
+            await identified(ground)
+            for card in shown:
+                await _say_so(telegram, card)
+        except ButlersError as lost:
+            log.warning("not looked again", why=lost.message)
+        timer = asyncio.ensure_future(pause(stopping, ground.settings.sweep_seconds))
+        waiting = asyncio.ensure_future(first_of(ticket, stopping))
+        await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
+        timer.cancel()
+        waiting.cancel()
+
+
+async def withdrawn(connection: Connection) -> list[Shown]:
+    """End what was withdrawn and nobody has begun to send; the cards that ask about it in vain."""
+    shown = []
+    for wish in await withdrawals.unanswered(connection):
+        found, card = await _taken_back(connection, wish)
+        if found is not None:
+            await withdrawals.answer(connection, wish["notification_id"], wish["origin_butler"], found)
+            await tell(connection, "settled", wish["notification_id"])
+        if card is not None:
+            shown.append(card)
+    return shown
+
+
+async def _taken_back(connection: Connection, wish: Record) -> tuple[str | None, Shown | None]:
+    """What the wish is worth; None while somebody holds the delivery, who asks at the marker."""
+    notification_id, butler = wish["notification_id"], wish["origin_butler"]
+    row = await notifications.locked(connection, notification_id)
+    if row is None or row["status"] in ENDED:
+        return "settled", None
+    if await views.one(connection, notification_id) is not None:
+        if await unheld.begun(connection, notification_id):
+            return "being_sent", None
+        if not await unheld.cancel(connection, notification_id):
+            return None, None
+    said = answers.withdrawn(butler)
+    await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", said))
+    open_states = ["pending", "approved", "executing"]
+    action_id = await approvals.move(connection, notification_id, open_states, "cancelled")
+    event = Event("withdrawn", butler, action_id, None, notification_id, said)
+    await approvals.record(connection, event)
+    card = await unheld.card_sent(connection, action_id) if action_id else None
+    return "cancelled", Shown(card["address"], card["provider_id"], said) if card else None
+
+
+async def _say_so(telegram: TelegramChannel, card: Shown) -> None:
+    """The card without its buttons; whoever presses where this failed is told the outcome all the same."""
+    at = {"chat_id": int(card.chat), "message_id": int(card.message_id)}
+    try:
+        await telegram.call("editMessageText", {**at, "text": card.text}, wait=10)
+    except (ButlersError, ProviderRefused, TimeoutError) as refused:
+        log.info("a card was not changed", why=str(refused))
+
+
+async def identified(ground: Ground) -> int:
+    """Ask, or let go by a standing rule, what was short of an identifier that is there now; how many."""
+    async with ground.db.work() as connection:
+        found = await unheld.identified(connection)
+    for notification_id in found:
+        try:
+            async with ground.db.work() as connection:
+                await _released(connection, notification_id, ground)
+        except (InvalidInput, Misconfigured) as unfit:
+            log.warning("the identifier cannot be used", notification=notification_id, why=unfit.message)
+    return len(found)
+
+
+async def _released(connection: Connection, notification_id: str, ground: Ground) -> None:
+    """The same question becomes an ordinary one, with an address; nothing leaves that nothing allows."""
+    judged = await look(connection, notification_id, lock=True)
+    action = await approvals.open_of(connection, notification_id)
+    if not isinstance(judged, Judged) or action is None or action["status"] != "pending":
+        return
+    if judged.row["status"] != "pending_missing_identifier":
+        return
+    judged = replace(judged, decision=afresh(judged))
+    if judged.decision.verdict == "allow":
+        await _let_go(connection, judged, action)
+    elif judged.decision.verdict == "deny":
+        await _refused(connection, judged, action)
+    else:
+        await _asked(connection, judged, action, ground)
+
+
+async def _asked(connection: Connection, judged: Judged, action: Record, ground: Ground) -> None:
+    envelope, target, notification_id = judged.envelope, judged.target, judged.row["id"]
+    said = f"{envelope.origin_butler} wants to send this to {target.contact_name}. {_reasons(judged)}"
+    kept = tool_args(envelope, judged.row["whom"])
+    sha, ttl = judged.action.content_sha, ground.settings.approval_ttl
+    # The owner's own word may have asked anew before: one card with this address is enough.
+    found = await approvals.open_action(connection, action["id"])
+    if found is None or found["content_sha"] != sha:
+        await approvals.revise(connection, Revision(action["id"], action["revision"], sha, kept, ttl, said))
+    await notifications.settle(connection, notification_id, answers.waiting(notification_id, action["id"]))
+    event = Event("identifier_added", "messenger", action["id"], None, notification_id, said)
+    await approvals.record(connection, event)
+    await tell(connection, "cards")
+
+
+async def _let_go(connection: Connection, judged: Judged, action: Record) -> None:
+    notification_id, rule = judged.row["id"], judged.decision.rule_id
+    if not await approvals.let_go(connection, action["id"], action["revision"], rule):
+        return
+    lasts = notifications.lasts(judged.envelope.delivery.intent)
+    await notifications.release(connection, notification_id, answers.queued(notification_id), lasts)
+    event = Event("released", "messenger", action["id"], rule, notification_id, _reasons(judged))
+    await approvals.record(connection, event)
+    await tell(connection, "released")
+
+
+async def _refused(connection: Connection, judged: Judged, action: Record) -> None:
+    notification_id, why = judged.row["id"], _reasons(judged)
+    await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
+    await approvals.move(connection, notification_id, ["pending"], "cancelled")
+    event = Event("refused", "messenger", action["id"], judged.decision.rule_id, notification_id, why)
+    await approvals.record(connection, event)
+
+
+def _reasons(judged: Judged) -> str:
+    return " ".join(finding.text for finding in judged.decision.findings)

@@ -1,0 +1,60 @@
+"""The brake, put on and lifted by the owner: the only writer of shared.brakes."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from shared.approvals import Event, record
+from shared.db import Connection, Record, tell
+
+PUT_ON: Final = """
+INSERT INTO shared.brakes (butler, contact_id, channel, owner_too, until, made_by)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6) RETURNING id::text
+"""
+LIFT: Final = """
+UPDATE shared.brakes SET lifted_at = clock_timestamp()
+WHERE lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp()) AND ($1::text IS NULL OR butler = $1)
+    AND ($2::uuid IS NULL OR contact_id = $2) AND ($3::text IS NULL OR channel = $3) RETURNING id::text
+"""
+STANDING: Final = """
+SELECT b.id::text, b.butler, b.contact_id::text, c.name AS contact, b.channel, b.owner_too, b.until, b.made_at
+FROM shared.brakes b LEFT JOIN shared.contacts c ON c.id = b.contact_id
+WHERE b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()) ORDER BY b.made_at
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a brake is for; what is left out is not narrowed."""
+
+    butler: str | None = None
+    contact_id: str | None = None
+    channel: str | None = None
+
+
+async def put_on(
+    connection: Connection, scope: Scope, by: str, *, lasts: timedelta | None = None, owner_too: bool = False
+) -> str:
+    """The new brake's id; it counts for every marker that comes after the commit."""
+    contact = UUID(scope.contact_id) if scope.contact_id else None
+    args = (scope.butler, contact, scope.channel, owner_too, lasts, UUID(by))
+    made = str(await connection.fetchval(PUT_ON, *args))
+    detail = {"brake": made, "butler": scope.butler, "contact_id": scope.contact_id, "channel": scope.channel}
+    await record(connection, Event("brake_on", "owner"), **detail, owner_too=owner_too, contact=by)
+    return made
+
+
+async def lift(connection: Connection, scope: Scope, by: str) -> list[str]:
+    """The ids of the brakes that were on and fit the scope; what they delayed goes out at once."""
+    contact = UUID(scope.contact_id) if scope.contact_id else None
+    lifted = [row["id"] for row in await connection.fetch(LIFT, scope.butler, contact, scope.channel)]
+    for brake in lifted:
+        await record(connection, Event("brake_off", "owner"), brake=brake, contact=by)
+    await tell(connection, "cards")
+    return lifted
+
+
+async def standing(connection: Connection) -> list[Record]:
+    """The brakes that are on, oldest first."""
+    return list(await connection.fetch(STANDING))

@@ -1,0 +1,124 @@
+"""The life of one message in order, from the rows that were written while it happened; SELECT only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from shared.db import Connection, Record
+from shared.errors import InvalidInput
+
+# By its own id, by that of its pending action or by that of its delivery.
+FIND: Final = """
+SELECT DISTINCT found.id::text FROM (
+    SELECT id, id AS shown FROM shared.notifications
+    UNION ALL SELECT notification_id, id FROM shared.pending_actions
+    UNION ALL SELECT notification_id, id FROM messenger.deliveries) AS found
+WHERE found.id IS NOT NULL AND starts_with(found.shown::text, $1) LIMIT 2
+"""
+ASKED: Final = """
+SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n.third_party, n.envelope, n.status,
+    n.answer, n.created_at, n.not_after, c.name AS contact
+FROM shared.notifications n LEFT JOIN shared.contacts c ON 'contact:' || c.id::text = n.whom WHERE n.id = $1
+"""
+STEPS: Final = """
+SELECT e.at, 'event' AS kind, e.event_type AS what, e.actor AS who, e.reason AS text, e.detail ->> 'surface' AS place,
+    c.name AS by
+FROM shared.approval_events e LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'contact'
+WHERE e.notification_id = $1 OR e.action_id IN (SELECT id FROM shared.pending_actions WHERE notification_id = $1)
+UNION ALL
+SELECT u.at, 'rule', u.rule_id::text, NULL, r.description, NULL, NULL
+FROM shared.rule_uses u JOIN shared.approval_rules r ON r.id = u.rule_id WHERE u.notification_id = $1
+UNION ALL
+SELECT at, 'route', status, target_butler, error_class, NULL, NULL
+FROM switchboard.routes WHERE notification_id = $1
+UNION ALL
+SELECT created_at, 'delivery', channel, NULL, address, id::text, NULL
+FROM messenger.deliveries WHERE notification_id = $1
+UNION ALL
+SELECT a.marked_at, 'mark', a.attempt::text, NULL, p.wire_sha, a.n::text, NULL
+FROM messenger.attempts a JOIN messenger.deliveries d ON d.id = a.delivery_id
+LEFT JOIN messenger.parts p ON p.delivery_id = a.delivery_id AND p.n = a.n
+WHERE d.notification_id = $1 AND a.marked_at IS NOT NULL
+UNION ALL
+SELECT a.ended_at, 'end', coalesce(a.outcome, ''), CASE WHEN a.outcome = 'sent' THEN p.provider_id END, a.detail,
+    a.n::text, NULL
+FROM messenger.attempts a JOIN messenger.deliveries d ON d.id = a.delivery_id
+LEFT JOIN messenger.parts p ON p.delivery_id = a.delivery_id AND p.n = a.n
+WHERE d.notification_id = $1 AND a.ended_at IS NOT NULL
+ORDER BY at
+"""
+SHORTEST: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened, as a word for programs and as a sentence."""
+
+    at: datetime
+    what: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A message and all that happened to it; `status` and `answer` are those of now."""
+
+    notification_id: str
+    status: str
+    answer: Mapping[str, object]
+    steps: tuple[Step, ...]
+
+
+async def life(connection: Connection, beginning: str) -> Life:
+    """Of the one message that is meant by the beginning of its, its action's or its delivery's id."""
+    found = await connection.fetch(FIND, beginning.lower()) if len(beginning) >= SHORTEST else []
+    if len(found) != 1:
+        what = "More than one message has" if found else "No message has"
+        raise InvalidInput(f"{what} an id that begins with `{beginning[:40]}`.", "Give more of the id.")
+    key = UUID(found[0]["id"])
+    asked = await connection.fetchrow(ASKED, key)
+    assert asked is not None  # noqa: S101  # a notification is never deleted
+    return told(asked, await connection.fetch(STEPS, key))
+
+
+def told(asked: Mapping[str, object] | Record, rows: Sequence[Mapping[str, object] | Record]) -> Life:
+    """The rows as sentences, in the order in which they happened. Pure."""
+    steps = [*_asked(asked), *(_step(row) for row in rows)]
+    return Life(asked["id"], asked["status"], asked["answer"], tuple(steps))  # type: ignore[arg-type]  # the columns
+
+
+def _asked(asked: Mapping[str, object] | Record) -> list[Step]:
+    at, envelope, whom = asked["created_at"], asked["envelope"], asked["whom"]
+    assert isinstance(at, datetime)  # noqa: S101  # the columns' types
+    assert isinstance(envelope, Mapping)  # noqa: S101
+    delivery = envelope["delivery"]
+    who = f"{asked['contact']} ({whom})" if asked["contact"] else f"{whom}"
+    first = f"{asked['origin_butler']} asked to {delivery['intent']} by {delivery['channel']} to {who}: "
+    steps = [
+        Step(at, "asked", first + str(delivery["message"])),
+        Step(at, "admitted", f"{asked['admitted_by']} admitted it in {asked['lineage']}, realm {asked['realm']}."),
+    ]
+    if not asked["third_party"]:
+        steps.append(Step(at, "to_the_owner", "It goes to the owner, for which no yes is needed."))
+    return steps
+
+
+def _step(row: Mapping[str, object] | Record) -> Step:
+    at, what, who, text, place = row["at"], row["what"], row["who"], row["text"], row["place"]
+    assert isinstance(at, datetime)  # noqa: S101  # the column's type
+    ended = f"The attempt at part {place} ended: {what}." + (f" {text}" if text else "")
+    sentences = {
+        "rule": f"A use of the standing rule {what} was spent: {text}.",
+        "route": f"The Switchboard brought it to {who}: {what}." + (f" {text}" if text else ""),
+        "delivery": f"The Messenger took it as delivery {place}, by {what} to {text}.",
+        "mark": f"Attempt {what} at part {place} was marked: from here on it may be out, bytes {text}.",
+        "end": ended + (f" The receipt is {who}." if who else ""),
+    }
+    kind = str(row["kind"])
+    if kind != "event":
+        return Step(at, {"mark": "marked", "end": str(what)}.get(kind, kind), sentences[kind])
+    actor = f"{who} ({row['by']})" if row["by"] else str(who)
+    where = f" by way of {place}" if place else ""
+    return Step(at, str(what), f"{actor}: {what}{where}." + (f" {text}" if text else ""))
