@@ -15,12 +15,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from butlers.butler import Ground
-from butlers.console import sessions, sign_in
+from butlers.console import approvals, contacts, life, sessions, sign_in
 from butlers.console.guard import Doorstep, Guard
 from butlers.console.house import House, Private, Public, Session, only_signed_in
 from butlers.console.pages import FOLDER, Pages
 from butlers.console.watch import Watch, changes
-from shared.config import Settings
 from shared.errors import ButlersError
 from shared.telemetry import metrics_text
 
@@ -47,7 +46,7 @@ def create_app(
     a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` belongs beside it.
     """
     settings = ground.settings
-    watch = Watch(ground.db, _sandbox_url(settings), clock, min(settings.sweep_seconds, SLOWEST_LOOK))
+    watch = Watch(ground.db, settings.sandbox_url or "", clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
     house = House(ground, doorstep, clock, random_bytes, Pages(), watch, asyncio.Event())
     app = Starlette(
@@ -78,6 +77,13 @@ def _routes(house: House) -> list[Route | Mount]:
 
     return [
         owner("/", start),
+        owner("/approvals", approvals.index),
+        owner("/approvals/{id}", approvals.show),
+        owner("/approvals/{id}", approvals.submit, "POST"),
+        owner("/contacts", contacts.index),
+        owner("/contacts/{id}", contacts.show),
+        owner("/contacts/{id}", contacts.submit, "POST"),
+        owner("/deliveries/{id}", life.show),
         owner("/events", events),
         owner("/sign-out", sign_in.sign_out, "POST"),
         anybody("/sign-in", sign_in.show),
@@ -125,12 +131,6 @@ async def readyz(house: House, _request: Request) -> Response:
 async def metrics(_house: House, _request: Request) -> Response:
     """What this process counts, for Prometheus; it names no person and no text."""
     return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
-
-
-def _sandbox_url(settings: Settings) -> str | None:
-    """Where the sandbox is said to be, maybe nowhere (''); None if both channels are live."""
-    in_use = settings.telegram_token is None or settings.smtp_url is None
-    return settings.sandbox_url or "" if in_use else None
 
 
 async def _refused(house: House, _request: Request, error: Exception) -> Response:

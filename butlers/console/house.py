@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -92,6 +94,14 @@ def safe_next(wanted: str) -> str:
     """The page to show after sign-in: one of our own paths, else the start page."""
     plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and len(wanted) <= _LONGEST_PATH
     return wanted if plain and wanted.startswith("/") and not wanted.startswith("//") else "/"
+
+
+def demand_id(request: Request) -> str:
+    """The id in the path, in its one spelling; anything else is no page."""
+    try:
+        return str(UUID(request.path_params["id"]))
+    except ValueError:
+        raise HTTPException(404) from None
 
 
 def only_signed_in(handler: Private) -> Public:

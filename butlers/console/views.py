@@ -6,12 +6,11 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import urlsplit
 
-from butlers.console.words import STATUS, ago, count, span
+from butlers.console.words import STATUS, ago, count, excerpt, mapping, span, text
 from shared.db import Connection, Record
 from shared.render.telegram import visible
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
-EXCERPT: Final = 160
 
 WAITING = """
 SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, n.envelope, n.realm,
@@ -51,6 +50,9 @@ FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
     LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
 ORDER BY n.created_at DESC
 """
+
+
+IN_SANDBOX = "SELECT coalesce(bool_or(realm = 'sandbox'), true) FROM shared.channels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,13 @@ class Start:
         return sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-async def start(connection: Connection, *, sandbox_url: str | None) -> Start:
-    """Everything the start page shows, as of now; `sandbox_url` None means that no channel is a stand-in."""
+async def start(connection: Connection, *, sandbox_url: str) -> Start:
+    """Everything the start page shows, as of now; `sandbox_url` is where the sandbox is said to be, maybe empty."""
     waiting = await connection.fetch(WAITING)
     uncertain = await connection.fetch(UNCERTAIN)
     daemons = await connection.fetch(DAEMONS)
     told = await connection.fetch(TOLD)
+    in_sandbox = await connection.fetchval(IN_SANDBOX)
     return Start(
         waiting=tuple(map(_waiting, waiting)),
         waiting_total=waiting[0]["total"] if waiting else 0,
@@ -159,25 +162,25 @@ async def start(connection: Connection, *, sandbox_url: str | None) -> Start:
         uncertain_total=uncertain[0]["total"] if uncertain else 0,
         daemons=tuple(map(_seen, daemons)),
         told=tuple(map(_told, told)),
-        sandbox_url=_sandbox(daemons, sandbox_url),
+        sandbox_url=_sandbox(daemons, sandbox_url) if in_sandbox else "",
     )
 
 
 def _waiting(row: Record) -> Waiting:
     # What the action holds is what would be sent, after an edit too; the envelope is what was asked first.
-    asked = {**_delivery(row), **_mapping(row["tool_args"])}
+    asked = {**_delivery(row), **mapping(row["tool_args"])}
     return Waiting(
         action_id=row["id"],
         butler=visible(row["origin_butler"]),
         tool=visible(row["tool_name"]),
-        intent=_text(asked, "intent") or "send",
-        channel=_text(asked, "channel"),
+        intent=text(asked, "intent") or "send",
+        channel=text(asked, "channel"),
         name=visible(row["name"] or ""),
-        address=visible(row["address"] or "") or _text(asked, "recipient"),
+        address=visible(row["address"] or "") or text(asked, "recipient"),
         missing=bool(row["missing"]),
         sandbox=row["realm"] == "sandbox",
-        subject=_text(asked, "subject"),
-        text=_text(asked, "message") or _text(asked, "emoji"),
+        subject=text(asked, "subject"),
+        text=text(asked, "message") or text(asked, "emoji"),
         summary=visible(row["agent_summary"]),
         asked=ago(row["age"]),
         left=span(row["remaining"]),
@@ -192,7 +195,7 @@ def _uncertain(row: Record) -> Uncertain:
         channel=visible(row["channel"]),
         name=visible(row["name"] or ""),
         address=visible(row["address"]),
-        excerpt=_excerpt(row["message"] or ""),
+        excerpt=excerpt(row["message"] or ""),
         since=ago(row["age"]),
     )
 
@@ -209,45 +212,29 @@ def _seen(row: Record) -> Seen:
 
 
 def _told(row: Record) -> Told:
-    asked, answer = _delivery(row), _mapping(row["answer"])
+    asked, answer = _delivery(row), mapping(row["answer"])
     words = STATUS[row["status"]]
-    if row["status"] == "ok" and _mapping(answer.get("delivery")).get("sandbox"):
+    if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
         words = f"{words} to the sandbox"
     return Told(
         notification_id=row["id"],
         butler=visible(row["origin_butler"]),
-        channel=_text(asked, "channel"),
-        to=visible(row["name"] or row["address"] or "") or _text(asked, "recipient"),
-        excerpt=_excerpt(str(asked.get("message") or asked.get("emoji") or "")),
+        channel=text(asked, "channel"),
+        to=visible(row["name"] or row["address"] or "") or text(asked, "recipient"),
+        excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=row["status"],
         words=words,
-        detail=_text(_mapping(answer.get("error")), "message"),
+        detail=text(mapping(answer.get("error")), "message"),
         when=ago(row["age"]),
     )
 
 
-def _sandbox(daemons: list[Record], configured: str | None) -> str:
-    """Where the sandbox's pages are: its registered address, else the configured one; empty if it is not in use."""
-    if configured is None:
-        return ""
+def _sandbox(daemons: list[Record], configured: str) -> str:
+    """Where the sandbox's pages are: its registered address, else the configured one; empty if neither is known."""
     urls = [row["url"] for row in daemons if row["kind"] == "sandbox" and row["status"] != "gone"]
     parts = urlsplit(urls[0] if urls else configured)
     return f"{parts.scheme}://{parts.netloc}/" if parts.scheme in {"http", "https"} and parts.netloc else ""
 
 
 def _delivery(row: Record) -> Mapping[str, object]:
-    return _mapping(_mapping(row["envelope"]).get("delivery"))
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _text(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name)
-    return visible(value if isinstance(value, str) else "" if value is None else str(value))
-
-
-def _excerpt(text: str) -> str:
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= EXCERPT else f"{line[:EXCERPT].rstrip()}…"
+    return mapping(mapping(row["envelope"]).get("delivery"))

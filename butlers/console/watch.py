@@ -17,7 +17,7 @@ _STILL_HERE: Final = 15.0
 class Watch:
     """Looks at the start page at most once per `pace` seconds, however many pages are open."""
 
-    def __init__(self, db: Database, sandbox_url: str | None, clock: Callable[[], float], pace: float) -> None:
+    def __init__(self, db: Database, sandbox_url: str, clock: Callable[[], float], pace: float) -> None:
         self._db = db
         self._sandbox_url = sandbox_url
         self._clock = clock

@@ -1,7 +1,12 @@
-"""How the pages say a time or a state [pure]."""
+"""How the pages say a time, a state, or somebody else's words [pure]."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
+
+from shared.render.telegram import visible
+
+EXCERPT: Final = 160
 
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
 
@@ -13,6 +18,32 @@ STATUS: Final[Mapping[str, str]] = {
     "pending_missing_identifier": "no address on file",
     "error": "not sent",
 }
+
+ACTION: Final[Mapping[str, str]] = {
+    "pending": "waits for your yes",
+    "approved": "approved, on its way",
+    "executing": "approved, being sent",
+    "executed": "approved and sent",
+    "denied": "denied, not sent",
+    "expired": "expired, not sent",
+    "cancelled": "withdrawn, not sent",
+    "failed": "approved, could not be sent",
+    "uncertain": "approved, may have arrived",
+}
+EVENTS: Final[Mapping[str, str]] = {
+    "parked": "Asked for your yes",
+    "approved": "You said yes",
+    "denied": "You said no",
+    "revised": "Changed, so it asked anew",
+    "expired": "Expired unsent",
+    "denied_by_rule": "Forbidden by a standing rule",
+    "duplicate": "The same as an earlier message",
+}
+
+
+def event(kind: str) -> str:
+    """What happened, as a headline."""
+    return EVENTS.get(kind) or visible(kind.replace("_", " ").capitalize())
 
 
 def span(seconds: float) -> str:
@@ -39,3 +70,25 @@ def ago(seconds: float) -> str:
 def count(number: int, one: str, many: str) -> str:
     """`1 daemon`, `3 daemons`."""
     return f"{number} {one if number == 1 else many}"
+
+
+def moment(at: datetime | None) -> str:
+    """A moment in UTC, to the second; empty for none."""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """The value if it is an object of JSON, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def text(fields: Mapping[str, object], name: str) -> str:
+    """A field with hidden characters written out; empty if it is not there."""
+    value = fields.get(name)
+    return visible(value if isinstance(value, str) else "" if value is None else str(value))
+
+
+def excerpt(words: str) -> str:
+    """The beginning of a text, on one line."""
+    line = visible(" ".join(words.split()))
+    return line if len(line) <= EXCERPT else f"{line[:EXCERPT].rstrip()}…"

@@ -1,0 +1,67 @@
+"""The pages on which the owner reads what waits, and says yes or no to exactly that."""
+
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from butlers.console import views_approvals
+from butlers.console.house import House, Session, demand_csrf, demand_id, read_form
+from butlers.deciding import Word, decide
+from shared import identity
+from shared.db import Connection
+from shared.errors import InvalidInput, Misconfigured
+
+LONGEST_REASON: Final = 500
+WORDS: Final = {"approve": True, "deny": False}
+CHANGED: Final = "It has changed since you saw it, so nothing was decided. This is how it stands now."
+
+
+async def index(house: House, _request: Request, session: Session) -> Response:
+    """What waits, then what was decided lately."""
+    start = await house.watch.look()
+    async with house.ground.db.work() as connection:
+        decided = await views_approvals.decided(connection)
+    return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", start=start, decided=decided)
+
+
+async def show(house: House, request: Request, session: Session) -> Response:
+    """One question, whole."""
+    return await _page(house, demand_id(request), session)
+
+
+async def submit(house: House, request: Request, session: Session) -> Response:
+    """Carry out the owner's word on the revision the form was made for, or show how it stands instead."""
+    form = await read_form(request)
+    demand_csrf(house, session, form)
+    action_id, approve, revision = demand_id(request), WORDS.get(form.get("word", "")), form.get("revision", "")
+    if approve is None or not revision.isdecimal() or len(revision) > len("999999999"):
+        raise InvalidInput("The form says neither yes nor no.", "Load the page again and use its buttons.")
+    reason = form.get("reason", "").strip()[:LONGEST_REASON] or None
+    async with house.ground.db.work() as connection:
+        by = await owner_id(connection)
+        lasts = house.ground.settings.approval_ttl
+        word = Word(action_id, approve, by, "console", lasts, None if approve else reason, int(revision))
+        outcome = await decide(connection, word)
+    if outcome.code in {"approved", "denied"}:
+        return RedirectResponse(f"/approvals/{action_id}", status_code=303)
+    notice = CHANGED if outcome.code == "changed" else outcome.text
+    return await _page(house, action_id, session, notice=notice)
+
+
+async def owner_id(connection: Connection) -> str:
+    """The contact in whose name this console decides."""
+    owner = await identity.owner(connection)
+    if owner is None:
+        raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
+    return str(owner["id"])
+
+
+async def _page(house: House, action_id: str, session: Session, notice: str = "") -> Response:
+    async with house.ground.db.work() as connection:
+        question = await views_approvals.one(connection, action_id)
+    if question is None:
+        raise HTTPException(404)
+    values = {"here": "/approvals", "question": question, "notice": notice}
+    return house.pages.page("approval.html", status=409 if notice else 200, csrf=session.csrf, **values)

@@ -1,0 +1,96 @@
+"""The pages of contacts: who is who, adding an identifier, and one press that adds it and sends what waited for it."""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from butlers.console import views_contacts
+from butlers.console.approvals import owner_id
+from butlers.console.house import House, Session, demand_csrf, demand_id, read_form
+from butlers.deciding import Word, decide
+from butlers.gate import tool_args
+from butlers.judge import Judged, look
+from shared import approvals, identity
+from shared.approvals import Event, Revision
+from shared.db import Connection, Record
+from shared.errors import InvalidInput
+
+MOVED: Final = "What waits has changed since you saw it, so nothing was added and nothing was sent."
+LOOK_AGAIN: Final = "This is how it stands now; look again."
+
+
+async def index(house: House, _request: Request, session: Session) -> Response:
+    """Everybody the butlers know."""
+    async with house.ground.db.work() as connection:
+        people = await views_contacts.people(connection)
+    return house.pages.page("contacts.html", csrf=session.csrf, here="/contacts", people=people)
+
+
+async def show(house: House, request: Request, session: Session) -> Response:
+    """One contact, and whatever waits for an address of theirs."""
+    return await _page(house, demand_id(request), session)
+
+
+async def submit(house: House, request: Request, session: Session) -> Response:
+    """Add an identifier, make one primary, or add it and send what the page showed; wholly or not at all."""
+    form = await read_form(request)
+    demand_csrf(house, session, form)
+    contact_id = demand_id(request)
+    kind, value = form.get("type", ""), form.get("value", "")
+    try:
+        async with house.ground.db.work() as connection:
+            if form.get("do") == "send":
+                await _add_and_send(house, connection, contact_id, form)
+            else:
+                primary = form.get("primary") == "yes"
+                await identity.set_identifier(connection, contact_id, kind, value, primary=primary)
+    except InvalidInput as refused:
+        return await _page(house, contact_id, session, notice=str(refused), typed=(kind, value))
+    done = "?sent" if form.get("do") == "send" else ""
+    return RedirectResponse(f"/contacts/{contact_id}{done}", status_code=303)
+
+
+async def _add_and_send(house: House, connection: Connection, contact_id: str, form: Mapping[str, str]) -> None:
+    """In one transaction: the entry, and a yes to exactly the revisions the form was made for."""
+    kind, shown = form.get("type", ""), set(form.get("shown", "").split())
+    waiting = await views_contacts.without_address(connection, contact_id)
+    meant = [row for row in waiting if row["channel"] == kind and f"{row['id']}:{row['revision']}" in shown]
+    if not shown or len(meant) != len(shown):
+        raise InvalidInput(MOVED, LOOK_AGAIN)
+    by = await owner_id(connection)
+    entry = await identity.set_identifier(connection, contact_id, kind, form.get("value", ""), primary=True)
+    for row in sorted(meant, key=lambda one: UUID(one["notification_id"])):  # the order of locks everywhere
+        await _send(house, connection, row, by, entry)
+
+
+async def _send(house: House, connection: Connection, row: Record, by: str, entry: str) -> None:
+    """Bind the question to the entry just added, and say yes to it."""
+    judged = await look(connection, row["notification_id"], lock=True)
+    if not isinstance(judged, Judged) or judged.target.entry_id != entry:
+        raise InvalidInput(MOVED, LOOK_AGAIN)
+    lasts, kept = house.ground.settings.approval_ttl, tool_args(judged.envelope, judged.row["whom"])
+    bound = Revision(row["id"], row["revision"], judged.action.content_sha, kept, lasts)
+    revision = await approvals.revise(connection, bound)
+    if revision is None:
+        raise InvalidInput(MOVED, LOOK_AGAIN)
+    event = Event("identifier_added", "owner", row["id"], None, row["notification_id"])
+    await approvals.record(connection, event, surface="console", contact=by)
+    outcome = await decide(connection, Word(row["id"], True, by, "console", lasts, revision=revision))  # noqa: FBT003
+    if outcome.code != "approved":
+        raise InvalidInput(outcome.text, "Nothing was added and nothing was sent.")
+
+
+async def _page(
+    house: House, contact_id: str, session: Session, *, notice: str = "", typed: tuple[str, str] = ("", "")
+) -> Response:
+    async with house.ground.db.work() as connection:
+        person = await views_contacts.person(connection, contact_id)
+        groups = await views_contacts.groups(connection, contact_id)
+    if person is None:
+        raise HTTPException(404)
+    values = {"here": "/contacts", "person": person, "groups": groups, "notice": notice, "typed": typed}
+    return house.pages.page("contact.html", status=409 if notice else 200, csrf=session.csrf, **values)

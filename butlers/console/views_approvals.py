@@ -1,0 +1,223 @@
+"""What the pages of approvals show, read by SELECT only; a text is the one that would go out, whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from butlers.console.words import ACTION, STATUS, ago, event, excerpt, mapping, moment, span, text
+from butlers.judge import Judged, look
+from shared.contracts import NotifyEnvelope
+from shared.db import Connection, Record
+from shared.errors import ButlersError
+from shared.identity import MissingIdentifier
+from shared.render.telegram import visible
+
+ONE = """
+SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
+    a.decision_reason, a.expires_at, n.envelope, n.realm, n.status AS told, n.answer, n.contact_id::text,
+    w.name AS decided_by, c.name, coalesce(d.address, i.value) AS address,
+    a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
+    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+    extract(epoch FROM a.expires_at - clock_timestamp())::float8 AS remaining
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+    LEFT JOIN shared.contacts c ON c.id = n.contact_id
+    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+    LEFT JOIN shared.contacts w ON w.id = a.decided_by
+WHERE a.id = $1
+"""
+EVENTS = """
+SELECT at, event_type, actor, reason, detail FROM shared.approval_events
+WHERE action_id = $1 OR notification_id = $2 ORDER BY seq LIMIT 200
+"""
+DECIDED = """
+SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, c.name, i.value AS address,
+    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, a.expires_at))::float8 AS age
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN shared.contacts c ON c.id = n.contact_id
+    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+WHERE a.status <> 'pending' OR a.expires_at <= clock_timestamp()
+ORDER BY coalesce(a.decided_at, a.expires_at) DESC, a.id LIMIT 30
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What would go out, from whom and to whom; `trouble` says why it cannot."""
+
+    butler: str
+    intent: str
+    channel: str
+    name: str
+    address: str
+    contact_id: str
+    subject: str
+    emoji: str
+    text: str
+    length: int
+    parts: int
+    findings: tuple[str, ...]
+    sandbox: bool
+    missing: bool
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a history: when, what, by whom, and why."""
+
+    at: str
+    words: str
+    by: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One pending or decided action, as its page shows it."""
+
+    id: str
+    revision: int
+    notification_id: str
+    letter: Letter
+    summary: str
+    status: str
+    words: str
+    open: bool
+    moving: bool
+    decided: str
+    reason: str
+    told: str
+    told_words: str
+    told_detail: str
+    asked: str
+    left: str
+    expires_at: str
+    history: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One line of what was decided lately."""
+
+    id: str
+    butler: str
+    channel: str
+    to: str
+    excerpt: str
+    status: str
+    words: str
+    reason: str
+    when: str
+
+
+async def one(connection: Connection, action_id: str) -> Question | None:
+    """The action with everything the owner should see before saying yes."""
+    row = await connection.fetchrow(ONE, UUID(action_id))
+    if row is None:
+        return None
+    events = await connection.fetch(EVENTS, UUID(action_id), UUID(row["notification_id"]))
+    status = "expired" if row["status"] == "pending" and not row["open"] else row["status"]
+    return Question(
+        id=row["id"],
+        revision=row["revision"],
+        notification_id=row["notification_id"],
+        letter=await letter(connection, row),
+        summary=visible(row["agent_summary"]),
+        status=status,
+        words=ACTION[status],
+        open=row["open"],
+        moving=status in {"approved", "executing"} and row["told"] == "queued",
+        decided=_decided_line(row),
+        reason=visible(row["decision_reason"] or ""),
+        told=row["told"],
+        told_words=STATUS[row["told"]],
+        told_detail=text(mapping(mapping(row["answer"]).get("error")), "message"),
+        asked=ago(row["age"]),
+        left=span(row["remaining"]),
+        expires_at=moment(row["expires_at"]),
+        history=tuple(map(step, events)),
+    )
+
+
+async def letter(connection: Connection, row: Record) -> Letter:
+    """The stored words of a notification and what one look at them tells now."""
+    envelope = NotifyEnvelope.model_validate(row["envelope"])
+    delivery = envelope.delivery
+    name, address, found = row["name"] or "", row["address"] or "", await _seen(connection, row)
+    if row["open"] and isinstance(found, Judged):
+        name, address = found.target.contact_name or "", found.target.address
+    parts, trouble = _wires(found)
+    return Letter(
+        butler=visible(row["origin_butler"]),
+        intent=delivery.intent,
+        channel=delivery.channel,
+        name=visible(found.contact_name if isinstance(found, MissingIdentifier) else name),
+        address=visible(address or ("" if row["contact_id"] else delivery.recipient or "")),
+        contact_id=row["contact_id"] or "",
+        subject=visible(delivery.subject or ""),
+        emoji=visible(delivery.emoji or ""),
+        text=visible(delivery.message),
+        length=len(delivery.message),
+        parts=parts,
+        findings=tuple(visible(one.text) for one in found.decision.findings) if isinstance(found, Judged) else (),
+        sandbox=row["realm"] == "sandbox",
+        missing=isinstance(found, MissingIdentifier),
+        trouble=trouble,
+    )
+
+
+async def _seen(connection: Connection, row: Record) -> Judged | MissingIdentifier | ButlersError:
+    try:
+        return await look(connection, row["notification_id"], lock=False)
+    except ButlersError as gone:
+        return gone
+
+
+def _wires(found: Judged | MissingIdentifier | ButlersError) -> tuple[int, str]:
+    """How many parts it goes out in, or why it cannot."""
+    if isinstance(found, ButlersError):
+        return 0, visible(found.message)
+    if isinstance(found, MissingIdentifier):
+        return 0, "There is no address on file."
+    if not found.target.deliverable:
+        return 0, "This channel has no address of that form."
+    try:
+        return len(found.wires()), ""
+    except ButlersError as unfit:
+        return 0, f"It cannot be sent: {visible(unfit.message)}"
+
+
+def _decided_line(row: Record) -> str:
+    if row["decided_at"] is None:
+        return ""
+    return f"by {visible(row['decided_by'] or 'the owner')}, {moment(row['decided_at'])}"
+
+
+def step(row: Record) -> Step:
+    """One event of the audit as a line of a history."""
+    detail: Mapping[str, object] = mapping(row["detail"])
+    surface = text(detail, "surface")
+    by = visible(row["actor"]) + (f", by {surface}" if surface else "")
+    return Step(moment(row["at"]), event(row["event_type"]), by, visible(row["reason"] or ""))
+
+
+async def decided(connection: Connection) -> tuple[Decided, ...]:
+    """The last thirty that were decided or ran out, newest first."""
+    return tuple(map(_decided, await connection.fetch(DECIDED)))
+
+
+def _decided(row: Record) -> Decided:
+    asked = mapping(mapping(row["envelope"]).get("delivery"))
+    status = "expired" if row["status"] == "pending" else row["status"]
+    return Decided(
+        id=row["id"],
+        butler=visible(row["origin_butler"]),
+        channel=text(asked, "channel"),
+        to=visible(row["name"] or row["address"] or "") or text(asked, "recipient"),
+        excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
+        status=status,
+        words=ACTION[status],
+        reason=visible(row["decision_reason"] or ""),
+        when=ago(row["age"]),
+    )
