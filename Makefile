@@ -1,7 +1,7 @@
 # make up: install what the lock file names, then start everything. make test, make verify: the checks.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test verify long bench lock wheel clean
+.PHONY: help up test verify contract long bench lock wheel clean
 LOCK := .venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet
 
 help: ## what there is
@@ -15,6 +15,9 @@ test: .venv/.dev ## every check that a change needs
 
 verify: .venv/.dev ## the long checks
 	@exec .venv/bin/python -m tests.run verify
+
+contract: .venv/.dev ## the notify contract, scenario by scenario
+	@exec .venv/bin/python -m tests.contract
 
 long: .venv/.dev ## hours of them
 	@exec .venv/bin/python -m tests.run long

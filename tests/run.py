@@ -74,6 +74,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         tool("lint-imports", "--no-logo", label="imports"),
         suite("integration", "tests/integration", timeout=600),
         suite("acceptance", "tests/acceptance", timeout=600),
+        suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
         suite("unit", "tests/unit", timeout=240),
         planted("10", timeout=400),
         suite("chaos", "tests/chaos", timeout=300),
@@ -81,6 +82,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
     "verify": (
         suite("slow", "tests/integration", timeout=900, only="slow"),
         suite("shapes", "tests/acceptance", timeout=1200, only="", options=("--modes=one,each,two",)),
+        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=one,each,two",)),
         suite("browser", "tests/browser", timeout=600, only=""),
         suite("chaos", "tests/chaos", timeout=900, only="slow"),
         suite("verify", "tests/verify", timeout=900, only=""),

@@ -112,7 +112,7 @@ class Forks:
             "cwd": str(order.cwd),
             "out": str(order.log.with_suffix(".out")),
             "err": str(order.log.with_suffix(".err")),
-            "code": str(order.code) if order.code else None,
+            "code": str(order.code or ROOT),  # so that tests in a copy of the tree run the copy
             "entry": order.entry,
         }
         for kind in (".out", ".err"):
