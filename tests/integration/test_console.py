@@ -304,11 +304,18 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
     assert 'href="http://127.0.0.1:3/"' in await (await console.get("/")).text()
 
 
-async def test_no_sandbox_is_offered_where_both_channels_are_live(bench: Cluster, tmp_path: Path) -> None:
-    live = {"BUTLERS_TELEGRAM_TOKEN": f"42:{'A' * 35}", "BUTLERS_SMTP_URL": "smtp://mail.test:587"}
-    async with running(bench, tmp_path, BUTLERS_SANDBOX_URL="http://127.0.0.1:3", **live) as console:
-        await console.sign_in()
-        assert "Sandbox" not in await (await console.get("/")).text()
+async def test_no_sandbox_is_offered_where_both_channels_are_live(console: Running) -> None:
+    await console.sql.execute("""
+        INSERT INTO switchboard.butlers (name, url, kind, last_seen_at)
+        VALUES ('sandbox', 'http://127.0.0.1:3/x', 'sandbox', clock_timestamp())
+    """)
+    await console.sign_in()
+    channels = "INSERT INTO shared.channels (channel, realm) VALUES ('telegram', $1), ('email', $2)"
+    clear = "DELETE FROM shared.channels"
+    for realms, offered in ((("42", "sandbox"), True), (("42", "me@mail.test"), False)):
+        await console.sql.execute(clear)
+        await console.sql.execute(channels, *realms)
+        assert (">Sandbox<" in await (await console.get("/")).text()) is offered
 
 
 async def test_the_stream_tells_a_change_once_and_resumes_where_it_was(console: Running) -> None:

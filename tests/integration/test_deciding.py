@@ -190,7 +190,7 @@ async def test_a_forged_button_decides_nothing(house: House, message: str, forge
 
 
 async def test_what_nobody_answers_in_time_expires_and_cannot_be_approved(house: House, message: str) -> None:
-    answer, contact = await parked(house, message)
+    answer, _ = await parked(house, message)
     card = await card_of(house, message)
     await house.sql.execute(
         "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1", answer["action_id"]
@@ -198,8 +198,8 @@ async def test_what_nobody_answers_in_time_expires_and_cannot_be_approved(house:
     assert (await house.decide(answer["action_id"])).code == "late"
     await house.settled(answer["notification_id"], "error")
     assert (await house.press(card))["outcome"] in {"late", "stale"}
-    again = await house.notify(message=message, contact_id=contact)
-    assert "Nobody answered in time" in str(again["error"])
+    told = await house.row("SELECT answer FROM shared.notifications WHERE id = $1", answer["notification_id"])
+    assert "Nobody answered in time" in told["answer"]["error"]["message"]
     assert house.sent(message) == []
 
 
@@ -219,7 +219,6 @@ async def test_once_the_missing_identifier_is_there_it_is_asked_anew_and_goes_ou
     await card_of(house, message)
     chat = new_chat()
     await identity.set_identifier(house.sql, contact, "telegram", chat)
-    assert (await house.decide(answer["action_id"])).code == "changed"
     assert (await house.press(await card_of(house, message, 2)))["outcome"] == "approved"
     told = (await house.row(ACTION_BY_ID, answer["action_id"]))["notification_id"]
     assert await house.settled(told, "ok", "error") == "ok"

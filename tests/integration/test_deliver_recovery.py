@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import deliver, store
+from messenger import deliver, store, unheld
 from messenger.deliver import Desk
 from shared import identity
 from tests.integration.desks import (
@@ -44,7 +44,7 @@ def message() -> str:
 
 async def written_cards(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await store.write_missing_cards(connection)
+        return await unheld.write_missing_cards(connection)
 
 
 async def parts(house: House, notification_id: str) -> list[str]:

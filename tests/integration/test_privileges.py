@@ -126,6 +126,8 @@ async def test_the_switchboard_admits_for_others_only_under_its_own_name(still_h
         "DELETE FROM shared.pending_actions",
         "UPDATE shared.approval_rules SET max_uses = NULL",
         "DELETE FROM shared.approval_rules",
+        "INSERT INTO shared.brakes DEFAULT VALUES",
+        "UPDATE shared.brakes SET lifted_at = clock_timestamp()",
         "DELETE FROM shared.rule_uses",
         "UPDATE shared.contact_info SET value = '666'",
         "UPDATE shared.contacts SET roles = '{owner}'",

@@ -21,6 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 # {file::function: why}. An entry that no longer excuses anything fails, so the tables cannot rot.
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
+    "butlers/commands/rules.py::add": "a rule's eight options, as options",
     "butlers/commands/talking.py::notify": "the contract's eight parameters, as options",
 }
 BROAD_EXCEPTS: dict[str, str] = {
@@ -34,21 +35,26 @@ ASSEMBLED_SQL: dict[str, str] = {
 # The files that may hold SQL: one table has one writing module.
 SQL_FILES = (
     "butlers/console/sessions.py",
-    "butlers/console/views.py",
+    "butlers/console/views*.py",
     "butlers/directory.py",
     "butlers/migrate.py",
     "messenger/store.py",
+    "messenger/unheld.py",
     "messenger/updates.py",
     "messenger/views.py",
     "migrations/env.py",
     "migrations/versions/*.py",
     "shared/approvals.py",
     "shared/auth.py",
+    "shared/brakes.py",
     "shared/db.py",
     "shared/identity.py",
+    "shared/life.py",
     "shared/notifications.py",
     "shared/pairing.py",
     "shared/realms.py",
+    "shared/withdrawals.py",
+    "shared/rules.py",
     "switchboard/forward.py",
     "switchboard/inbox.py",
     "switchboard/registry.py",

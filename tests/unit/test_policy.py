@@ -44,6 +44,9 @@ def rules(*given: Rule) -> Facts:
     ("action", "facts", "expected"),
     [
         pytest.param(TO_ANNA, NOTHING, ("park", "nothing_allows"), id="what nothing allows is parked"),
+        pytest.param(
+            replace(TO_ANNA, intent="reply"), NOTHING, ("park", "nothing_allows"), id="a reply is no way round"
+        ),
         pytest.param(TO_OWNER, NOTHING, ("allow", "to_the_owner"), id="the owner is told at once"),
         pytest.param(
             replace(TO_OWNER, deliverable=False),

@@ -1,0 +1,113 @@
+"""What the owner says on the command line holds in the running fleet: rules, the brake, and why."""
+
+import json
+import time
+
+import pytest
+
+from tests.rig import fresh
+from tests.rig.fleet import Fleet
+
+BRAKED = "The owner has put the brake on. It will be delivered when the brake is lifted; do not send it again."
+
+
+async def said(fleet: Fleet, *argv: str) -> str:
+    """What the command prints; it must end well."""
+    code, out, wrong = await fleet.house.butlers(*argv)
+    assert (code, wrong) == (0, ""), (argv, code, wrong)
+    return out.strip()
+
+
+async def refused(fleet: Fleet, *argv: str) -> str:
+    """What the command complains of; it must fail in one line."""
+    code, out, wrong = await fleet.house.butlers(*argv)
+    assert (code, out, wrong.count("\n")) == (1, "", 1), (argv, code, out, wrong)
+    return wrong
+
+
+async def test_a_rule_lets_out_what_it_says_until_it_is_revoked(fleet: Fleet) -> None:
+    words, chat = fresh.words("rule"), fresh.chat()
+    anna = await fleet.contact("Anna", telegram=chat)
+    asked = {"channel": "telegram", "contact_id": anna}
+    limits = ("--max-uses", "1", "--expires", "30d")
+    rule = await said(fleet, "rules", "add", "--contact-id", anna, "--butler", "health", *limits)
+    assert (await fleet.notify(message=f"{words} one", **asked))["status"] == "ok"
+    assert (await fleet.notify(message=f"{words} two", **asked))["status"] == "pending_approval"
+    tried = json.loads(await said(fleet, "rules", "test", rule[:12], "--json"))
+    assert tried["counts"] == {"allow": 1, "park": 1, "deny": 0}
+    assert [line["message"] for line in tried["lines"]] == [f"{words} one", f"{words} two"]
+    wider = await said(fleet, "rules", "add", "--contact-id", anna)
+    assert (await fleet.notify(message=f"{words} three", **asked))["status"] == "ok"
+    assert await said(fleet, "rules", "revoke", wider) == "Revoked. It counts no more."
+    assert (await fleet.notify(message=f"{words} four", **asked))["status"] == "pending_approval"
+    [listed] = [one for one in json.loads(await said(fleet, "rules", "list", "--json"))["rules"] if one["id"] == rule]
+    assert (listed["used"], listed["max_uses"], listed["active"], listed["contact"]) == (1, 1, True, "Anna")
+    assert "revoked before" in await refused(fleet, "rules", "revoke", wider)
+
+
+async def test_a_rule_that_forbids_is_told_as_forbidden(fleet: Fleet) -> None:
+    address = fresh.address()
+    rule = await said(fleet, "rules", "add", "--recipient", address, "--deny")
+    answer = await fleet.notify(channel="email", message=fresh.words("never"), recipient=address)
+    error = answer["error"]
+    assert isinstance(error, dict)
+    assert (answer["status"], error["class"]) == ("error", "forbidden")
+    await said(fleet, "rules", "revoke", rule)
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (("rules", "add"), "one contact or one recipient"),
+        (("rules", "add", "--recipient", "4242", "--butler", "nobody"), "no butler `nobody`"),
+        (("rules", "add", "--contact-id", "ffff0000"), "No single contact"),
+        (("rules", "add", "--recipient", "4242", "--deny", "--max-uses", "1"), "not used up"),
+        (("rules", "revoke", "nothing"), "No single rule"),
+        (("brake", "on", "--butler", "nobody"), "no butler `nobody`"),
+        (("brake", "on", "--channel", "sms"), "no channel `sms`"),
+        (("brake", "on", "--for", "soon"), "length of time"),
+        (("brake", "off", "--butler", "greeter", "--channel", "email"), "No such brake"),
+        (("why", "ffffffff-ffff"), "No message has an id"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_in_a_sentence(
+    fleet: Fleet, argv: tuple[str, ...], complaint: str
+) -> None:
+    assert complaint in await refused(fleet, *argv)
+
+
+@pytest.mark.every_mode
+async def test_the_brake_delays_and_lifting_it_sends_at_once(fleet: Fleet) -> None:
+    words, chat = fresh.words("brake"), fresh.chat()
+    anna = await fleet.contact("Anna", telegram=chat)
+    rule = await said(fleet, "rules", "add", "--contact-id", anna)
+    await said(fleet, "brake", "on", "--contact", anna, "--for", "1h")
+    [on] = json.loads(await said(fleet, "brake", "status", "--json"))["brakes"]
+    assert (on["contact_id"], on["owner_too"]) == (anna, False)
+    begun = time.monotonic()
+    answer = await fleet.notify(channel="telegram", message=words, contact_id=anna)
+    assert (answer["status"], answer["message"]) == ("queued", BRAKED)
+    assert time.monotonic() - begun < 5
+    assert not [entry for entry in await fleet.outside.journal() if entry.to == str(chat)]
+    assert await said(fleet, "brake", "off", "--contact", anna) == "Lifted. What waited goes out."
+    assert (await fleet.outside.arrived(words, chat)).text == words
+    assert await said(fleet, "brake", "status") == "No brake is on."
+    await said(fleet, "rules", "revoke", rule)
+
+
+async def test_a_message_explains_itself(fleet: Fleet) -> None:
+    words, chat = fresh.words("why"), fresh.chat()
+    answer = await fleet.notify(channel="telegram", message=words, recipient=str(chat))
+    action = str(answer["action_id"])
+    await said(fleet, "approvals", "approve", action)
+    entry = await fleet.outside.arrived(words, chat)
+    code, out, _ = await fleet.house.butlers("why", action[:13], "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["notification_id"] == answer["notification_id"]
+    happened = [step["what"] for step in told["life"] if step["what"] != "route"]
+    assert happened[:6] == ["asked", "admitted", "parked", "approved", "delivery", "marked"]
+    text = await said(fleet, "why", str(answer["notification_id"]))
+    assert words in text
+    assert "by way of cli" in text
+    assert entry.to == str(chat)

@@ -1,0 +1,147 @@
+"""The brake delays and decides nothing; a rule counts until it is revoked; a message can explain itself."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from shared import answers, brakes, identity, rules
+from shared.brakes import Scope
+from shared.life import life
+from shared.rules import NewRule
+from tests.integration.desks import DUE, admitted, desk_where, enqueue, friend, in_queue, new_chat, work
+from tests.integration.house import House, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SEND_AT = "SELECT extract(epoch FROM send_at - clock_timestamp())::float FROM messenger.deliveries WHERE id = $1"
+TOO_LATE = "UPDATE shared.notifications SET not_after = clock_timestamp() WHERE id = $1"
+
+
+@pytest.fixture
+def message() -> str:
+    return f"words {uuid4()}"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def owner(still_house: House) -> str:
+    return await owner_of(still_house)
+
+
+async def owner_of(house: House) -> str:
+    found = await identity.owner(house.sql)
+    assert found is not None
+    return str(found["id"])
+
+
+async def test_a_brake_put_on_after_preparing_stops_at_the_marker(still_house: House, message: str, owner: str) -> None:
+    contact = await friend(still_house)
+    told, scope = await in_queue(still_house, message, contact_id=contact), Scope(contact_id=contact)
+    await work(desk_where(still_house, lambda: brakes.put_on(still_house.sql, scope, owner)))
+    row = await still_house.delivery(told)
+    assert (row["status"], row["reason"], row["attempt"]) == ("queued", "braked", 0)
+    assert still_house.sent(message) == []
+    stored = await still_house.row("SELECT status, answer FROM shared.notifications WHERE id = $1", told)
+    assert (stored["status"], stored["answer"]["message"]) == ("queued", answers.BRAKED)
+    assert len(await brakes.lift(still_house.sql, scope, owner)) == 1
+    await still_house.sql.execute(DUE, told)
+    await work(still_house.desk())
+    assert len(still_house.sent(message)) == 1
+    assert (await still_house.delivery(told))["attempt"] == 1
+
+
+async def test_a_delayed_message_blocks_nobody_in_its_chat(still_house: House, message: str, owner: str) -> None:
+    chat = new_chat()
+    await still_house.rule({"recipient": chat})
+    scope = Scope(butler="health")
+    await brakes.put_on(still_house.sql, scope, owner)
+    first = await admitted(still_house, f"{message} first", "health", recipient=chat)
+    await enqueue(still_house, first)
+    await work(still_house.desk())
+    await in_queue(still_house, f"{message} second", recipient=chat)
+    await work(still_house.desk())
+    assert (await still_house.delivery(first))["reason"] == "braked"
+    assert len(still_house.sent(f"{message} second")) == 1
+    await brakes.lift(still_house.sql, scope, owner)
+
+
+async def test_a_brake_with_an_end_is_looked_at_again_then(still_house: House, message: str) -> None:
+    contact = await friend(still_house)
+    await still_house.sql.execute(
+        "INSERT INTO shared.brakes (contact_id, until) VALUES ($1, clock_timestamp() + interval '3 seconds')", contact
+    )
+    told = await in_queue(still_house, message, contact_id=contact)
+    await work(still_house.desk())
+    row = await still_house.delivery(told)
+    assert row["reason"] == "braked"
+    assert 0 < await still_house.sql.fetchval(SEND_AT, row["id"]) <= 3
+
+
+async def test_what_is_delayed_past_its_time_is_not_sent(still_house: House, message: str, owner: str) -> None:
+    contact = await friend(still_house)
+    await brakes.put_on(still_house.sql, Scope(contact_id=contact), owner)
+    told = await in_queue(still_house, message, contact_id=contact)
+    await work(still_house.desk())
+    await still_house.sql.execute(TOO_LATE, told)
+    await still_house.sql.execute(DUE, told)
+    await work(still_house.desk())
+    assert (await still_house.delivery(told))["status"] == "expired"
+    assert await still_house.status(told) == "error"
+
+
+async def test_lifting_sends_at_once_and_who_waits_is_told_why(house: House, message: str) -> None:
+    by, contact = await owner_of(house), await friend(house)
+    scope = Scope(contact_id=contact)
+    await brakes.put_on(house.sql, scope, by)
+    async with asyncio.timeout(3):
+        answer = await house.notify(message=message, contact_id=contact)
+    assert (answer["status"], answer["message"]) == ("queued", answers.BRAKED)
+    again = await house.notify(message=message, contact_id=contact)
+    assert (again["status"], again["message"], again["duplicate"]) == ("queued", answers.BRAKED, True)
+    async with house.sql.transaction():
+        await brakes.lift(house.sql, scope, by)
+    async with asyncio.timeout(2):
+        await house.settled(answer["notification_id"], "ok")
+    assert len(house.sent(message)) == 1
+
+
+async def test_the_owner_is_told_and_asked_under_the_brake(house: House, message: str) -> None:
+    by = await owner_of(house)
+    await brakes.put_on(house.sql, Scope(butler="health"), by)
+    assert (await house.notify("health", message=message))["status"] == "ok"
+    asked = await house.notify("health", message=f"{message} asked", recipient=new_chat())
+    assert asked["status"] == "pending_approval"
+    await until(lambda: house.cards(f"{message} asked") or None)
+    await brakes.lift(house.sql, Scope(butler="health"), by)
+    await brakes.put_on(house.sql, Scope(butler="health"), by, owner_too=True)
+    answer = await house.notify("health", message=f"{message} too")
+    assert (answer["status"], answer["message"]) == ("queued", answers.BRAKED)
+    async with house.sql.transaction():
+        await brakes.lift(house.sql, Scope(butler="health"), by)
+    await house.settled(answer["notification_id"], "ok")
+
+
+async def test_a_rule_counts_until_it_is_revoked_and_a_message_explains_itself(house: House, message: str) -> None:
+    by, contact = await owner_of(house), await house.contact("Ruth")
+    rule = await rules.add(house.sql, NewRule("allow", {"contact_id": contact}), by)
+    sent = await house.notify(message=message, contact_id=contact)
+    assert sent["status"] == "ok"
+    assert await rules.revoke(house.sql, rule, by)
+    assert not await rules.revoke(house.sql, rule, by)
+    after = await house.notify(message=f"{message} after", contact_id=contact)
+    assert after["status"] == "pending_approval"
+    text = "SELECT event_type FROM shared.approval_events WHERE rule_id = $1 AND actor = 'owner' ORDER BY seq"
+    assert [row["event_type"] for row in await house.sql.fetch(text, rule)] == ["rule_made", "rule_revoked"]
+    found = await life(house.sql, str(sent["notification_id"])[:12])
+    happened = [step.what for step in found.steps if step.what != "route"]
+    assert happened == ["asked", "admitted", "delivery", "marked", "rule", "sent"]
+    assert (found.notification_id, found.status) == (sent["notification_id"], "ok")
+    await house.decide(after["action_id"], reason="Fine.")
+    await house.settled(after["notification_id"], "ok")
+    by_action = await life(house.sql, str(after["action_id"]))
+    said = {step.what: step.text for step in by_action.steps}
+    assert "No standing rule allows it." in said["parked"]
+    assert said["approved"].startswith("owner (")
+    assert "by way of test. Fine." in said["approved"]
+    assert by_action.notification_id == after["notification_id"]

@@ -1,0 +1,131 @@
+"""What waited for an identifier is asked or let go once it is there, and never sent unasked."""
+
+from uuid import uuid4
+
+import pytest
+
+from messenger import revisit
+from shared import identity
+from shared.mcp import Answer
+from tests.integration.desks import ACTION, enqueue, new_chat, work
+from tests.integration.house import House, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BY_HAND = "INSERT INTO shared.contact_info (contact_id, type, value) VALUES ($1, 'telegram', $2)"
+STATUS = "SELECT answer FROM shared.notifications WHERE id = $1"
+EVENTS = "SELECT event_type FROM shared.approval_events WHERE notification_id = $1 ORDER BY seq"
+
+
+@pytest.fixture
+def message() -> str:
+    return f"words {uuid4()}"
+
+
+async def short(house: House, message: str) -> tuple[Answer, str]:
+    """The answer about a contact without a Telegram identifier, and the contact."""
+    contact = await house.contact("Bo", email=f"{uuid4().hex}@example.org")
+    answer = await house.notify(message=message, contact_id=contact)
+    assert answer["status"] == "pending_missing_identifier", answer
+    return answer, contact
+
+
+async def look_again(house: House) -> int:
+    return await revisit.identified(house.ground("messenger"))
+
+
+async def test_it_is_asked_with_the_address_and_sent_after_the_yes(house: House, message: str) -> None:
+    answer, contact = await short(house, message)
+    [first] = await until(lambda: house.cards(message))
+    chat = new_chat()
+    await house.sql.execute(BY_HAND, contact, chat)
+    card = (await until(lambda: found if len(found := house.cards(message)) > 1 else None))[-1]
+    action = await house.row(ACTION, answer["action_id"])
+    assert (action["id"], action["status"], action["revision"]) == (answer["action_id"], "pending", 2)
+    assert "wants to send this to Bo" in action["agent_summary"]
+    assert action["content_sha"]
+    asked = await house.notify(message=message, contact_id=contact)
+    assert (asked["status"], asked["action_id"]) == ("pending_approval", answer["action_id"])
+    assert house.sent(message) == []
+    assert (await house.press(first, "no"))["outcome"] == "stale"
+    assert (await house.press(card))["outcome"] == "approved"
+    await house.settled(asked["notification_id"], "ok")
+    assert [line["to"] for line in house.sent(message)] == [chat]
+
+
+async def test_a_standing_rule_lets_it_out_at_once(house: House, message: str) -> None:
+    answer, contact = await short(house, message)
+    rule = await house.rule({"contact_id": contact})
+    await identity.set_identifier(house.sql, contact, "telegram", new_chat())
+    await house.settled(answer["action_id"], "ok")
+    action = await house.row(ACTION, answer["action_id"])
+    assert (action["status"], action["rule_id"], action["decided_by"]) == ("executed", rule, None)
+    assert len(house.sent(message)) == 1
+    told = [row["event_type"] for row in await house.sql.fetch(EVENTS, answer["action_id"])]
+    assert told == ["parked", "released"]
+
+
+async def test_to_the_owner_it_goes_at_once(still_house: House, message: str) -> None:
+    owner = await identity.owner(still_house.sql)
+    assert owner is not None
+    chat = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = 'telegram' RETURNING value"
+    value = await still_house.sql.fetchval(chat, owner["id"])
+    answer = await still_house.notify(message=message, contact_id=owner["id"])
+    assert answer["status"] == "pending_missing_identifier", answer
+    await still_house.sql.execute(BY_HAND, owner["id"], value)
+    assert await look_again(still_house) == 1
+    assert await still_house.status(answer["action_id"]) == "queued"
+    await enqueue(still_house, str(answer["action_id"]))
+    await work(still_house.desk())
+    assert await still_house.status(answer["action_id"]) == "ok"
+
+
+async def test_what_a_rule_let_go_is_asked_again_when_the_rule_is_gone_before_the_marker(
+    still_house: House, message: str
+) -> None:
+    answer, contact = await short(still_house, message)
+    rule = await still_house.rule({"contact_id": contact})
+    await still_house.sql.execute(BY_HAND, contact, new_chat())
+    assert await look_again(still_house) == 1
+    await still_house.sql.execute("DELETE FROM shared.approval_rules WHERE id = $1", rule)
+    await enqueue(still_house, str(answer["action_id"]))
+    await work(still_house.desk())
+    assert still_house.sent(message) == []
+    assert await still_house.status(answer["action_id"]) == "pending_approval"
+
+
+async def test_what_was_asked_with_the_address_already_is_not_asked_twice(still_house: House, message: str) -> None:
+    answer, contact = await short(still_house, message)
+    await still_house.sql.execute(BY_HAND, contact, new_chat())
+    assert (await still_house.decide(answer["action_id"])).code == "changed"
+    assert await look_again(still_house) == 1
+    assert (await still_house.row(ACTION, answer["action_id"]))["revision"] == 2
+    assert await still_house.status(answer["action_id"]) == "pending_approval"
+
+
+async def test_a_deny_rule_ends_it(still_house: House, message: str) -> None:
+    answer, contact = await short(still_house, message)
+    await still_house.rule({"contact_id": contact}, effect="deny")
+    await still_house.sql.execute(BY_HAND, contact, new_chat())
+    await look_again(still_house)
+    stored = (await still_house.row(STATUS, answer["action_id"]))["answer"]
+    assert stored["error"]["class"] == "forbidden"
+    assert (await still_house.row(ACTION, answer["action_id"]))["status"] == "cancelled"
+
+
+async def test_an_identifier_of_another_channel_changes_nothing(still_house: House, message: str) -> None:
+    answer, contact = await short(still_house, message)
+    await identity.set_identifier(still_house.sql, contact, "email", f"{uuid4().hex}@example.org")
+    assert await look_again(still_house) == 0
+    assert (await still_house.row(ACTION, answer["action_id"]))["revision"] == 1
+
+
+async def test_an_entry_that_is_no_address_is_left_alone_and_holds_up_nobody(still_house: House, message: str) -> None:
+    broken, contact = await short(still_house, f"{message} a")
+    sound, other = await short(still_house, f"{message} b")
+    await still_house.sql.execute(BY_HAND, contact, f"nobody {uuid4()}")
+    await still_house.sql.execute(BY_HAND, other, new_chat())
+    assert await look_again(still_house) == 2
+    assert await still_house.status(broken["action_id"]) == "pending_missing_identifier"
+    assert await still_house.status(sound["action_id"]) == "pending_approval"
+    await still_house.sql.execute("DELETE FROM shared.contact_info WHERE contact_id = $1", contact)
