@@ -73,6 +73,7 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
     await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
     await _record(connection, "approved", word, notification_id)
     await tell(connection, "released")
+    await tell(connection, "cards")
     return Outcome("approved", "Approved. It goes out now.")
 
 
@@ -86,6 +87,7 @@ async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
     await _record(connection, "denied", word, notification_id)
+    await tell(connection, "cards")
     return Outcome("denied", "Denied. Nothing was sent.")
 
 

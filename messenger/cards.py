@@ -51,12 +51,25 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 
 
-async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
+async def last_words(connection: Connection, action: Record, ground: Ground) -> str:
+    """The text of the part that carries the buttons, as the card would be written now."""
+    _, _, text = await _asked(connection, action, ground)
+    return bodies(text)[-1]
+
+
+async def _asked(
+    connection: Connection, action: Record, ground: Ground
+) -> tuple[NotifyEnvelope, Target | MissingIdentifier, tuple[str, str]]:
     envelope = NotifyEnvelope.model_validate(action["envelope"])
     target = await resolve(connection, Whom.parse(action["whom"]), envelope.delivery.channel)
-    text = card_text(envelope, target, action["agent_summary"], action["expires_at"])
+    head, quoted = card_text(envelope, target, action["agent_summary"], action["expires_at"])
     if isinstance(target, MissingIdentifier):
-        text = (f"{text[0]}\nAdd it here: {_link(ground, 'contacts', target.contact_id)}", text[1])
+        head = f"{head}\nAdd it here: {_link(ground, 'contacts', target.contact_id)}"
+    return envelope, target, (head, quoted)
+
+
+async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
+    envelope, target, text = await _asked(connection, action, ground)
     link = _link(ground, "approvals", action["id"])
     if claimed.channel == "email":
         sender = await realms.sender(connection)
@@ -80,11 +93,17 @@ async def _wires(connection: Connection, claimed: Claimed, action: Record, groun
 
 def telegram_card(claimed: Claimed, text: tuple[str, str], keyboard: list[list[Button]]) -> tuple[Wire, ...]:
     """One message if it fits, else the whole text before it in numbered parts and the buttons on the last."""
+    wires = [
+        wire for body in bodies(text) for wire in render(Message(claimed.id, "telegram", "send", claimed.address, body))
+    ]
+    return (*wires[:-1], with_buttons(wires[-1], keyboard))
+
+
+def bodies(text: tuple[str, str]) -> list[str]:
+    """Head and quoted text as the messages they make."""
     head, quoted = text
     together = f"{head}\n\n{quoted}"
-    bodies = [together] if utf16_units(together) <= ROOM else [*numbered(quoted), f"{head}\n\n(Its text stands above.)"]
-    wires = [wire for body in bodies for wire in render(Message(claimed.id, "telegram", "send", claimed.address, body))]
-    return (*wires[:-1], with_buttons(wires[-1], keyboard))
+    return [together] if utf16_units(together) <= ROOM else [*numbered(quoted), f"{head}\n\n(Its text stands above.)"]
 
 
 def numbered(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from butlers.deciding import Word, decide
-from messenger import cards, updates
+from messenger import cards, unheld, updates
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.deliver import Desk
 from shared import approvals, identity, pairing
@@ -117,6 +117,9 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
         return "stale", [_spinner(query, "This button is no longer valid.")]
     word = Word(press.action_id, press.verb == "ok", owner["id"], "telegram", desk.ground.settings.approval_ttl)
     outcome = await decide(connection, word)
+    if outcome.code == "impossible":
+        return outcome.code, [_spinner(query, outcome.text)]
+    await unheld.close_cards_of(connection, press.action_id)
     return outcome.code, [_spinner(query, outcome.text), _shown(message, outcome.text)]
 
 

@@ -5,14 +5,14 @@ are taken in the order that holds everywhere: notification, delivery, pending ac
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from butlers.butler import Ground
 from butlers.gate import tool_args
 from butlers.judge import Judged, afresh, look
-from messenger import unheld, views
-from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from messenger import closing, unheld, views
+from messenger.channels.telegram import TelegramChannel
 from shared import answers, approvals, notifications, withdrawals
 from shared.approvals import Event, Revision
 from shared.db import Connection, Record, first_of, pause, tell
@@ -23,15 +23,6 @@ log = logger("messenger.revisit")
 ENDED: Final = frozenset({"ok", "error", "uncertain"})
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A card in the owner's chat about something that was withdrawn since."""
-
-    chat: str
-    message_id: str
-    text: str
-
-
 async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event) -> None:
     """Look again on each hint and each tick, until stopping."""
     wake = ground.wakes["cards"]
@@ -39,10 +30,9 @@ async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event
         ticket = wake.ticket()
         try:
             async with ground.db.work() as connection:
-                shown = await withdrawn(connection)
+                await withdrawn(connection)
             await identified(ground)
-            for card in shown:
-                await _say_so(telegram, card)
+            await closing.close(ground, telegram)
         except ButlersError as lost:
             log.warning("not looked again", why=lost.message)
         timer = asyncio.ensure_future(pause(stopping, ground.settings.sweep_seconds))
@@ -52,47 +42,33 @@ async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event
         waiting.cancel()
 
 
-async def withdrawn(connection: Connection) -> list[Shown]:
-    """End what was withdrawn and nobody has begun to send; the cards that ask about it in vain."""
-    shown = []
+async def withdrawn(connection: Connection) -> None:
+    """End what was withdrawn and nobody has begun to send."""
     for wish in await withdrawals.unanswered(connection):
-        found, card = await _taken_back(connection, wish)
+        found = await _taken_back(connection, wish)
         if found is not None:
             await withdrawals.answer(connection, wish["notification_id"], wish["origin_butler"], found)
             await tell(connection, "settled", wish["notification_id"])
-        if card is not None:
-            shown.append(card)
-    return shown
 
 
-async def _taken_back(connection: Connection, wish: Record) -> tuple[str | None, Shown | None]:
+async def _taken_back(connection: Connection, wish: Record) -> str | None:
     """What the wish is worth; None while somebody holds the delivery, who asks at the marker."""
     notification_id, butler = wish["notification_id"], wish["origin_butler"]
     row = await notifications.locked(connection, notification_id)
     if row is None or row["status"] in ENDED:
-        return "settled", None
+        return "settled"
     if await views.one(connection, notification_id) is not None:
         if await unheld.begun(connection, notification_id):
-            return "being_sent", None
+            return "being_sent"
         if not await unheld.cancel(connection, notification_id):
-            return None, None
+            return None
     said = answers.withdrawn(butler)
     await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", said))
     open_states = ["pending", "approved", "executing"]
     action_id = await approvals.move(connection, notification_id, open_states, "cancelled")
     event = Event("withdrawn", butler, action_id, None, notification_id, said)
     await approvals.record(connection, event)
-    card = await unheld.card_sent(connection, action_id) if action_id else None
-    return "cancelled", Shown(card["address"], card["provider_id"], said) if card else None
-
-
-async def _say_so(telegram: TelegramChannel, card: Shown) -> None:
-    """The card without its buttons; whoever presses where this failed is told the outcome all the same."""
-    at = {"chat_id": int(card.chat), "message_id": int(card.message_id)}
-    try:
-        await telegram.call("editMessageText", {**at, "text": card.text}, wait=10)
-    except (ButlersError, ProviderRefused, TimeoutError) as refused:
-        log.info("a card was not changed", why=str(refused))
+    return "cancelled"
 
 
 async def identified(ground: Ground) -> int:

@@ -6,7 +6,7 @@ Beside `messenger/store.py` the only writer of messenger.deliveries; here it mov
 from typing import Final
 from uuid import UUID
 
-from shared.db import Connection, Record
+from shared.db import Connection
 
 # The pending action is the outbox of its card: whatever has none of its revision gets one. Where Telegram refused it,
 # or did not take it within a minute, the next channel is asked as well.
@@ -55,10 +55,10 @@ WHERE n.status = 'pending_missing_identifier' AND EXISTS (SELECT FROM shared.con
     WHERE i.contact_id = n.contact_id AND i.type = n.envelope #>> '{delivery,channel}')
 ORDER BY n.id LIMIT 50
 """
-CARD_SENT: Final = """
-SELECT d.address, p.provider_id FROM messenger.deliveries d JOIN messenger.parts p ON p.delivery_id = d.id
-WHERE d.action_id = $1 AND d.class = 'card' AND d.channel = 'telegram' AND p.status = 'sent'
-ORDER BY d.revision DESC, p.n DESC LIMIT 1
+CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
+CLOSE_CARDS_OF: Final = """
+UPDATE messenger.deliveries SET reason = 'closed'
+WHERE class = 'card' AND channel = 'telegram' AND status = 'sent' AND reason IS NULL AND action_id = $1
 """
 
 
@@ -92,6 +92,11 @@ async def identified(connection: Connection) -> list[str]:
     return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
 
 
-async def card_sent(connection: Connection, action_id: str) -> Record | None:
-    """Where the newest card with buttons stands in Telegram: address and provider_id."""
-    return await connection.fetchrow(CARD_SENT, UUID(action_id))
+async def close_card(connection: Connection, delivery_id: str) -> None:
+    """Note that a card shows its outcome."""
+    await connection.execute(CLOSE_CARD, UUID(delivery_id))
+
+
+async def close_cards_of(connection: Connection, action_id: str) -> None:
+    """The same for the card of an action whose press is answered on the spot."""
+    await connection.execute(CLOSE_CARDS_OF, UUID(action_id))

@@ -28,6 +28,16 @@ WHERE 'owner' = ANY (o.roles) AND (i.type <> 'telegram' OR i.lookup ~ '^[1-9][0-
 ORDER BY i.is_primary DESC, i.created_at LIMIT 1
 """
 
+# A card that was answered, or asks in a revision that is gone, and still shows its buttons.
+CARDS_OVER = """
+SELECT d.id::text, d.address, d.action_id::text, a.status, a.notification_id::text, p.provider_id
+FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
+WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+    AND p.provider_id IS NOT NULL AND (a.status <> 'pending' OR a.revision <> d.revision)
+ORDER BY d.created_at LIMIT 20
+"""
+
 
 async def silent(connection: Connection) -> list[Record]:
     """Deliveries whose holder no longer renews its lease, by id of their notifications."""
@@ -55,3 +65,8 @@ async def owner_at(connection: Connection, channel: str) -> str | None:
     """Where the owner is asked on this channel: a private chat, or an address."""
     found: str | None = await connection.fetchval(OWNER_AT, channel)
     return found
+
+
+async def cards_over(connection: Connection) -> list[Record]:
+    """Cards in Telegram whose question is over: id, address, provider_id, action_id, status, notification_id."""
+    return list(await connection.fetch(CARDS_OVER))

@@ -86,6 +86,30 @@ async def test_the_card_shows_what_became_of_it(house: House, message: str) -> N
     assert house.sent("Denied. Nothing was sent.", "answerCallbackQuery")
 
 
+@pytest.mark.parametrize(("approve", "said"), [(True, "Approved"), (False, "Denied. Nothing was sent.")])
+async def test_the_card_shows_a_word_that_was_given_elsewhere(
+    house: House, message: str, *, approve: bool, said: str
+) -> None:
+    answer, _ = await parked(house, message)
+    card = await card_of(house, message)
+    await house.decide(answer["action_id"], approve=approve)
+    edits = await until(lambda: [e for e in house.sent(message, "editMessageText") if said in str(e["payload"])])
+    assert edits[0]["provider_id"] == card["provider_id"]
+    assert "reply_markup" not in str(edits[0]["payload"])
+    await asyncio.sleep(0.3)
+    assert len(house.sent(message, "editMessageText")) == 1
+
+
+async def test_a_card_that_was_replaced_says_so(house: House, message: str) -> None:
+    answer, contact = await parked(house, message)
+    card = await card_of(house, message)
+    entry = "UPDATE shared.contact_info SET value = $2 WHERE contact_id = $1 AND type = 'telegram'"
+    await house.sql.execute(entry, contact, str(7_100_000_000 + int(str(card["provider_id"]))))
+    assert (await house.decide(answer["action_id"])).code == "changed"
+    edits = await until(lambda: house.sent("It changed, and was asked anew.", "editMessageText"))
+    assert edits[0]["provider_id"] == card["provider_id"]
+
+
 async def test_however_many_decide_at_once_one_word_counts(house: House, message: str) -> None:
     answer, _ = await parked(house, message)
     words = await asyncio.gather(*(house.decide(answer["action_id"], approve=n % 2 == 0) for n in range(20)))

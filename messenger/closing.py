@@ -1,0 +1,66 @@
+"""Cards whose question is over: they keep their words, show the outcome and lose their buttons.
+
+The rows say which, so that a word given in the console or on the command line shows in Telegram too.
+"""
+
+from typing import Final
+
+from butlers.butler import Ground
+from messenger import cards, unheld, views
+from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from shared import approvals, notifications
+from shared.db import Connection, Record
+from shared.render.telegram import LIMIT_UNITS, utf16_units
+from shared.telemetry import logger
+
+log = logger("messenger.closing")
+ASKED_ANEW: Final = "It changed, and was asked anew."
+SAID: Final = {
+    "approved": "Approved.",
+    "executing": "Approved.",
+    "executed": "Approved and sent.",
+    "failed": "Approved, and not delivered.",
+    "uncertain": "Approved. It may have arrived.",
+    "denied": "Denied. Nothing was sent.",
+    "expired": "Nobody answered in time. It was not sent.",
+    "cancelled": "It was not sent.",
+}
+
+
+async def close(ground: Ground, telegram: TelegramChannel) -> int:
+    """Show on each open card what became of its question; how many there were. A refusal is not tried again."""
+    async with ground.db.work() as connection:
+        over = await views.cards_over(connection)
+    for card in over:
+        method, payload = await _edit(ground, card)
+        try:
+            await telegram.call(method, payload, wait=10)
+        except ProviderRefused as refused:
+            log.info("a card was not changed", why=refused.message)
+            if refused.retryable:
+                continue
+        async with ground.db.work() as connection:
+            await unheld.close_card(connection, card["id"])
+    return len(over)
+
+
+async def _edit(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
+    at: dict[str, object] = {"chat_id": int(card["address"]), "message_id": int(card["provider_id"])}
+    async with ground.db.work() as connection:
+        action = await approvals.open_action(connection, card["action_id"])
+        words = await cards.last_words(connection, action, ground) if action is not None else ""
+        said = await _outcome(connection, card)
+    text = f"{words}\n\n{said}"
+    if not words or utf16_units(text) > LIMIT_UNITS:
+        return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}
+    return "editMessageText", {**at, "text": text}
+
+
+async def _outcome(connection: Connection, card: Record) -> str:
+    if card["status"] == "pending":
+        return ASKED_ANEW
+    if card["status"] == "cancelled":
+        answer = await notifications.status(connection, card["notification_id"])
+        if answer is not None and answer.error is not None:
+            return answer.error.message
+    return SAID[card["status"]]
