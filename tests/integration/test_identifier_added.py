@@ -53,6 +53,19 @@ async def test_it_is_asked_with_the_address_and_sent_after_the_yes(house: House,
     assert [line["to"] for line in house.sent(message)] == [chat]
 
 
+async def test_an_identifier_added_between_two_equal_calls_makes_no_second_message(house: House, message: str) -> None:
+    contact = await house.contact("Noor", email=f"{uuid4().hex}@example.org")
+    asked = {"message": message, "contact_id": contact, "request_context": {"request_id": message}}
+    first = await house.notify(**asked)
+    assert first["status"] == "pending_missing_identifier"
+    await house.sql.execute(BY_HAND, contact, new_chat())
+    second = await house.notify(**asked)
+    assert second["duplicate"] is True
+    assert second["action_id"] == first["action_id"]
+    count = "SELECT count(*) FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
+    assert await house.sql.fetchval(count, message) == 1
+
+
 async def test_a_standing_rule_lets_it_out_at_once(house: House, message: str) -> None:
     answer, contact = await short(house, message)
     rule = await house.rule({"contact_id": contact})
