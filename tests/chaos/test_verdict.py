@@ -36,6 +36,11 @@ def test_an_uncertain_one_may_turn_out_sent() -> None:
     assert verdict([SENT], [Acknowledged("tea", "uncertain", "n1")], [ROW]).broken == ()
 
 
+def test_what_the_provider_refused_may_go_out_when_it_is_asked_again() -> None:
+    refused = Acknowledged("tea", "error", "n1", error_class="provider_rejected")
+    assert verdict([SENT], [refused, OK], [ROW]).broken == ()
+
+
 def test_what_was_said_not_to_be_taken_need_not_be_there() -> None:
     told = Acknowledged("tea", "error", error_class="target_unavailable", retryable=True)
     assert verdict([], [told], []).broken == ()

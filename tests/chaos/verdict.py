@@ -97,7 +97,9 @@ def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
         yield f"was ok with receipt {told.provider_id}, now {row.status} with {row.receipts}: {told.text}"
     if told.status == "uncertain" and row.status not in {"uncertain", "ok"}:
         yield f"was uncertain, now {row.status}: {told.text}"
-    if told.status == "error" and not told.retryable and row.status != "error":
+    # What the provider refused is proved not sent, and opens again when its caller asks again.
+    reopens = told.error_class == "provider_rejected"
+    if told.status == "error" and not told.retryable and not reopens and row.status != "error":
         yield f"was a final error, now {row.status}: {told.text}"
 
 
