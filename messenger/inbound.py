@@ -40,7 +40,7 @@ async def poll(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asynci
             if mine:
                 await _poll_once(desk, telegram, bot, offset, stopping)
             else:
-                await pause(stopping, 2)
+                await pause(stopping, 1)
         except (ButlersError, TimeoutError) as failed:
             log.warning("not polled", why=str(failed) or type(failed).__name__)
             await pause(stopping, 1)
