@@ -60,3 +60,10 @@ class HopFailed(ButlersError):
         super().__init__(message)
         self.proved_not_begun = proved_not_begun
         self.timed_out = timed_out
+
+
+class PostgresFailed(ButlersError):
+    """The embedded server cannot be found, made, started or stopped; the message says why."""
+
+    def __init__(self, code: str, message: str, remedy: str) -> None:
+        super().__init__(message, remedy, code=code)

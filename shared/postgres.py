@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from shared.postgres_files import SYSTEM_FOLDER, Place, PostgresFailed, find_data, find_place, initialise, read_password
+from shared.errors import PostgresFailed
+from shared.postgres_files import SYSTEM_FOLDER, Place, find_data, find_place, initialise, read_password
 from shared.postgres_process import PATIENCE, POLL, Postmaster, end, find_postmaster, late, serve
 
 __all__ = ["PostgresFailed", "Server", "Starting", "begin", "running", "start", "stop"]

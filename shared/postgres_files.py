@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.errors import ButlersError
+from shared.errors import PostgresFailed
 
 SYSTEM_FOLDER = Path("/var/lib/butlers")
 OLDEST_MAJOR = 15
@@ -27,13 +27,6 @@ BUILTIN_LOCALE = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C
 
 CLEAN_ENVIRONMENT = {"PATH": os.defpath, "TZ": "UTC", "LC_ALL": "C"}
 """What PostgreSQL's programs get to see: none of our secrets, no PG* variable of the caller's shell."""
-
-
-class PostgresFailed(ButlersError):
-    """The embedded server cannot be found, made, started or stopped; the message says why."""
-
-    def __init__(self, code: str, message: str, remedy: str) -> None:
-        super().__init__(message, remedy, code=code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +173,15 @@ def _new_base(folder: Path, account: Account, system_folder: Path) -> Path:
     _make_folder(system_folder, 0o755)
     base = system_folder / secrets.token_hex(6)
     _make_folder(base, 0o711)
-    (folder / "where").write_text(f"{base}\n")
-    return base
+    draft = folder / f".where.{base.name}"
+    draft.write_text(f"{base}\n")
+    with suppress(FileExistsError):  # another starter was first: there is one place, complete before it is named
+        os.link(draft, folder / "where")
+    draft.unlink()
+    named = Path((folder / "where").read_text().strip())
+    if named != base:
+        base.rmdir()
+    return named
 
 
 def _account(data: Path | None) -> Account:

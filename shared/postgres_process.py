@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.postgres_files import CLEAN_ENVIRONMENT, Place, PostgresFailed, last_complaint
+from shared.errors import PostgresFailed
+from shared.postgres_files import CLEAN_ENVIRONMENT, Place, last_complaint
 
 PATIENCE = 60.0
 """Seconds a start may take; recovery after a crash is the long case."""

@@ -68,7 +68,9 @@ async def test_the_missing_identifier_makes_an_ordinary_question_of_it(fleet: Fl
     await fleet.sql(ADD_ENTRY, uuid.UUID(contact), str(chat))
     action = str(answer["action_id"])
     asked = [f"Hanna ({chat})", said]
-    [shown, *_] = await fleet.outside.until(lambda e: all(words in e.text for words in asked))
+    [shown, *_] = await fleet.outside.until(
+        lambda e: e.method == "sendMessage" and all(words in e.text for words in asked)
+    )
     assert "Approve" in str(shown.payload)
     assert not [e for e in await fleet.outside.journal() if e.to == str(chat)]
     found = await fleet.call("health", "notification_status", {"notification_id": action})
