@@ -22,7 +22,6 @@ RETRIED = {
     "recipient refused for now": ("email", "rcpt", "4xx", 450),
     "text refused for now": ("email", "data", "4xx", 451),
     "mail refused for now at the dot": ("email", "dot", "4xx", 452),
-    "line lost before the dot": ("email", "text", "drop", 0),
 }
 REFUSED = {
     "bad request": ("telegram", "sendMessage", "400", 0),
