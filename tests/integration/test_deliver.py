@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import uuid4
 
 import asyncpg
@@ -25,11 +26,16 @@ from tests.integration.desks import (
     reap,
     work,
 )
-from tests.integration.house import House, until
+from tests.integration.house import House, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MARKED = "SELECT count(*) FROM messenger.attempts WHERE marked_at IS NOT NULL AND ended_at IS NULL"
+# How many of this database's connections wait for a lock.
+WAITING = """
+SELECT count(DISTINCT w.pid) FROM pg_locks w JOIN pg_locks o USING (pid) JOIN pg_database d ON d.oid = o.database
+WHERE NOT w.granted AND d.datname = current_database()
+"""
 SENDER = "UPDATE shared.channels SET sender = $1 WHERE channel = 'email'"
 
 
@@ -280,6 +286,21 @@ async def test_a_rule_with_one_use_left_lets_exactly_one_of_twenty_out(house: Ho
     assert Counter(str(answer["status"]) for answer in answers) == {"ok": 1, "pending_approval": 19}
     assert len(house.sent(message)) == 1
     assert (await house.row("SELECT count(*) AS n FROM shared.rule_uses WHERE rule_id = $1", rule))["n"] == 1
+
+
+async def test_two_markers_at_one_rule_count_its_uses_one_after_the_other(still_house: House, message: str) -> None:
+    """Both have looked, and found one use left, before either may count."""
+    domain = f"{uuid4().hex[:12]}.example.org"
+    rule = await still_house.rule({"recipient": {"type": "domain", "value": domain}}, max_uses=1)
+    told = [await in_queue(still_house, message, channel="email", recipient=f"a{n}@{domain}") for n in range(2)]
+    desk = still_house.desk()
+    async with still_house.sql.transaction():
+        await still_house.sql.execute("SELECT FROM shared.approval_rules WHERE id = $1 FOR UPDATE", rule)
+        await deliver.claim_some(desk)
+        await eventually(partial(still_house.sql.fetchval, f"SELECT ({WAITING}) = 2"))
+    await asyncio.gather(*desk.tasks)
+    assert sorted([await still_house.status(one) for one in told]) == ["ok", "pending_approval"]
+    assert len(still_house.sent(message)) == 1
 
 
 async def test_per_address_the_order_is_kept_and_a_retry_keeps_its_place(still_house: House, message: str) -> None:
