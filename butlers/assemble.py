@@ -102,7 +102,7 @@ class Assembly:
             home=plan.settings.home,
             settings=plan.settings,
             db=self._db.acting_as(home.role_of(plan.dsn, name)) if plan.together else self._db,
-            hops=Hops(Signer(name, keys.private_pem, time.time), self.directory.find, self.doors),
+            hops=Hops(Signer(name, keys.private_pem, self.directory.clock), self.directory.find, self.doors),
             secret=keys.secret,
             new_id=lambda: str(uuid.uuid4()),
             wakes=self.wakes,
@@ -123,7 +123,7 @@ class Assembly:
             butler = Butler(name, next(e.description for e in self.plan.entries if e.name == name))
         ground = self.ground(name)
         live = Directory(ground.db).is_live
-        verifier = Verifier(name, self.directory.keys_of, time.time, accepts=butler.accepts, is_live=live)
+        verifier = Verifier(name, self.directory.keys_of, self.directory.clock, accepts=butler.accepts, is_live=live)
         daemon, self.doors[name] = build(butler, ground, verifier, hosts)
         return daemon
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from shared.clock import DatabaseClock
 from shared.db import Connection, Database, Record, pause
 from shared.errors import ButlersError
 from shared.telemetry import logger
@@ -47,9 +48,10 @@ async def keep_token(connection: Connection, jti: str, butler: str, lasts: timed
 
 
 class Directory:
-    """What the tables say, at most two seconds old for instances; keys are read anew every few seconds."""
+    """What the tables say, at most two seconds old for instances; keys and time are read anew every few seconds."""
 
     def __init__(self, db: Database) -> None:
+        self.clock = DatabaseClock(time.monotonic)
         self._db = db
         self._keys: Mapping[str, Collection[str]] = {}
         self._instances: Mapping[str, Sequence[str]] = {}
@@ -77,8 +79,9 @@ class Directory:
         self._instances, self._read_at = found, time.monotonic()
 
     async def read_keys(self) -> None:
-        """Take over the keyring as it is now."""
+        """Take over the keyring as it is now, and the time by which its tokens are judged."""
         async with self._db.work() as connection:
+            await self.clock.read(connection)
             rows = await connection.fetch(KEYS)
         found: dict[str, list[str]] = {}
         for row in rows:

@@ -36,6 +36,7 @@ LOST = (
     asyncpg.InsufficientResourcesError,
 )
 TELL = "SELECT pg_notify($1, $2)"
+NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 
@@ -148,6 +149,11 @@ async def listen(dsn: str, topics: Mapping[str, Callable[[str], None]], stopping
 async def tell(connection: Connection, topic: str, key: str = "") -> None:
     """Wake whoever listens to this topic, once the transaction is committed; a key is an id and no secret."""
     await connection.execute(TELL, topic, key)
+
+
+async def now(connection: Connection) -> float:
+    """Seconds since 1970 by the database's clock."""
+    return float(await connection.fetchval(NOW))
 
 
 async def ping(connection: Connection) -> None:

@@ -16,6 +16,7 @@ from butlers.commands.desk import as_owner, say, say_json, settings_of, table
 from butlers.listening import OFFSETS
 from shared import home, pairing
 from shared.auth import Signer, mint_client_token
+from shared.clock import DatabaseClock
 from shared.config import Settings, dump, duration
 from shared.db import Connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
@@ -44,9 +45,11 @@ def add_to(app: typer.Typer) -> None:
 async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
     """A fresh client token for one butler, noted so that it counts and can be revoked."""
     demand_butler(settings, name)
-    signer = Signer(home.OWNER, home.read(settings.home, home.OWNER).private_pem, time.time)
-    made = mint_client_token(signer, name, lasts)
+    clock = DatabaseClock(time.monotonic)
+    signer = Signer(home.OWNER, home.read(settings.home, home.OWNER).private_pem, clock)
     async with as_owner(settings) as connection:
+        await clock.read(connection)
+        made = mint_client_token(signer, name, lasts)
         await directory.keep_token(connection, made.jti, name, lasts)
     return made.token
 

@@ -82,15 +82,15 @@ class Process:
 
 
 class Forks:
-    """The fork server and the processes it started."""
+    """The fork server and the processes it started; what is given goes into the server's own environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, **env: str) -> None:
         self._control, theirs = socket.socketpair()
         with theirs:
             self._server = subprocess.Popen(
                 [sys.executable, "-P", str(Path(__file__).with_name("forkserver.py"))],
                 stdin=theirs.fileno(),
-                env={**os.environ, **QUIET},
+                env={**os.environ, **QUIET, **env},
                 cwd=ROOT,
                 start_new_session=True,  # a signal to us must not reach it: it tidies up after us
             )
