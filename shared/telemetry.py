@@ -78,6 +78,12 @@ hop_seconds: Final = Histogram(
 oldest_open_delivery_seconds: Final = Gauge(
     "butlers_oldest_open_delivery_seconds", "Age of the oldest delivery that is due and not settled.", registry=REGISTRY
 )
+rate_limited_total: Final = Counter(
+    "butlers_rate_limited", "Messages at their marker that a limit delayed.", ["channel"], registry=REGISTRY
+)
+channel_paused: Final = Gauge(
+    "butlers_channel_paused", "1 while a channel has paused itself, else 0.", ["channel"], registry=REGISTRY
+)
 
 
 def metrics_text() -> bytes:
@@ -148,9 +154,10 @@ def configure(
 
 
 def _hush() -> None:
-    """Of these libraries only warnings are of interest."""
+    """Of these libraries only warnings are of interest; a lost connection is told in one line by whoever needed it."""
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
