@@ -252,3 +252,18 @@ def test_the_screenshot_is_there_and_not_heavy() -> None:
 
 def test_the_demo_butler_is_the_one_the_readme_speaks_of() -> None:
     assert [entry.name for entry in fleet.load(None)] == ["greeter"]
+
+
+FAILURE_ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+HELD_BY = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def test_every_failure_is_made_to_happen_by_a_test_that_exists() -> None:
+    rows = [row for row in FAILURE_ROW.findall(text_of("docs/failures.md")) if not row[2].startswith(("held", "-"))]
+    assert len(rows) > 30
+    for what, _, held in rows:
+        named = HELD_BY.findall(held)
+        assert named, what
+        for file, name in named:
+            assert (ROOT / file).exists(), (what, file)
+            assert f"def {name}(" in text_of(file) if name else "def test_" in text_of(file), (what, name)
