@@ -68,6 +68,8 @@ class Parts:
     loops: list[Loop] = field(default_factory=list)
     # Extra reasons not to be ready, each a sentence.
     troubles: Callable[[], list[str]] = list
+    # What /readyz says besides, although calls are answered.
+    remarks: Callable[[], list[str]] = list
     close: Callable[[], Awaitable[None]] | None = None
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import typer
 from typer.main import get_command
 
-from butlers.commands import approving, brake, contacts, rules, serving, talking, why
+from butlers.commands import approving, brake, contacts, deliveries, doctor, rules, serving, talking, why
 from shared.config import quiet_third_parties
 from shared.errors import ButlersError
 
@@ -27,7 +27,9 @@ app.add_typer(contacts.app, name="contacts")
 app.add_typer(approving.app, name="approvals")
 app.add_typer(rules.app, name="rules")
 app.add_typer(brake.app, name="brake")
+app.add_typer(deliveries.app, name="deliveries")
 why.add_to(app)
+doctor.add_to(app)
 
 
 def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

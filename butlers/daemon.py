@@ -181,7 +181,7 @@ def _add_health(server: FastMCP, ground: Ground, parts: Parts) -> None:
     async def readyz(_: Request) -> Response:
         troubles = await why_not_ready(ground, parts)
         return JSONResponse(
-            {"status": "not ready" if troubles else "ready", "troubles": troubles},
+            {"status": "not ready" if troubles else "ready", "troubles": troubles, "remarks": parts.remarks()},
             status_code=503 if troubles else 200,
         )
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from butlers.gate import tool_args
+from butlers.gate import tool_args, why_asked
 from butlers.judge import Judged, look
+from butlers.tools.accept import message_of
 from shared import answers, approvals, notifications
-from shared.approvals import Event, Revision, Verdict
+from shared.approvals import Revision, Verdict, Why
+from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record, tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.render import shas
@@ -21,7 +23,7 @@ from shared.render import shas
 class Outcome:
     """What became of the owner's word, as a code and as a sentence for the owner."""
 
-    code: Literal["approved", "denied", "late", "changed", "impossible"]
+    code: Literal["approved", "denied", "edited", "late", "changed", "impossible"]
     text: str
 
 
@@ -40,6 +42,19 @@ class Word:
     revision: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Who puts which text in the place of a message, and by which surface."""
+
+    action_id: str
+    message: str
+    by: str
+    surface: str
+    # How long the owner has to answer the new question.
+    lasts: timedelta
+    revision: int | None = None
+
+
 async def decide(connection: Connection, word: Word) -> Outcome:
     """Carry the word out in the caller's transaction."""
     action = await approvals.open_action(connection, word.action_id)
@@ -50,6 +65,53 @@ async def decide(connection: Connection, word: Word) -> Outcome:
     if word.revision not in {None, action["revision"]}:
         return Outcome("changed", "It has changed since it was shown.")
     return await (_approve if word.approve else _deny)(connection, word, action)
+
+
+async def edit(connection: Connection, change: Edit) -> Outcome:
+    """Ask anew with the owner's text in the caller's transaction; nothing leaves by it.
+
+    Raises InvalidInput where the text cannot be sent, or there is none to change; then nothing was written.
+    """
+    action = await approvals.open_action(connection, change.action_id)
+    if action is None:
+        return Outcome("impossible", "There is no such question.")
+    await notifications.locked(connection, action["notification_id"])
+    action = await approvals.open_action(connection, change.action_id) or action
+    if not action["open"]:
+        return Outcome("late", f"{_late(action).text} Nothing was changed.")
+    if change.revision not in {None, action["revision"]}:
+        return Outcome("changed", "It has changed since it was shown.")
+    await notifications.edit(connection, action["notification_id"], _new_text(action, change.message))
+    await _ask_anew(connection, action, change)
+    return Outcome("edited", "Changed. Nothing is sent yet: a new card asks with this text.")
+
+
+def _new_text(action: Record, message: str) -> str | None:
+    """The owner's words, or None if they are those that were asked."""
+    asked = NotifyEnvelope.model_validate(action["envelope"]).delivery
+    if asked.intent == "react":
+        raise InvalidInput("A reaction has no text to edit.", "Approve or deny it.")
+    text = message_of({"message": message}, asked.intent)
+    if text == notifications.envelope_of(action).delivery.message:
+        raise InvalidInput("That is the text it has already.", "Approve it, deny it, or give another text.")
+    return text if text != asked.message else None
+
+
+async def _ask_anew(connection: Connection, action: Record, change: Edit) -> None:
+    try:
+        judged = await look(connection, action["notification_id"], lock=True)
+    except Misconfigured as gone:
+        raise InvalidInput(gone.message, "Deny it.") from None
+    sha = judged.action.content_sha if isinstance(judged, Judged) else None
+    row = await notifications.locked(connection, action["notification_id"])
+    assert row is not None  # noqa: S101  # a notification is never deleted
+    kept = tool_args(notifications.envelope_of(row), row["whom"])
+    said = why_asked(row["origin_butler"], judged.decision.findings) if isinstance(judged, Judged) else None
+    anew = Revision(action["id"], action["revision"], sha, kept, change.lasts, said, event="edited")
+    why = Why("owner", None, surface=change.surface, contact=change.by)
+    if await approvals.revise(connection, anew, why) is None:
+        raise InvalidInput("It was decided meanwhile.", "Nothing was changed.")
+    await tell(connection, "cards")
 
 
 async def _approve(connection: Connection, word: Word, action: Record) -> Outcome:
@@ -65,13 +127,12 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
         wires = tuple(shas(judged.wires()))
     except InvalidInput as unfit:
         return Outcome("impossible", f"It cannot be sent: {unfit.message}")
-    verdict = Verdict(word.action_id, action["revision"], "approved", word.by, word.reason, wires)
+    verdict = Verdict(word.action_id, action["revision"], "approved", word.by, word.surface, word.reason, wires)
     notification_id = await approvals.decide(connection, verdict)
     if notification_id is None:
         return await _too_late(connection, word)
     queued = answers.queued(notification_id)
     await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
-    await _record(connection, "approved", word, notification_id)
     await tell(connection, "released")
     await tell(connection, "cards")
     return Outcome("approved", "Approved. It goes out now.")
@@ -79,14 +140,13 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
 
 async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
     await notifications.locked(connection, action["notification_id"])
-    verdict = Verdict(word.action_id, action["revision"], "denied", word.by, word.reason)
+    verdict = Verdict(word.action_id, action["revision"], "denied", word.by, word.surface, word.reason)
     notification_id = await approvals.decide(connection, verdict)
     if notification_id is None:
         return await _too_late(connection, word)
     said = "The owner said no." + (f" Reason: {word.reason}" if word.reason else "")
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
-    await _record(connection, "denied", word, notification_id)
     await tell(connection, "cards")
     return Outcome("denied", "Denied. Nothing was sent.")
 
@@ -94,9 +154,10 @@ async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
 async def _ask_again(connection: Connection, word: Word, action: Record, judged: Judged) -> Outcome:
     """What would go out is not what the card showed: no yes can be taken for it."""
     kept = tool_args(judged.envelope, judged.row["whom"])
-    sha = judged.action.content_sha
-    await approvals.revise(connection, Revision(word.action_id, action["revision"], sha, kept, word.lasts))
-    await _record(connection, "revised", word, action["notification_id"])
+    said = why_asked(judged.row["origin_butler"], judged.decision.findings)
+    anew = Revision(word.action_id, action["revision"], judged.action.content_sha, kept, word.lasts, said)
+    why = Why("owner", "What would go out had changed.", surface=word.surface, contact=word.by)
+    await approvals.revise(connection, anew, why)
     await tell(connection, "cards")
     return Outcome("changed", "It has changed since it was shown. A new card follows.")
 
@@ -109,8 +170,3 @@ async def _too_late(connection: Connection, word: Word) -> Outcome:
 def _late(action: Record) -> Outcome:
     status = "expired" if action["status"] == "pending" else action["status"]
     return Outcome("late", f"It was {status} before.")
-
-
-async def _record(connection: Connection, event: str, word: Word, notification_id: str) -> None:
-    line = Event(event, "owner", word.action_id, None, notification_id, word.reason)
-    await approvals.record(connection, line, surface=word.surface, contact=word.by)

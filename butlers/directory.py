@@ -22,6 +22,13 @@ DAEMONS: Final = """
 SELECT name, kind, url, status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' AS ready
 FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
 """
+WAITING: Final = """
+SELECT channel AS what, CASE reason WHEN 'unauthorized' THEN 'paused: the login is refused' ELSE 'paused: unreachable'
+    END AS why, detail, since, next_probe_at AS until FROM messenger.pauses WHERE since IS NOT NULL
+UNION ALL
+SELECT key, 'asked to wait by the provider', '', told_at, free_at FROM messenger.rates
+WHERE told_at IS NOT NULL AND free_at > clock_timestamp() ORDER BY what
+"""
 KEEP: Final = """
 INSERT INTO shared.client_tokens (jti, butler, expires_at) VALUES ($1, $2, clock_timestamp() + $3)
 """
@@ -36,10 +43,22 @@ async def daemons(connection: Connection) -> list[Record]:
     return list(await connection.fetch(DAEMONS))
 
 
+async def waiting(connection: Connection) -> list[Record]:
+    """Channels that pause themselves and chats a provider makes wait: what, why, detail, since, until (next look)."""
+    return list(await connection.fetch(WAITING))
+
+
 async def names(connection: Connection) -> list[str]:
     """Everybody with a key who may ask for a message, by name."""
-    keyed = {str(row["name"]) for row in await connection.fetch(KEYS)}
-    return sorted(keyed - {"console", "owner", "sandbox"})
+    return sorted((await keys(connection)).keys() - {"console", "owner", "sandbox"})
+
+
+async def keys(connection: Connection) -> dict[str, list[str]]:
+    """The public keys that count, by name."""
+    found: dict[str, list[str]] = {}
+    for row in await connection.fetch(KEYS):
+        found.setdefault(row["name"], []).append(row["public_key"])
+    return found
 
 
 async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
@@ -82,11 +101,7 @@ class Directory:
         """Take over the keyring as it is now, and the time by which its tokens are judged."""
         async with self._db.work() as connection:
             await self.clock.read(connection)
-            rows = await connection.fetch(KEYS)
-        found: dict[str, list[str]] = {}
-        for row in rows:
-            found.setdefault(row["name"], []).append(row["public_key"])
-        self._keys = found
+            self._keys = await keys(connection)
 
     async def is_live(self, jti: str) -> bool:
         """Whether a client token still counts; raises Unavailable where that cannot be known."""

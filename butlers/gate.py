@@ -3,19 +3,20 @@
 The early answer given here is a courtesy to the caller; the Messenger decides again at its marker.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from butlers.tools.accept import NotifyCall, thread_of
+from butlers.aim import action_of, aim
+from butlers.tools.accept import NotifyCall
 from shared import answers, approvals, notifications
 from shared.approvals import Event, Parked
 from shared.contracts import NotifyEnvelope, NotifyResponse
 from shared.db import Connection, Database, tell
-from shared.identity import MissingIdentifier, Target, resolve
-from shared.keys import Content, content_sha, notification_key
+from shared.identity import MissingIdentifier
+from shared.keys import notification_key
 from shared.notifications import Current, NewNotification
-from shared.policy import Action, Decision, decide
+from shared.policy import Decision, Finding, decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
     """
     async with by.db.work() as connection:
         delivery = call.envelope.delivery
-        target = await resolve(connection, call.whom, delivery.channel)
+        target = await aim(connection, call.envelope, call.whom)
         lineage = await _lineage(connection, by, call)
         new = _new(by, call, lineage)
         facts = await approvals.gather(connection, delivery.channel, new.id)
@@ -51,37 +52,8 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
             entry_id=target.entry_id,
             third_party=not target.is_owner,
         )
-        return await _admit_decided(connection, by, new, decision)
-
-
-def action_of(envelope: NotifyEnvelope, target: Target, realm: str, admitted_by: str) -> Action:
-    """What the policy judges, the same at admission and at the marker."""
-    delivery = envelope.delivery
-    content = Content(
-        realm=realm,
-        origin=envelope.origin_butler,
-        intent=delivery.intent,
-        channel=delivery.channel,
-        address=target.address,
-        entry_id=target.entry_id,
-        message=delivery.message,
-        subject=delivery.subject,
-        emoji=delivery.emoji,
-        thread=thread_of(envelope),
-    )
-    return Action(
-        origin=envelope.origin_butler,
-        admitted_by=admitted_by,
-        intent=delivery.intent,
-        channel=delivery.channel,
-        address=target.address,
-        contact_id=target.contact_id,
-        is_owner=target.is_owner,
-        deliverable=target.deliverable,
-        realm=realm,
-        content_sha=content_sha(content),
-        length=len(delivery.message),
-    )
+        current = await _admit_decided(connection, by, new, decision, notifications.lasts(action.intent))
+        return replace(current, note=answers.about_thread(action.intent)) if action.unproved else current
 
 
 async def _lineage(connection: Connection, by: Admitter, call: NotifyCall) -> str:
@@ -130,22 +102,22 @@ async def _admit_missing(
     return current
 
 
-async def _admit_decided(connection: Connection, by: Admitter, new: NewNotification, decision: Decision) -> Current:
+async def _admit_decided(
+    connection: Connection, by: Admitter, new: NewNotification, decision: Decision, lasts: timedelta
+) -> Current:
     if decision.verdict == "allow":
-        return await notifications.admit(connection, replace(new, lasts=notifications.lasts(_intent(new))))
-    reasons = " ".join(finding.text for finding in decision.findings)
+        return await notifications.admit(connection, replace(new, lasts=lasts))
     if decision.verdict == "deny":
-        return await _refuse(connection, by, new, decision, reasons)
+        return await _refuse(connection, by, new, decision)
     action_id = by.new_id()
     current = await notifications.admit(connection, replace(new, answer=answers.waiting(new.id, action_id)))
     if current.first:
-        await _park(connection, by, new, action_id, f"{new.origin} wants to send this. {reasons}")
+        await _park(connection, by, new, action_id, why_asked(new.origin, decision.findings))
     return current
 
 
-async def _refuse(
-    connection: Connection, by: Admitter, new: NewNotification, decision: Decision, reasons: str
-) -> Current:
+async def _refuse(connection: Connection, by: Admitter, new: NewNotification, decision: Decision) -> Current:
+    reasons = " ".join(finding.text for finding in decision.findings)
     answer = answers.failed(new.id, "forbidden", reasons)
     current = await notifications.admit(connection, replace(new, answer=answer))
     if current.first:
@@ -156,9 +128,13 @@ async def _refuse(
 
 async def _park(connection: Connection, by: Admitter, new: NewNotification, action_id: str, summary: str) -> None:
     parked = Parked(action_id, new.id, new.origin, tool_args(new.envelope, new.whom), new.content_sha, summary)
-    await approvals.park(connection, parked, by.approval_ttl)
-    await approvals.record(connection, Event("parked", by.name, action_id, None, new.id, summary))
+    await approvals.park(connection, parked, by.approval_ttl, by.name)
     await tell(connection, "cards")
+
+
+def why_asked(origin: str, findings: Sequence[Finding]) -> str:
+    """What the owner reads before deciding: who wants something, and why nothing lets it out unasked."""
+    return " ".join([f"{origin} wants to send this.", *(finding.text for finding in findings)])
 
 
 def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
@@ -171,15 +147,11 @@ def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
     return kept
 
 
-def _intent(new: NewNotification) -> str:
-    return new.envelope.delivery.intent
-
-
 def answer_of(current: Current, note: str | None = None) -> NotifyResponse:
     """The answer as this caller gets it: marked as a repeat, with what it should know about it."""
     answer = current.answer
     if not current.first:
         answer = answer.model_copy(update={"duplicate": True})
-    if current.same_content:
-        note = answers.SAME_WORDS
-    return answer.model_copy(update={"note": note}) if note else answer
+    notes = [answers.SAME_WORDS if current.same_content else note, current.note]
+    said = " ".join(one for one in notes if one)
+    return answer.model_copy(update={"note": said}) if said else answer

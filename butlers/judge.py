@@ -6,13 +6,13 @@ and on the command line. Everything is read afresh; nothing a mover brought coun
 
 from dataclasses import dataclass, replace
 
-from butlers.gate import action_of
+from butlers.aim import action_of, aim, going
 from butlers.tools.accept import thread_of
 from shared import approvals, notifications
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
 from shared.errors import ButlersError
-from shared.identity import MissingIdentifier, Target, Whom, resolve
+from shared.identity import MissingIdentifier, Target, Whom
 from shared.policy import Action, Decision, Facts, decide
 from shared.render import Message, Wire, email, telegram
 
@@ -39,8 +39,8 @@ async def look(connection: Connection, notification_id: str, *, lock: bool) -> J
     row = await read(connection, notification_id)
     if row is None:
         raise ButlersError("The notification is not there.")
-    envelope = NotifyEnvelope.model_validate(row["envelope"])
-    target = await resolve(connection, Whom.parse(row["whom"]), envelope.delivery.channel)
+    envelope = notifications.envelope_of(row)
+    target = await aim(connection, envelope, Whom.parse(row["whom"]))
     if isinstance(target, MissingIdentifier):
         return target
     facts = await approvals.gather(connection, envelope.delivery.channel, notification_id, approval=True)
@@ -54,8 +54,9 @@ def afresh(judged: Judged) -> Decision:
     return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
 
 
-def render(row: Record, envelope: NotifyEnvelope, target: Target, sender: str) -> tuple[Wire, ...]:
+def render(row: Record, asked: NotifyEnvelope, target: Target, sender: str) -> tuple[Wire, ...]:
     """The wires of one notification to one address; the same for the same rows."""
+    envelope = going(asked, target)
     delivery = envelope.delivery
     message = Message(
         notification_id=row["id"],

@@ -14,7 +14,7 @@ from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
 from butlers.gate import Admitter, admit, answer_of
 from butlers.tools.accept import accept_envelope, describe
 from butlers.tools.notify import same_envelope, wait_settled
-from messenger import deliver, inbound, reopening, revisit, store, views
+from messenger import deliver, inbound, limits, mailbox, pauses, reopening, returned, revisit, store, views
 from messenger.channels import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
@@ -168,7 +168,10 @@ def build(ground: Ground) -> Parts:
     set_up = configured(ground.settings)
     telegram = TelegramChannel(set_up.telegram_url, set_up.token.reveal())
     channels: dict[str, Channel] = {"telegram": telegram, "email": EmailChannel.from_url(set_up.smtp_url.reveal())}
-    desk = deliver.Desk(ground, channels, jitter=random.Random().random())  # noqa: S311  # spreads retries only
+    jitter = random.Random().random()  # noqa: S311  # spreads retries only
+    desk = deliver.Desk(ground, channels, jitter=jitter, limited=limits.limited(ground.settings, set_up))
+    paused: dict[str, str] = {}
+    unread: dict[str, str] = {}
     bot = set_up.token.reveal().partition(":")[0]
     tool = Tool("route.execute", "Deliver what a route carries.", OBJECT, partial(execute, desk), hop=True)
 
@@ -181,11 +184,15 @@ def build(ground: Ground) -> Parts:
         partial(deliver.run, desk),
         partial(deliver.renew, desk),
         partial(deliver.tidy, desk),
+        partial(pauses.run, ground, channels, paused),
         partial(revisit.run, ground, telegram),
         partial(inbound.poll, desk, telegram, bot),
         partial(inbound.handle, desk, telegram, bot),
     ]
-    return Parts([tool], loops, close=close)
+    if ground.settings.imap_url is not None:
+        account = mailbox.account_from(ground.settings.imap_url.reveal())
+        loops.append(partial(returned.run, ground, account, unread))
+    return Parts([tool], loops, remarks=lambda: [*paused.values(), *unread.values()], close=close)
 
 
 async def _set_up(desk: deliver.Desk, set_up: Configured, stopping: asyncio.Event) -> None:

@@ -5,20 +5,22 @@ and content by a tag that only the Messenger can make.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from butlers.aim import aim, going
 from butlers.butler import Ground
 from messenger import views
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
-from shared import approvals, realms
+from shared import approvals, notifications, realms
 from shared.auth import tag, tag_matches
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
-from shared.identity import MissingIdentifier, Target, Whom, resolve
+from shared.identity import MissingIdentifier, Target, Whom
 from shared.policy import Decision, Finding
 from shared.render import Message, Wire, email
 from shared.render.telegram import Button, render, split, utf16_units, visible, with_buttons
@@ -30,9 +32,9 @@ CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """A button's data, read but not yet believed."""
+    """A button's data, read but not yet believed; `about` is the id of an action, or of what is uncertain."""
 
-    action_id: str
+    about: str
     verb: str
     tag: str
 
@@ -42,13 +44,21 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     action = await approvals.open_action(connection, str(claimed.action_id))
     if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
         return Stopped("cancelled", (Finding("answered", "The question is answered."),))
+    stopped = await elsewhere(connection, claimed)
+    if stopped is not None:
+        return stopped
+    wires = await _wires(connection, claimed, action, ground)
+    return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
+
+
+async def elsewhere(connection: Connection, claimed: Claimed) -> Stopped | None:
+    """Why the card cannot go where it was to go, if the owner is not asked there any more."""
     address = await views.owner_at(connection, claimed.channel)
     if address is None:
         return Stopped("cancelled", (Finding("nobody_there", "The owner has no address here."),))
     if address != claimed.address:
         return Stopped("moved", (Finding("address_changed", "The owner's address changed."),), address=address)
-    wires = await _wires(connection, claimed, action, ground)
-    return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
+    return None
 
 
 async def last_words(connection: Connection, action: Record, ground: Ground) -> str:
@@ -60,35 +70,35 @@ async def last_words(connection: Connection, action: Record, ground: Ground) -> 
 async def _asked(
     connection: Connection, action: Record, ground: Ground
 ) -> tuple[NotifyEnvelope, Target | MissingIdentifier, tuple[str, str]]:
-    envelope = NotifyEnvelope.model_validate(action["envelope"])
-    target = await resolve(connection, Whom.parse(action["whom"]), envelope.delivery.channel)
-    head, quoted = card_text(envelope, target, action["agent_summary"], action["expires_at"])
+    envelope = notifications.envelope_of(action)
+    target = await aim(connection, envelope, Whom.parse(action["whom"]))
+    head, quoted = card_text(going(envelope, target), target, action["agent_summary"], action["expires_at"])
     if isinstance(target, MissingIdentifier):
-        head = f"{head}\nAdd it here: {_link(ground, 'contacts', target.contact_id)}"
+        head = f"{head}\nAdd it here: {link(ground, 'contacts', target.contact_id)}"
+    elif not target.deliverable:
+        head = f"{head}\nEdit or deny it here: {link(ground, 'approvals', action['id'])}"
     return envelope, target, (head, quoted)
 
 
 async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
     envelope, target, text = await _asked(connection, action, ground)
-    link = _link(ground, "approvals", action["id"])
     if claimed.channel == "email":
-        sender = await realms.sender(connection)
         subject = f"{envelope.origin_butler} asks: may this go out?"
-        body = f"{text[0]}\n\n{text[1]}\n\nDecide here: {link}"
-        return email.render(
-            Message(
-                claimed.id,
-                "email",
-                "send",
-                claimed.address,
-                body,
-                subject,
-                sender=sender,
-                created_at=claimed.created_at,
-            )
-        )
+        return await mailed(connection, claimed, subject, text, link(ground, "approvals", action["id"]))
     can_approve = isinstance(target, Target) and target.deliverable
     return telegram_card(claimed, text, buttons(ground.secret, action, can_approve=can_approve))
+
+
+async def mailed(
+    connection: Connection, claimed: Claimed, subject: str, text: tuple[str, str], where: str
+) -> tuple[Wire, ...]:
+    """The card as a mail, which decides nothing and says where that is done."""
+    sender = await realms.sender(connection)
+    body = f"{text[0]}\n\n{text[1]}\n\nDecide here: {where}"
+    address, created_at = claimed.address, claimed.created_at
+    return email.render(
+        Message(claimed.id, "email", "send", address, body, subject, sender=sender, created_at=created_at)
+    )
 
 
 def telegram_card(claimed: Claimed, text: tuple[str, str], keyboard: list[list[Button]]) -> tuple[Wire, ...]:
@@ -140,24 +150,29 @@ def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Bu
 
 def data(secret: bytes, action: Record, verb: str) -> str:
     """`a1:<id22>:<verb>:<tag22>`, at most 64 bytes."""
-    short = urlsafe_b64encode(UUID(action["id"]).bytes).decode().rstrip("=")
-    return f"a1:{short}:{verb}:{_tag(secret, action, verb)}"
+    return packed(action["id"], verb, _tag(secret, action, verb))
+
+
+def packed(about: str, verb: str, seal: str) -> str:
+    """A button's data: what it is about, what it says, and the tag that makes it ours."""
+    short = urlsafe_b64encode(UUID(about).bytes).decode().rstrip("=")
+    return f"a1:{short}:{verb}:{seal}"
 
 
 def _tag(secret: bytes, action: Record, verb: str) -> str:
     return tag(secret, "card", action["id"], str(action["revision"]), verb, action["content_sha"] or "")
 
 
-def read(text: str) -> Press | None:
-    """A press, or None for anything that was never a button of ours."""
+def read(text: str, verbs: Collection[str] = frozenset(VERBS)) -> Press | None:
+    """A press, or None for anything that was never a button of ours with one of these verbs."""
     pieces = text.split(":")
-    if len(pieces) != 4 or pieces[0] != "a1" or pieces[2] not in VERBS or len(pieces[1]) != 22:  # noqa: PLR2004
+    if len(pieces) != 4 or pieces[0] != "a1" or pieces[2] not in verbs or len(pieces[1]) != 22:  # noqa: PLR2004
         return None
     try:
-        action_id = str(UUID(bytes=urlsafe_b64decode(pieces[1] + "==")))
+        about = str(UUID(bytes=urlsafe_b64decode(pieces[1] + "==")))
     except ValueError:
         return None
-    return Press(action_id, pieces[2], pieces[3])
+    return Press(about, pieces[2], pieces[3])
 
 
 def genuine(secret: bytes, action: Record, press: Press) -> bool:
@@ -173,6 +188,7 @@ def genuine(secret: bytes, action: Record, press: Press) -> bool:
     )
 
 
-def _link(ground: Ground, page: str, which: str) -> str:
+def link(ground: Ground, page: str, which: str) -> str:
+    """A page of the console."""
     base = ground.settings.public_url or f"http://127.0.0.1:{ground.settings.port_base + 2}"
     return f"{base}/{page}/{which}"

@@ -3,17 +3,18 @@
 Everything is read afresh: the row, the address, the rules, the owner's yes. Nothing a mover brought counts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from butlers.judge import Judged, look
-from messenger import unheld
+from messenger import unheld, views
 from messenger.store import Claimed
 from shared import answers, approvals, notifications, withdrawals
 from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier
-from shared.policy import Action, Decision, Finding, delay
+from shared.keys import reference
+from shared.policy import Action, Decision, Finding, decide, delay
 from shared.render import Wire, shas
 
 
@@ -65,7 +66,19 @@ async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cl
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)
         return Stopped("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
+    judged = await _beside_others(connection, judged, claimed)
     return _now_or_later(_verdict(judged, claimed), judged)
+
+
+async def _beside_others(connection: Connection, judged: Judged, claimed: Claimed) -> Judged:
+    """Judged anew where a similar message to this third party may have arrived; only the Messenger can know that."""
+    if judged.action.is_owner:
+        return judged
+    found = await views.similar(connection, judged.row, claimed.channel, judged.target.address)
+    if found is None:
+        return judged
+    facts = replace(judged.facts, similar=reference(found))
+    return replace(judged, facts=facts, decision=decide(judged.action, facts))
 
 
 async def _taken_back(connection: Connection, row: Record) -> bool:
@@ -83,6 +96,16 @@ def _now_or_later(verdict: Cleared | Stopped, judged: Judged) -> Cleared | Stopp
     return Stopped("delayed", (Finding(later.code, later.text),), judged.row, until=later.until)
 
 
+def _marked(judged: Judged, claimed: Claimed) -> Judged:
+    """What goes to the owner once more after an unknown ending says so at its beginning."""
+    delivery = judged.envelope.delivery
+    if claimed.kind != "owner" or not claimed.repeated or delivery.intent == "react":
+        return judged
+    text = f"Possible repeat (ref {reference(claimed.id)}): {delivery.message}"
+    words = delivery.model_copy(update={"message": text})
+    return replace(judged, envelope=judged.envelope.model_copy(update={"delivery": words}))
+
+
 def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
     decision, row, sha = judged.decision, judged.row, judged.action.content_sha
     if decision.verdict == "deny":
@@ -91,7 +114,7 @@ def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
     if decision.verdict == "park":
         return Stopped("parked", decision.findings, row, sha)
     try:
-        wires = judged.wires()
+        wires = _marked(judged, claimed).wires()
     except InvalidInput as unfit:
         return Stopped("refused", (Finding("cannot_be_rendered", unfit.message),), row, sha)
     approval = judged.facts.approval

@@ -6,7 +6,7 @@ The rows say which, so that a word given in the console or on the command line s
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, unheld, views
+from messenger import cards, uncertain, unheld, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from shared import approvals, notifications
 from shared.db import Connection, Record
@@ -30,9 +30,10 @@ SAID: Final = {
 async def close(ground: Ground, telegram: TelegramChannel) -> int:
     """Show on each open card what became of its question; how many there were. A refusal is not tried again."""
     async with ground.db.work() as connection:
-        over = await views.cards_over(connection)
-    for card in over:
-        method, payload = await _edit(ground, card)
+        over = [(card, _edit) for card in await views.cards_over(connection)]
+        over += [(card, _edit_doubt) for card in await views.doubts_over(connection)]
+    for card, edit in over:
+        method, payload = await edit(ground, card)
         try:
             await telegram.call(method, payload, wait=10)
         except ProviderRefused as refused:
@@ -45,11 +46,24 @@ async def close(ground: Ground, telegram: TelegramChannel) -> int:
 
 
 async def _edit(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
-    at: dict[str, object] = {"chat_id": int(card["address"]), "message_id": int(card["provider_id"])}
     async with ground.db.work() as connection:
         action = await approvals.open_action(connection, card["action_id"])
         words = await cards.last_words(connection, action, ground) if action is not None else ""
         said = await _outcome(connection, card)
+    return edited(card["address"], card["provider_id"], words, said)
+
+
+async def _edit_doubt(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
+    """The same of a card about what was uncertain."""
+    async with ground.db.work() as connection:
+        row = await views.doubt(connection, card["about"], card["revision"])
+    words = cards.bodies(uncertain.words(row))[-1] if row is not None else ""
+    return edited(card["address"], card["provider_id"], words, uncertain.outcome(row) if row is not None else "")
+
+
+def edited(chat: str, message_id: str, words: str, said: str) -> tuple[str, dict[str, object]]:
+    """The card with its outcome and without buttons; a card that is full keeps its words and loses the buttons."""
+    at: dict[str, object] = {"chat_id": int(chat), "message_id": int(message_id)}
     text = f"{words}\n\n{said}"
     if not words or utf16_units(text) > LIMIT_UNITS:
         return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}

@@ -6,14 +6,15 @@ byte is written after the marker, by the holder of a lease that still lasts, or 
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, settle, store, unheld, views
-from messenger.channels import Channel, SendFailed
+from messenger import cards, limits, pauses, returned, settle, store, uncertain, unheld, views
+from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped, check
 from messenger.outcome import Ended, Next, after
 from messenger.store import Claimed
@@ -21,15 +22,20 @@ from shared import approvals
 from shared.db import Connection, pause
 from shared.errors import ButlersError, IdempotencyConflict
 from shared.render import Wire
-from shared.telemetry import attempts_total, logger, oldest_open_delivery_seconds
+from shared.telemetry import attempts_total, logger, oldest_open_delivery_seconds, rate_limited_total
 
 log = logger("messenger.deliver")
+AUTHORITY_HOLDS: Final = approvals.Why("messenger", "What lets it out still holds, for exactly these bytes.")
 # For each channel, so that a mail server that hangs never holds up Telegram.
 AT_ONCE: Final = 16
 LEASE_SECONDS: Final = 7.0
 RENEW_SECONDS: Final = 2.0
 # Less than this left of the lease, and the committing byte is not written.
 MARGIN_SECONDS: Final = 1.0
+
+
+class OverLimit(ButlersError):
+    """The marker found no room left, and is undone."""
 
 
 @dataclass(slots=True)
@@ -41,6 +47,8 @@ class Desk:
     held: dict[str, float] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     jitter: float = 0.5
+    # The channels whose messages are counted against their limits.
+    limited: frozenset[str] = frozenset()
 
     @property
     def holder(self) -> str:
@@ -68,14 +76,11 @@ async def run(desk: Desk, stopping: asyncio.Event) -> None:
 
 async def claim_some(desk: Desk) -> float:
     """Start on what is due; seconds until it is worth looking again."""
-    room = {name: AT_ONCE - sum(task.get_name() == name for task in desk.tasks) for name in desk.channels}
-    ready = [name for name, left in room.items() if left > 0]
-    if not ready:
-        return RENEW_SECONDS
-    most = min(room[name] for name in ready)
+    busy = Counter(task.get_name() for task in desk.tasks)
+    room = {name: AT_ONCE - busy[name] for name in desk.channels if busy[name] < AT_ONCE}
     since = time.monotonic()
     async with desk.ground.db.work() as connection:
-        taken = await store.claim(connection, desk.holder, most, ready)
+        taken = await store.claim(connection, desk.holder, room)
         next_due = (await views.queue_age(connection))[1]
     for claimed in taken:
         desk.held[claimed.id] = since + LEASE_SECONDS
@@ -83,7 +88,7 @@ async def claim_some(desk: Desk) -> float:
         desk.tasks.add(task)
         task.add_done_callback(partial(_ended, desk))
     # What waits behind one of these is woken when that one ends.
-    return 0.0 if len(taken) == most else max(0.05, next_due or RENEW_SECONDS)
+    return max(0.05, next_due or RENEW_SECONDS)
 
 
 def _ended(desk: Desk, task: asyncio.Task[None]) -> None:
@@ -123,9 +128,10 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
     n, total = place
     prepared = await desk.channels[claimed.channel].prepare(wire)
     if isinstance(prepared, SendFailed):
-        then = _after(desk, claimed, prepared, last=n == total)
+        then = _after(desk, claimed, prepared, wire, last=n == total)
         async with desk.ground.db.work() as connection:
             await settle.not_prepared(connection, claimed, n, then)
+            await _heed(connection, claimed, prepared, then)
         return False
     try:
         marked = await _check(desk, claimed, marker=(n, wire))
@@ -140,13 +146,14 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
     else:
         await prepared.abandon()
         result = SendFailed("unavailable", "The lease ran out before the last byte.", proved_not_sent=True)
-    then = _after(desk, claimed, result, last=n == total)
-    await _settle(desk, claimed, n, then)
+    then = _after(desk, claimed, result, wire, last=n == total)
+    await _settle(desk, claimed, (n, result), then)
     return then.part == "sent"
 
 
-def _after(desk: Desk, claimed: Claimed, result: object, *, last: bool) -> Next:
-    ended = Ended(result, last, claimed.kind, claimed.attempt, desk.jitter)  # type: ignore[arg-type]
+def _after(desk: Desk, claimed: Claimed, result: object, wire: Wire, *, last: bool) -> Next:
+    kind = "reaction" if wire.verb == "setMessageReaction" else claimed.kind
+    ended = Ended(result, last, kind, claimed.attempt, desk.jitter)  # type: ignore[arg-type]
     then = after(ended)
     attempts_total.labels(channel=claimed.channel, outcome=then.outcome).inc()
     return then
@@ -165,6 +172,12 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
         async with desk.ground.db.work() as connection:
             await settle.duplicate(connection, claimed)
         return None
+    except OverLimit:
+        async with desk.ground.db.work() as connection:
+            until = await limits.free_at(connection, claimed.channel, claimed.address)
+            await store.delay(connection, claimed, "rate_limited", until or 0.0)
+        rate_limited_total.labels(channel=claimed.channel).inc()
+        return None
 
 
 async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
@@ -173,7 +186,7 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
         if marker is not None:
             await approvals.lock_authority(connection)
         if claimed.kind == "card":
-            verdict = await cards.check(connection, claimed, desk.ground)
+            verdict = await _card(connection, claimed, desk.ground)
         else:
             verdict = await check(connection, claimed, marker=marker is not None)
         if isinstance(verdict, Stopped):
@@ -181,7 +194,22 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
             return None
         if marker is not None and not await _mark(connection, claimed, verdict, marker):
             raise ButlersError("The delivery is no longer held here, or its bytes changed.")
+        if marker is not None and not await limits.spend(connection, claimed.channel, claimed.address, desk.limited):
+            raise OverLimit("Its limit is used up; nothing of this is kept.")
         return verdict
+
+
+async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+    """A card asks about an action, or about an attempt of unknown outcome, or tells of what came back or of a pause."""
+    if claimed.action_id is not None:
+        return await cards.check(connection, claimed, ground)
+    if claimed.revision is not None:
+        row = await views.about(connection, claimed.id)
+        tells = row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision
+        if tells:
+            return await returned.check(connection, claimed, ground)
+        return await uncertain.check(connection, claimed, ground)
+    return await pauses.check(connection, claimed)
 
 
 async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, marker: tuple[int, Wire]) -> bool:
@@ -193,19 +221,28 @@ async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, mark
     if not await store.mark(connection, claimed, n, wire.sha, content_sha):
         return False
     if claimed.notification_id is not None:
-        if cleared.decision.approval_id is not None:
-            await approvals.move(connection, claimed.notification_id, ["approved"], "executing")
+        if cleared.decision.approval_id is not None or cleared.decision.rule_id is not None:
+            await approvals.move(connection, claimed.notification_id, ["approved"], "executing", AUTHORITY_HOLDS)
         if cleared.decision.rule_id is not None:
             await approvals.spend(connection, cleared.decision.rule_id, claimed.notification_id)
     return True
 
 
-async def _settle(desk: Desk, claimed: Claimed, n: int, then: Next) -> None:
+async def _heed(connection: Connection, claimed: Claimed, result: Receipt | SendFailed, then: Next) -> None:
+    """What the provider said to one is true for others too: its chat waits with it, or the whole channel."""
+    if isinstance(result, SendFailed) and result.reason == "rate_limited":
+        await limits.obey(connection, claimed.channel, claimed.address, then.after)
+    await pauses.heed(connection, claimed.channel, result)
+
+
+async def _settle(desk: Desk, claimed: Claimed, end: tuple[int, Receipt | SendFailed], then: Next) -> None:
     """Write the end down, again and again if the database is away: the answer is known only here."""
+    n, result = end
     for wait in (0.1, 0.3, 1, 1, 2, 2, 5, 5, 10, 10, 10, 10):
         try:
             async with desk.ground.db.work() as connection:
                 await settle.part_ended(connection, claimed, n, then)
+                await _heed(connection, claimed, result, then)
         except ButlersError as lost:
             log.warning("outcome not written yet", delivery=claimed.id, why=lost.message)
             await asyncio.sleep(wait)
@@ -240,6 +277,8 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
                 await unheld.close_answered(connection)
                 written = await unheld.write_missing_cards(connection) + await store.delayed_no_more(connection)
+                written += await pauses.tell_owner(connection)
+                await limits.forget(connection)
             if reaped or written:
                 desk.ground.wakes["deliveries"]()
         except ButlersError as lost:

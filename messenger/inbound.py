@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from butlers.deciding import Word, decide
-from messenger import cards, unheld, updates
+from messenger import cards, resolving, uncertain, unheld, updates, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.deliver import Desk
-from shared import approvals, identity, pairing
+from shared import approvals, identity, pairing, resolutions
 from shared.addresses import is_private_chat
 from shared.contracts import (
     IngestEnvelope,
@@ -22,10 +22,13 @@ from shared.contracts import (
 from shared.db import Connection, pause
 from shared.errors import ButlersError, HopFailed, InvalidInput
 from shared.render.telegram import LIMIT_UNITS, utf16_units, visible
+from shared.resolutions import Resolution
 from shared.telemetry import logger
 
 log = logger("messenger.inbound")
 POLL_SECONDS: Final = 5
+STALE: Final = "stale"
+NOT_VALID: Final = "This button is no longer valid."
 ALLOWED: Final = ["message", "callback_query"]
 Call = tuple[str, Mapping[str, object]]
 
@@ -104,7 +107,7 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
     """Decide if it is the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
     spinner: Call = ("answerCallbackQuery", {"callback_query_id": query.get("id")})
     message, sender = query.get("message"), query.get("from")
-    press = cards.read(str(query.get("data", "")))
+    press = cards.read(str(query.get("data", "")), {*cards.VERBS, *uncertain.VERBS})
     owner = await identity.owner(connection)
     if press is None or owner is None or not isinstance(message, dict) or not isinstance(sender, dict):
         return "not_ours", [spinner]
@@ -112,15 +115,38 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
     if not await _is_owner(connection, str(sender.get("id")), str(chat)):
         log.warning("press by a stranger", sender=str(sender.get("id")))
         return "stranger", [spinner]
-    action = await approvals.open_action(connection, press.action_id)
+    pressed = str(message.get("message_id"))
+    if press.verb in uncertain.VERBS:
+        code, said = await _answered(connection, desk, press, owner["id"], pressed)
+        return code, [_spinner(query, said)]
+    code, said = await _decided(connection, desk, press, owner["id"], pressed)
+    shown = [] if code in {STALE, "impossible"} else [_shown(message, said)]
+    return code, [_spinner(query, said), *shown]
+
+
+async def _answered(connection: Connection, desk: Desk, press: cards.Press, by: str, pressed: str) -> tuple[str, str]:
+    """The owner's word on what may have arrived; its card shows the outcome as soon as that is committed."""
+    row = await views.doubt(connection, press.about)
+    if row is None or not uncertain.genuine(desk.ground.secret, row, press):
+        return STALE, NOT_VALID
+    word = uncertain.VERBS[press.verb]
+    given = Resolution(row["id"], row["attempt"], word, by, "telegram")
+    outcome = await resolving.said(connection, given, desk.ground)
+    await unheld.adopt(connection, row["id"], row["attempt"], pressed)
+    return f"{word}_{outcome}", resolutions.said(word, outcome)
+
+
+async def _decided(connection: Connection, desk: Desk, press: cards.Press, by: str, pressed: str) -> tuple[str, str]:
+    """The owner's word on an action."""
+    action = await approvals.open_action(connection, press.about)
     if action is None or not cards.genuine(desk.ground.secret, action, press):
-        return "stale", [_spinner(query, "This button is no longer valid.")]
-    word = Word(press.action_id, press.verb == "ok", owner["id"], "telegram", desk.ground.settings.approval_ttl)
+        return STALE, NOT_VALID
+    word = Word(press.about, press.verb == "ok", by, "telegram", desk.ground.settings.approval_ttl)
     outcome = await decide(connection, word)
-    if outcome.code == "impossible":
-        return outcome.code, [_spinner(query, outcome.text)]
-    await unheld.close_cards_of(connection, press.action_id)
-    return outcome.code, [_spinner(query, outcome.text), _shown(message, outcome.text)]
+    await unheld.adopt(connection, press.about, action["revision"], pressed)
+    if outcome.code != "impossible":
+        await unheld.close_cards_of(connection, press.about)
+    return outcome.code, outcome.text
 
 
 def _shown(message: Mapping[str, object], outcome: str) -> Call:

@@ -1,15 +1,16 @@
-"""Stage 10's choice: what an attempt's end makes of part, delivery and answer. Pure."""
+"""Stage 10's choice: what an attempt's end makes of part, delivery and answer, and when it is tried again. Pure."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from messenger.channels import Receipt, SendFailed
+from messenger.states import Delivery, Event, Part, What, step
 from messenger.timing import retry_at
 from shared.render.telegram import visible
 
-PAUSED_SECONDS: Final = 60.0
 _ZERO: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_AT_ITS_MARKER: Final = Part("sending", 1, (1,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +38,27 @@ class Ended:
 
 
 def after(ended: Ended) -> Next:
-    """The next states; only what is proved not sent is ever queued again, cards excepted."""
+    """The next states of a part at its marker, by `states.step`, with the wait before another try."""
     result = ended.result
+    parts = (_AT_ITS_MARKER,) if ended.last_part else (_AT_ITS_MARKER, Part())
+    stepped = step(Delivery(ended.kind, parts, "sending", attempt=1), Event(_what(result), attempt=1))
+    assert stepped is not None  # noqa: S101  # a part at its marker admits every end
+    part, status = stepped.delivery.parts[0].status, stepped.delivery.status
     if isinstance(result, Receipt):
-        to = "sent" if ended.last_part else None
-        return Next("sent", to, provider_id=result.provider_id, outcome="sent", detail=result.detail)
+        to = "sent" if status == "sent" else None
+        return Next(part, to, provider_id=result.provider_id, outcome="sent", detail=result.detail)
     why, said = result.reason, visible(result.message)
+    wait = _wait(ended, result) if status == "queued" else timedelta()
+    return Next(part, status, why, wait, outcome=why, detail=said)
+
+
+def _what(result: Receipt | SendFailed) -> What:
+    if isinstance(result, Receipt):
+        return "receipt"
     if result.reason == "provider_rejected":
-        return Next("failed", "failed", why, outcome=why, detail=said)
-    if result.proved_not_sent or ended.kind == "card":
-        return Next("queued", "queued", why, _wait(ended, result), outcome=why, detail=said)
-    return Next("uncertain", "uncertain", why, outcome=why, detail=said)
+        return "rejected"
+    return "not_sent" if result.proved_not_sent else "unknown"
 
 
 def _wait(ended: Ended, result: SendFailed) -> timedelta:
-    if result.reason == "unauthorized":
-        return timedelta(seconds=PAUSED_SECONDS)
     return retry_at(_ZERO, ended.attempt, ended.jitter, result.retry_after) - _ZERO

@@ -19,26 +19,29 @@ from shared.policy import Decision, Finding
 
 async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
     """Whether it begins anew, allowed or parked; the caller holds the notification's row."""
-    notification_id = row["id"]
-    if not await _may(connection, row):
-        return False
+    return await _may(connection, row) and await begin(connection, row["id"], ground, "Its butler asked again.")
+
+
+async def begin(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
+    """Whether what ended unsent begins anew by this word, decided afresh; the caller holds the notification's row."""
     try:
         judged = await look(connection, notification_id, lock=True)
+        row = await notifications.locked(connection, notification_id)
     except (InvalidInput, Misconfigured):
         return False
     decision = _decided(judged)
-    if decision.verdict == "deny":
+    if row is None or decision.verdict == "deny":
         return False
     await unheld.ask_again(connection, notification_id)
     if decision.verdict == "allow" and isinstance(judged, Judged):
-        lasts = notifications.lasts(judged.envelope.delivery.intent)
+        lasts = notifications.lasts(judged.action.intent)
         await notifications.release(connection, notification_id, answers.queued(notification_id), lasts)
     else:
         sha = judged.action.content_sha if isinstance(judged, Judged) else None
         missing = isinstance(judged, MissingIdentifier)
         await settle.park(connection, Stopped("parked", decision.findings, row, sha, missing=missing), row, ground)
         await tell(connection, "cards")
-    event = Event("reopened", ground.name, None, decision.rule_id, notification_id, "Its butler asked again.")
+    event = Event("reopened", ground.name, None, decision.rule_id, notification_id, said)
     await approvals.record(connection, event)
     return True
 

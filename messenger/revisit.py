@@ -11,10 +11,10 @@ from typing import Final
 from butlers.butler import Ground
 from butlers.gate import tool_args
 from butlers.judge import Judged, afresh, look
-from messenger import closing, unheld, views
+from messenger import closing, resolving, unheld, views
 from messenger.channels.telegram import TelegramChannel
 from shared import answers, approvals, notifications, withdrawals
-from shared.approvals import Event, Revision
+from shared.approvals import Event, Revision, Why
 from shared.db import Connection, Record, first_of, pause, tell
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.telemetry import logger
@@ -32,6 +32,8 @@ async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event
             async with ground.db.work() as connection:
                 await withdrawn(connection)
             await identified(ground)
+            await resolving.carry_out(ground)
+            await resolving.repeat_to_owner(ground)
             await closing.close(ground, telegram)
         except ButlersError as lost:
             log.warning("not looked again", why=lost.message)
@@ -65,9 +67,9 @@ async def _taken_back(connection: Connection, wish: Record) -> str | None:
     said = answers.withdrawn(butler)
     await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", said))
     open_states = ["pending", "approved", "executing"]
-    action_id = await approvals.move(connection, notification_id, open_states, "cancelled")
-    event = Event("withdrawn", butler, action_id, None, notification_id, said)
-    await approvals.record(connection, event)
+    if await approvals.move(connection, notification_id, open_states, "cancelled", Why(butler, said)) is None:
+        event = Event("withdrawn", butler, notification_id=notification_id, reason=said)
+        await approvals.record(connection, event)
     return "cancelled"
 
 
@@ -96,7 +98,7 @@ async def _released(connection: Connection, notification_id: str, ground: Ground
     if judged.decision.verdict == "allow":
         await _let_go(connection, judged, action)
     elif judged.decision.verdict == "deny":
-        await _refused(connection, judged, action)
+        await _refused(connection, judged)
     else:
         await _asked(connection, judged, action, ground)
 
@@ -109,30 +111,26 @@ async def _asked(connection: Connection, judged: Judged, action: Record, ground:
     # The owner's own word may have asked anew before: one card with this address is enough.
     found = await approvals.open_action(connection, action["id"])
     if found is None or found["content_sha"] != sha:
-        await approvals.revise(connection, Revision(action["id"], action["revision"], sha, kept, ttl, said))
+        anew = Revision(action["id"], action["revision"], sha, kept, ttl, said, "identifier_added")
+        await approvals.revise(connection, anew, Why("messenger", said))
     await notifications.settle(connection, notification_id, answers.waiting(notification_id, action["id"]))
-    event = Event("identifier_added", "messenger", action["id"], None, notification_id, said)
-    await approvals.record(connection, event)
     await tell(connection, "cards")
 
 
 async def _let_go(connection: Connection, judged: Judged, action: Record) -> None:
-    notification_id, rule = judged.row["id"], judged.decision.rule_id
-    if not await approvals.let_go(connection, action["id"], action["revision"], rule):
+    notification_id, why = judged.row["id"], Why("messenger", _reasons(judged), judged.decision.rule_id)
+    if not await approvals.let_go(connection, action["id"], action["revision"], why):
         return
     lasts = notifications.lasts(judged.envelope.delivery.intent)
     await notifications.release(connection, notification_id, answers.queued(notification_id), lasts)
-    event = Event("released", "messenger", action["id"], rule, notification_id, _reasons(judged))
-    await approvals.record(connection, event)
     await tell(connection, "released")
 
 
-async def _refused(connection: Connection, judged: Judged, action: Record) -> None:
+async def _refused(connection: Connection, judged: Judged) -> None:
     notification_id, why = judged.row["id"], _reasons(judged)
     await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
-    await approvals.move(connection, notification_id, ["pending"], "cancelled")
-    event = Event("refused", "messenger", action["id"], judged.decision.rule_id, notification_id, why)
-    await approvals.record(connection, event)
+    forbidden = Why("messenger", why, judged.decision.rule_id)
+    await approvals.move(connection, notification_id, ["pending"], "cancelled", forbidden)
 
 
 def _reasons(judged: Judged) -> str:

@@ -1,38 +1,78 @@
 """Writing what became of it: parts, delivery, the stored answer, the pending action, in one transaction.
 
-Lock order as everywhere: notification, delivery, part, pending action, rule.
+Lock order as everywhere: notification, delivery, part, pending action, rule, rate row.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from butlers.butler import Ground
-from butlers.gate import tool_args
+from butlers.gate import tool_args, why_asked
 from butlers.judge import look
-from messenger import store, views
+from messenger import store, unheld, views
 from messenger.check import Stopped
 from messenger.outcome import Next
 from messenger.store import Claimed, PartEnd
 from shared import answers, approvals, notifications
-from shared.approvals import Event, Parked
-from shared.contracts import Delivered, ErrorClass, NotifyEnvelope, NotifyResponse
-from shared.db import Connection, Record
+from shared.approvals import Event, Parked, Why
+from shared.contracts import Delivered, ErrorClass, NotifyResponse
+from shared.db import Connection, Record, tell
 from shared.identity import MissingIdentifier
 from shared.telemetry import deliveries_total
 
 NOBODY_ANSWERED: Final = "Nobody answered in time. It was not sent."
+LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have arrived.")
+# Out of these a holder's word moves its delivery; of what is uncertain it knows the end.
+HELD: Final = ("claimed", "sending", "uncertain")
 SETTLES_SOON: Final = timedelta(seconds=5)
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
 
 
 async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
     """Write one attempt's end and, with the last part or a failure, the delivery's and the answer."""
-    if claimed.notification_id is not None and then.delivery is not None:
+    if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     end = PartEnd(n, then.outcome, then.detail, then.part, then.provider_id)
-    if not await store.end_part(connection, claimed, end) or then.delivery is None:
-        return
-    await _turn(connection, claimed, then)
+    ended = await store.end_part(connection, claimed, end)
+    if ended == "attempt" and then.part == "sent" and claimed.kind != "card":
+        await _came_late(connection, claimed, n, then)
+    elif ended == "part" and not await _turn(connection, claimed, then, HELD) and then.part == "sent":
+        await _known_at_last(connection, claimed, then)
+
+
+async def _known_at_last(connection: Connection, claimed: Claimed, then: Next) -> None:
+    """A receipt ends what was uncertain, or left as it was; the parts after it go on."""
+    goes_on, notification_id = replace(then, delivery="queued"), str(claimed.notification_id)
+    if then.delivery is None and await _turn(connection, claimed, goes_on, ["uncertain"]):
+        await notifications.settle(connection, notification_id, answers.queued(notification_id))
+    elif await _turn(connection, claimed, then, ["abandoned"]):
+        await _shown_again(connection, claimed)
+
+
+async def _came_late(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
+    """A receipt whose part has gone on: it ends what is unknown, and spares a repeat that has not begun."""
+    receipt = then.provider_id or ""
+    twice = await unheld.late(connection, claimed, n, receipt)
+    known = await unheld.evident(connection, claimed, n, receipt)
+    if known is not None:
+        deliveries_total.labels(channel=claimed.channel, state=known, reason="late_receipt").inc()
+    if known == "sent":
+        await _answer(connection, replace(claimed, repeated=int(twice)), replace(then, delivery=known))
+    elif known == "queued":
+        await notifications.settle(
+            connection, str(claimed.notification_id), answers.queued(str(claimed.notification_id))
+        )
+    said = f"The receipt of attempt {claimed.attempt} came late: {receipt}."
+    event = Event("late_receipt", "messenger", notification_id=claimed.notification_id, reason=said)
+    await approvals.record(connection, event)
+    await _shown_again(connection, claimed)
+
+
+async def _shown_again(connection: Connection, claimed: Claimed) -> None:
+    await unheld.show_again(connection, claimed.id, claimed.attempt)
+    await tell(connection, "cards")
 
 
 async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
@@ -40,20 +80,21 @@ async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: N
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     await store.not_sent(connection, claimed, PartEnd(n, then.outcome, then.detail, then.part))
-    await _turn(connection, claimed, then)
+    await _turn(connection, claimed, then, HELD)
 
 
-async def _turn(connection: Connection, claimed: Claimed, then: Next) -> None:
+async def _turn(connection: Connection, claimed: Claimed, then: Next, come_from: Sequence[str]) -> bool:
+    """Whether the delivery went where this says, with its answer; false also where it says nothing."""
     if then.delivery is None:
-        return
-    come_from = ["claimed", "sending", "uncertain"]
+        return False
     if not await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after):
-        return
+        return False
     deliveries_total.labels(channel=claimed.channel, state=then.delivery, reason=then.reason or "").inc()
     if claimed.notification_id is not None and then.delivery == "queued":
         await notifications.accepted_again(connection, claimed.notification_id)
     elif claimed.notification_id is not None:
         await _answer(connection, claimed, then)
+    return True
 
 
 async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
@@ -62,12 +103,13 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
     await notifications.settle(connection, notification_id, answer)
     moved = {"sent": "executed", "failed": "failed", "uncertain": "uncertain"}.get(str(action))
     if moved:
-        result = {"status": answer.status}
-        await approvals.move(connection, notification_id, ["approved", "executing", "uncertain"], moved, result)
-    if then.delivery == "failed":
-        parts = await store.parts(connection, claimed.id)
-        if not any(row["status"] == "sent" for row in parts):
-            await approvals.give_back(connection, notification_id)
+        result, come_from = {"status": answer.status}, ["approved", "executing", "uncertain"]
+        reason = answer.error.message if answer.error else "The provider has it."
+        await approvals.move(connection, notification_id, come_from, moved, Why("messenger", reason), result)
+    if then.delivery == "failed" and not await unheld.begun(connection, notification_id):
+        await approvals.give_back(connection, notification_id)
+    if then.delivery == "uncertain":
+        await tell(connection, "cards")
 
 
 async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
@@ -81,10 +123,11 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
             parts=len(parts) if len(parts) > 1 else None,
             sandbox=True if row is not None and row["realm"] == "sandbox" else None,
         )
-        return answers.sent(notification_id, delivered)
+        return answers.sent(notification_id, delivered, answers.TWICE if claimed.repeated else None)
     if then.delivery == "uncertain":
         return answers.uncertain(notification_id, UNKNOWN_CLASS.get(then.reason or "", "internal_error"))
-    return answers.failed(notification_id, "provider_rejected", f"The provider refused it: {then.detail}")
+    said = f"The provider refused it: {then.detail}" + (f" {answers.EARLIER}" if claimed.repeated else "")
+    return answers.failed(notification_id, "provider_rejected", said)
 
 
 async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground: Ground) -> None:
@@ -106,7 +149,7 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
     if why.to == "parked" and why.row is not None:
         await park(connection, why, why.row, ground)
     else:
-        await _close(connection, claimed.notification_id, why)
+        await _close(connection, claimed.notification_id, why, repeated=claimed.repeated > 0)
 
 
 async def _delay(connection: Connection, claimed: Claimed, why: Stopped) -> None:
@@ -136,43 +179,48 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
     elif await store.turn(connection, claimed, come_from, "cancelled", "duplicate", timedelta()):
         told = {"notification_id": notification_id, "duplicate": True, "note": answers.SAME_WORDS}
         await notifications.settle(connection, notification_id, answer.model_copy(update=told))
-        await approvals.move(connection, notification_id, ["approved", "executing"], "cancelled")
-        event = Event("duplicate", "messenger", notification_id=notification_id, reason=f"The same as {first}.")
-        await approvals.record(connection, event)
+        await _ended(connection, notification_id, "cancelled", "duplicate", f"The same as {first}.")
 
 
-async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
-    if why.to in {"refused", "cancelled"}:
+async def _close(connection: Connection, notification_id: str, why: Stopped, *, repeated: bool) -> None:
+    if repeated:
+        said = f"{why.text} {answers.EARLIER}"
+        answer = answers.failed(notification_id, "forbidden", said)
+    elif why.to in {"refused", "cancelled"}:
         answer = answers.failed(notification_id, "forbidden", why.text)
     else:
         answer = answers.failed(notification_id, "timeout", f"{why.text} It was not sent.", retryable=True)
     await notifications.settle(connection, notification_id, answer)
     ended = "expired" if why.to == "expired" else "cancelled"
-    await approvals.move(connection, notification_id, ["approved", "executing"], ended)
     happened = why.findings[0].code if why.to == "cancelled" else why.to
-    event = Event(happened, "messenger", notification_id=notification_id, reason=why.text)
-    await approvals.record(connection, event)
+    await _ended(connection, notification_id, ended, happened, why.text)
+
+
+async def _ended(connection: Connection, notification_id: str, moved: str, happened: str, reason: str) -> None:
+    """The open action ends with its message; where there is none, the audit has a line of the message alone."""
+    why = Why("messenger", reason)
+    if await approvals.move(connection, notification_id, ["approved", "executing"], moved, why) is None:
+        event = Event(happened, "messenger", notification_id=notification_id, reason=reason)
+        await approvals.record(connection, event)
 
 
 async def park(connection: Connection, why: Stopped, row: Record, ground: Ground) -> None:
     """One open action at most: the one there is asks again as a new revision, or a new one is made."""
-    notification_id, envelope = row["id"], NotifyEnvelope.model_validate(row["envelope"])
+    notification_id, envelope = row["id"], notifications.envelope_of(row)
     kept, ttl = tool_args(envelope, row["whom"]), ground.settings.approval_ttl
+    summary = why_asked(row["origin_butler"], why.findings)
     found = await approvals.open_of(connection, notification_id)
     if found is not None:
         action_id = found["id"]
-        again = approvals.Revision(action_id, found["revision"], why.content_sha or "", kept, ttl)
-        await approvals.revise(connection, again)
+        again = approvals.Revision(action_id, found["revision"], why.content_sha or "", kept, ttl, summary)
+        await approvals.revise(connection, again, Why("messenger", why.text))
     else:
         action_id = ground.new_id()
-        summary = f"{row['origin_butler']} wants to send this. {why.text}"
         parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)
-        await approvals.park(connection, parked, ttl)
+        await approvals.park(connection, parked, ttl, "messenger")
     missing = answers.missing(notification_id, action_id, envelope.delivery.channel)
     answer = missing if why.missing else answers.waiting(notification_id, action_id)
     await notifications.settle(connection, notification_id, answer)
-    event = Event("parked", "messenger", action_id, None, notification_id, why.text)
-    await approvals.record(connection, event)
 
 
 async def expired(connection: Connection) -> int:
@@ -180,13 +228,11 @@ async def expired(connection: Connection) -> int:
     closed = 0
     for row in await approvals.unanswered(connection):
         await notifications.locked(connection, row["notification_id"])
-        if not await approvals.expire(connection, row["id"]):
+        if not await approvals.expire(connection, row["id"], Why("messenger", NOBODY_ANSWERED)):
             continue
         closed += 1
         answer = answers.failed(row["notification_id"], "timeout", NOBODY_ANSWERED, retryable=False)
         await notifications.settle(connection, row["notification_id"], answer)
-        event = Event("expired", "messenger", row["id"], None, row["notification_id"], NOBODY_ANSWERED)
-        await approvals.record(connection, event)
     return closed
 
 
@@ -198,8 +244,9 @@ async def reaped(connection: Connection) -> int:
             await notifications.locked(connection, row["notification_id"])
     lost = await store.reap(connection, [row["id"] for row in silent]) if silent else []
     for row in lost:
+        deliveries_total.labels(channel=row["channel"], state=row["status"], reason="lease_lost").inc()
         if row["status"] == "uncertain" and row["notification_id"] is not None:
             answer = answers.uncertain(row["notification_id"], "internal_error")
             await notifications.settle(connection, row["notification_id"], answer)
-            await approvals.move(connection, row["notification_id"], ["approved", "executing"], "uncertain")
+            await approvals.move(connection, row["notification_id"], ["approved", "executing"], "uncertain", LOST)
     return len(lost)

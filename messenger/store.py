@@ -4,10 +4,10 @@ Every change asks for the state it comes from, so that whoever comes second chan
 are the database's.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import asyncpg
@@ -24,24 +24,42 @@ ON CONFLICT (notification_id) DO UPDATE SET status = 'queued', reason = NULL, se
     address = EXCLUDED.address, not_after = EXCLUDED.not_after WHERE deliveries.status = 'parked'
 RETURNING id::text
 """
-# Oldest first per address, cards before the rest; a message being retried keeps its place for a minute.
+# Oldest first per address, cards before the rest; a message being retried keeps its place for a minute, one that a
+# limit delays for good. Butlers take turns: of each the oldest, counting what it has in flight; equals draw lots.
 CLAIM = f"""
+WITH line AS (
+    SELECT DISTINCT ON (q.address) q.id, q.address, q.class <> 'card' AS other, q.created_at,
+        coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due,
+        q.not_after <= clock_timestamp() AS too_late
+    FROM messenger.deliveries q WHERE q.channel = $3 AND q.status = 'queued'
+        AND (q.send_at <= clock_timestamp() OR q.reason = 'rate_limited'
+            OR (q.attempt > 0 AND q.reason IS DISTINCT FROM 'braked'
+                AND q.created_at > clock_timestamp() - interval '60 seconds'))
+    ORDER BY q.address, q.class <> 'card', q.created_at, q.id),
+held AS (
+    SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
+    WHERE channel = $3 AND status IN ('claimed', 'sending')),
+next AS MATERIALIZED (
+    SELECT id, other, coalesce(busy.n, 0) + row_number() OVER (PARTITION BY origin ORDER BY other, created_at) AS turn,
+        random() AS lot
+    FROM line LEFT JOIN (SELECT origin, count(*) AS n FROM held GROUP BY origin) busy USING (origin)
+    WHERE due AND address NOT IN (SELECT address FROM held)
+        AND (too_late OR NOT EXISTS (SELECT FROM messenger.pauses WHERE channel = $3 AND since IS NOT NULL))
+        AND NOT EXISTS (SELECT FROM messenger.rates
+            WHERE key = $3 || ':' || address AND free_at > clock_timestamp())
+    ORDER BY other, turn, lot LIMIT 4 * $2::int),
+taken AS MATERIALIZED (
+    SELECT q.id FROM next JOIN messenger.deliveries q ON q.id = next.id WHERE q.status = 'queued'
+    ORDER BY next.other, next.turn, next.lot
+    LIMIT least($2::int, (SELECT min(CASE WHEN free_at > clock_timestamp() THEN 0 WHEN every = '0' THEN $2::int
+        ELSE least(burst, 1 + floor(extract(epoch FROM clock_timestamp() - free_at) / extract(epoch FROM every))) END)
+        FROM messenger.rates WHERE key IN ($3, $3 || ':minute', $3 || ':day'))::int)
+    FOR UPDATE OF q SKIP LOCKED)
 UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attempt = d.attempt + 1, claimed_by = $1,
     lease_until = clock_timestamp() + interval '{LEASE}'
-WHERE d.id IN (
-    SELECT q.id FROM messenger.deliveries q
-    WHERE q.status = 'queued' AND q.channel = ANY ($3::text[]) AND q.send_at <= clock_timestamp()
-        AND NOT EXISTS (SELECT FROM messenger.deliveries f WHERE f.channel = q.channel AND f.address = q.address
-            AND f.status IN ('claimed', 'sending'))
-        AND NOT EXISTS (SELECT FROM messenger.deliveries o WHERE o.channel = q.channel AND o.address = q.address
-            AND o.status = 'queued' AND o.id <> q.id
-            AND (o.class <> 'card', o.created_at, o.id) < (q.class <> 'card', q.created_at, q.id)
-            AND (o.send_at <= clock_timestamp()
-                 OR (o.attempt > 0 AND o.reason IS DISTINCT FROM 'braked'
-                     AND o.created_at > clock_timestamp() - interval '60 seconds')))
-    ORDER BY q.class <> 'card', q.created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+FROM taken WHERE d.id = taken.id
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
-    d.revision, d.created_at, d.not_after <= clock_timestamp() AS too_late
+    d.revision, d.created_at, d.not_after <= clock_timestamp() AS too_late, d.repeated
 """
 RENEW = f"""
 UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
@@ -70,15 +88,18 @@ a AS (
     SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n)
 SELECT count(*) FROM a
 """
-# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease.
+# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
+# of a later attempt at the same part.
 END_PART = """
 WITH a AS (
     UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = $4, detail = $5
     WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND (ended_at IS NULL OR outcome = 'lease_lost') RETURNING n),
 p AS (
     UPDATE messenger.parts SET status = $6, provider_id = coalesce($7, provider_id) FROM a
-    WHERE delivery_id = $1 AND parts.n = a.n AND parts.status IN ('sending', 'uncertain') RETURNING parts.n)
-SELECT count(*) FROM p
+    WHERE delivery_id = $1 AND parts.n = a.n AND parts.status IN ('sending', 'uncertain')
+        AND NOT EXISTS (SELECT FROM messenger.attempts later WHERE later.delivery_id = $1 AND later.n = $2
+            AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING parts.n)
+SELECT CASE WHEN EXISTS (SELECT FROM p) THEN 'part' WHEN EXISTS (SELECT FROM a) THEN 'attempt' END
 """
 NOT_SENT = """
 INSERT INTO messenger.attempts (delivery_id, n, attempt, ended_at, outcome, detail)
@@ -93,7 +114,8 @@ WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
 # A delay is no attempt: the count goes back, so that neither its chat nor its own next try waits for it.
 DELAY = """
 UPDATE messenger.deliveries SET status = 'queued', reason = $3, attempt = attempt - 1,
-    send_at = least(to_timestamp($4::float8), not_after, clock_timestamp() + interval '20 seconds'),
+    send_at = least(to_timestamp($4::float8), not_after,
+        CASE WHEN $3 = 'braked' THEN clock_timestamp() + interval '20 seconds' END),
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') RETURNING id
 """
@@ -104,11 +126,13 @@ WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
     AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - interval '20 seconds') RETURNING id
 """
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
-# A card may come twice without harm, since deciding happens once.
+# A card may come twice without harm, since deciding happens once; so may a reaction, which replaces the last one.
 REAP = """
 WITH lost AS (
     SELECT d.id, d.class <> 'card' AND EXISTS (
-        SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.status = 'sending') AS out
+        SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.status = 'sending')
+        AND NOT EXISTS (SELECT FROM shared.notifications n WHERE n.id = d.notification_id
+            AND n.envelope #>> '{delivery,intent}' = 'react') AS out
     FROM messenger.deliveries d
     WHERE d.id = ANY ($1::text[]::uuid[]) AND d.status IN ('claimed', 'sending')
         AND d.lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED),
@@ -123,8 +147,8 @@ d AS (
         status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END,
         reason = CASE WHEN lost.out THEN 'lease_lost' END, claimed_by = NULL, lease_until = NULL,
         settled_at = CASE WHEN lost.out THEN clock_timestamp() END
-    FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id)
-SELECT id::text, status, notification_id::text FROM d
+    FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id, d.channel)
+SELECT id::text, status, notification_id::text, channel FROM d
 """
 READDRESS = """
 UPDATE messenger.deliveries SET address = $3, status = 'queued', claimed_by = NULL, lease_until = NULL
@@ -147,6 +171,8 @@ class Claimed:
     revision: int | None
     created_at: datetime
     too_late: bool | None
+    # How often it was queued again after an attempt of unknown outcome.
+    repeated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +194,13 @@ async def enqueue(connection: Connection, new: Enqueued) -> bool:
     return await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:]) is not None
 
 
-async def claim(connection: Connection, holder: str, most: int, channels: Collection[str]) -> list[Claimed]:
-    """Take up to so many deliveries of these channels that are due, at most one per address."""
+async def claim(connection: Connection, holder: str, room: Mapping[str, int]) -> list[Claimed]:
+    """Take what is due, at most one per address and so many per channel as there is room for."""
     try:
-        rows = await connection.fetch(CLAIM, holder, most, list(channels))
+        taken = [row for name, most in room.items() for row in await connection.fetch(CLAIM, holder, most, name)]
     except asyncpg.UniqueViolationError:
         raise Unavailable("Another Messenger took one of these at the same moment.") from None
-    return [Claimed(*row.values()) for row in rows]
+    return [Claimed(*row.values()) for row in taken]
 
 
 async def renew(connection: Connection, holder: str, held: Collection[str]) -> set[str]:
@@ -217,11 +243,15 @@ class PartEnd:
     provider_id: str | None = None
 
 
-async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> bool:
-    """Write an attempt's end; false where somebody wrote another end before."""
+async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> Literal["part", "attempt"] | None:
+    """Write an attempt's end: `part` if it is that of its part too, `attempt` where that has gone on meanwhile.
+
+    None where somebody wrote another end before.
+    """
     attempt = (UUID(claimed.id), end.n, claimed.attempt)
     what = (end.outcome, end.detail[:500], end.status, end.provider_id)
-    return bool(await connection.fetchval(END_PART, *attempt, *what))
+    found: Literal["part", "attempt"] | None = await connection.fetchval(END_PART, *attempt, *what)
+    return found
 
 
 async def not_sent(connection: Connection, claimed: Claimed, end: PartEnd) -> None:

@@ -1,32 +1,44 @@
 """Deliveries of what waits: cards that are missing, what ends unsent, what is asked for again.
 
-Beside `messenger/store.py` the only writer of messenger.deliveries; here it moves only what nobody holds.
+Beside `messenger/store.py` the only writer of deliveries, parts and attempts; here it moves only what nobody holds.
 """
 
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from messenger.store import Claimed
 from shared.db import Connection
 
-# The pending action is the outbox of its card: whatever has none of its revision gets one. Where Telegram refused it,
-# or did not take it within a minute, the next channel is asked as well.
+# What is to be asked is the outbox of its card: a question that waits in this revision, and what may have arrived at
+# this attempt; so is what is to be told, that it came back after its last attempt. Whatever has none gets one. Where
+# Telegram refused it, or did not take it within a minute, the next channel is asked as well.
 WRITE_MISSING: Final = """
-INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
-SELECT 'card', c.channel, i.value, c.realm, a.id, a.revision, a.origin_butler
-FROM shared.pending_actions a
+WITH a AS (
+    SELECT id AS action_id, NULL::uuid AS about, revision, origin_butler, requested_at AS at
+    FROM shared.pending_actions WHERE status = 'pending' AND expires_at > clock_timestamp()
+    UNION ALL
+    SELECT NULL, id, attempt, origin_butler, settled_at FROM messenger.deliveries
+    WHERE status = 'uncertain' AND class = 'third_party'
+    UNION ALL
+    SELECT NULL, id, attempt + 1, origin_butler, settled_at FROM messenger.deliveries
+    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
+INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, about, revision, origin_butler)
+SELECT 'card', c.channel, i.value, c.realm, a.action_id, a.about, a.revision, a.origin_butler
+FROM a
 CROSS JOIN shared.contacts o
 JOIN shared.channels c ON c.channel IN ('telegram', o.preferred_channel) OR NOT EXISTS (SELECT FROM
     shared.contact_info t WHERE t.contact_id = o.id AND t.type = 'telegram' AND t.lookup ~ '^[1-9][0-9]*$')
-    OR EXISTS (SELECT FROM messenger.deliveries t WHERE t.action_id = a.id AND t.revision = a.revision
+    OR EXISTS (SELECT FROM messenger.deliveries t
+        WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about) AND t.revision = a.revision
         AND t.channel = 'telegram' AND (t.status = 'failed'
             OR (t.status <> 'sent' AND t.created_at < clock_timestamp() - interval '60 seconds')))
 JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
     AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
     ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
-WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND 'owner' = ANY (o.roles)
-    AND NOT EXISTS (SELECT FROM messenger.deliveries d
-        WHERE d.action_id = a.id AND d.revision = a.revision AND d.channel = c.channel)
-ORDER BY a.requested_at LIMIT 50
+WHERE 'owner' = ANY (o.roles) AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card'
+    AND (d.action_id = a.action_id OR d.about = a.about) AND d.revision = a.revision AND d.channel = c.channel)
+ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """
 # A parked delivery whose question got a no, or no answer, ends with it.
@@ -43,10 +55,10 @@ ASKED_AGAIN: Final = """
 UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL
 WHERE notification_id = $1 AND status IN ('failed', 'expired', 'cancelled', 'parked') RETURNING id
 """
-# Past the marker of any part something may have left.
+# Past the marker of any part something may have left; what was sent again has its parts back in the queue.
 BEGUN: Final = """
 SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
-    WHERE d.notification_id = $1 AND p.status IN ('sending', 'sent', 'uncertain'))
+    WHERE d.notification_id = $1 AND (p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0))
 """
 SHORT_OF_AN_IDENTIFIER: Final = """
 SELECT n.id::text FROM shared.notifications n
@@ -55,10 +67,102 @@ WHERE n.status = 'pending_missing_identifier' AND EXISTS (SELECT FROM shared.con
     WHERE i.contact_id = n.contact_id AND i.type = n.envelope #>> '{delivery,channel}')
 ORDER BY n.id LIMIT 50
 """
+# The three answers. Each asks for the attempt it speaks of, so that of two words only the first finds its state. What
+# follows the part that arrived has not been tried yet and goes on.
+ARRIVED: Final = """
+WITH d AS (
+    SELECT id FROM messenger.deliveries WHERE id = $1 AND status = 'uncertain' AND attempt = $2 FOR UPDATE),
+p AS (
+    UPDATE messenger.parts SET status = 'sent', provider_id = coalesce(provider_id, $3) FROM d
+    WHERE delivery_id = d.id AND parts.status = 'uncertain'),
+rest AS (
+    SELECT count(*) > 0 AS waits FROM messenger.parts WHERE delivery_id = $1 AND status IN ('queued', 'failed'))
+UPDATE messenger.deliveries SET reason = 'owner_said', status = CASE WHEN rest.waits THEN 'queued' ELSE 'sent' END,
+    send_at = clock_timestamp(), settled_at = CASE WHEN rest.waits THEN NULL ELSE clock_timestamp() END,
+    not_after = CASE WHEN rest.waits THEN clock_timestamp() + $4 ELSE not_after END
+FROM d, rest WHERE deliveries.id = d.id RETURNING deliveries.status
+"""
+LEAVE: Final = """
+UPDATE messenger.deliveries SET status = 'abandoned', reason = 'left', settled_at = clock_timestamp()
+WHERE id = $1 AND status = 'uncertain' AND attempt = $2 RETURNING id
+"""
+# What goes to the owner is repeated whole, as the words that mark it move the ends of its parts.
+AGAIN: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'queued', reason = 'again', repeated = repeated + 1,
+        send_at = clock_timestamp(), settled_at = NULL, not_after = coalesce(clock_timestamp() + $3, not_after)
+    WHERE id = $1 AND status = 'uncertain' AND attempt = $2 RETURNING id, class),
+p AS (
+    UPDATE messenger.parts SET status = 'queued' FROM d
+    WHERE delivery_id = d.id AND (parts.status = 'uncertain' OR d.class = 'owner'))
+SELECT id FROM d
+"""
+# A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, and what
+# is uncertain is so no more. A repeat to the owner begins with its first part, and is let go.
+EVIDENT: Final = """
+WITH d AS (
+    SELECT id FROM messenger.deliveries WHERE id = $1
+        AND (status = 'uncertain' OR (status = 'queued' AND class = 'third_party')) FOR UPDATE),
+p AS (
+    UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
+    WHERE delivery_id = d.id AND n = $2 AND parts.status IN ('queued', 'uncertain') RETURNING n),
+rest AS (
+    SELECT count(*) > 0 AS waits FROM messenger.parts WHERE delivery_id = $1 AND n <> $2 AND status <> 'sent')
+UPDATE messenger.deliveries SET status = CASE WHEN rest.waits THEN 'queued' ELSE 'sent' END, reason = NULL,
+    send_at = clock_timestamp(), settled_at = CASE WHEN rest.waits THEN NULL ELSE clock_timestamp() END
+FROM d, p, rest WHERE deliveries.id = d.id RETURNING deliveries.status
+"""
+# Where a later attempt came to its marker, both may have arrived.
+LATE: Final = """
+UPDATE messenger.attempts a SET outcome = 'late_receipt', detail = $4
+WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND EXISTS (SELECT FROM messenger.attempts later
+    WHERE later.delivery_id = $1 AND later.n = $2 AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING n
+"""
+# A late answer has more to say about a card that is closed.
+SHOW_AGAIN: Final = """
+UPDATE messenger.deliveries SET reason = NULL
+WHERE about = $1 AND revision = $2 AND class = 'card' AND status = 'sent' AND reason = 'closed'
+"""
+# A press on a card that has no receipt, and lies in the queue to be sent again, proves that it arrived.
+ADOPT: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp()
+    WHERE class = 'card' AND channel = 'telegram' AND (action_id = $1 OR about = $1) AND revision = $2
+        AND status = 'queued' AND attempt > 0 RETURNING id)
+UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
+WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
+"""
 CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
 CLOSE_CARDS_OF: Final = """
 UPDATE messenger.deliveries SET reason = 'closed'
 WHERE class = 'card' AND channel = 'telegram' AND status = 'sent' AND reason IS NULL AND action_id = $1
+"""
+# A report of what came back proves that the mail server had taken what nobody answered for.
+TAKEN: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp()
+    WHERE id = $1 AND status IN ('uncertain', 'abandoned') RETURNING id)
+UPDATE messenger.parts SET status = 'sent', provider_id = $2 FROM d
+WHERE delivery_id = d.id AND parts.status = 'uncertain'
+"""
+BOUNCED: Final = """
+UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = clock_timestamp()
+WHERE id = $1 AND status = 'sent' RETURNING id
+"""
+# What is waiting only because its channel did not work.
+DUE_AGAIN: Final = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
+    AND send_at > clock_timestamp() AND reason IN ('unauthorized', 'unavailable', 'server_error') RETURNING id
+"""
+# To the owner by the channels that are left; what it says stands in `messenger.pauses`.
+TELL_ELSEWHERE: Final = """
+INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
+SELECT 'card', c.channel, i.value, c.realm, 'messenger'
+FROM shared.contacts o CROSS JOIN shared.channels c
+JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
+    AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
+    ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
+WHERE 'owner' = ANY (o.roles) AND c.channel <> $1
 """
 
 
@@ -92,6 +196,44 @@ async def identified(connection: Connection) -> list[str]:
     return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
 
 
+async def arrived(connection: Connection, delivery_id: str, attempt: int, receipt: str, rest: timedelta) -> str | None:
+    """`sent`, or `queued` where parts follow that nobody has tried, for which there is so much time; None if late."""
+    found: str | None = await connection.fetchval(ARRIVED, UUID(delivery_id), attempt, receipt, rest)
+    return found
+
+
+async def leave(connection: Connection, delivery_id: str, attempt: int) -> bool:
+    """Whether this word ended it: nobody will know, and nobody sends it again."""
+    return await connection.fetchval(LEAVE, UUID(delivery_id), attempt) is not None
+
+
+async def again(connection: Connection, delivery_id: str, attempt: int, lasts: timedelta | None) -> bool:
+    """Whether this put it in the queue once more; the owner's word lasts so long, a machine's not at all."""
+    return await connection.fetchval(AGAIN, UUID(delivery_id), attempt, lasts) is not None
+
+
+async def evident(connection: Connection, claimed: Claimed, n: int, receipt: str) -> str | None:
+    """What a receipt for a part that has gone on makes of its delivery: `sent`, `queued` for the rest, or None."""
+    found: str | None = await connection.fetchval(EVIDENT, UUID(claimed.id), n, receipt)
+    return found
+
+
+async def late(connection: Connection, claimed: Claimed, n: int, receipt: str) -> bool:
+    """Whether the part was sent again before this receipt came, which is noted."""
+    args = (UUID(claimed.id), n, claimed.attempt, f"Receipt {receipt}.")
+    return await connection.fetchval(LATE, *args) is not None
+
+
+async def show_again(connection: Connection, delivery_id: str, attempt: int) -> None:
+    """Let the card about this attempt be written anew."""
+    await connection.execute(SHOW_AGAIN, UUID(delivery_id), attempt)
+
+
+async def adopt(connection: Connection, about: str, revision: int, message_id: str) -> bool:
+    """Whether the pressed message is the card about this that nobody had a receipt for; it is not sent again."""
+    return await connection.fetchval(ADOPT, UUID(about), revision, message_id) is not None
+
+
 async def close_card(connection: Connection, delivery_id: str) -> None:
     """Note that a card shows its outcome."""
     await connection.execute(CLOSE_CARD, UUID(delivery_id))
@@ -100,3 +242,23 @@ async def close_card(connection: Connection, delivery_id: str) -> None:
 async def close_cards_of(connection: Connection, action_id: str) -> None:
     """The same for the card of an action whose press is answered on the spot."""
     await connection.execute(CLOSE_CARDS_OF, UUID(action_id))
+
+
+async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
+    """Note that the provider had taken what nobody knew of."""
+    await connection.execute(TAKEN, UUID(delivery_id), receipt)
+
+
+async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
+    """Whether it came back, with that status code, after it was sent."""
+    return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
+
+
+async def due_again(connection: Connection, channel: str) -> None:
+    """Let go at once what waited for a channel that works again."""
+    await connection.execute(DUE_AGAIN, channel)
+
+
+async def tell_elsewhere(connection: Connection, channel: str) -> None:
+    """Queue the word about this channel's pause, to the owner by another."""
+    await connection.execute(TELL_ELSEWHERE, channel)

@@ -16,9 +16,19 @@ ONE = """
 SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
 FROM messenger.deliveries WHERE notification_id = $1
 """
+# Other words of the same request to the same address: of unknown outcome, or past their marker when this was asked.
+SIMILAR = """
+SELECT d.id::text FROM messenger.deliveries d
+WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.content_sha IS NOT NULL
+    AND d.channel = $3 AND d.address = $4 AND d.notification_id <> $5
+    AND (d.status = 'uncertain' OR EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id
+        AND a.marked_at <= $6 AND coalesce(a.ended_at, 'infinity') > $6))
+ORDER BY d.created_at LIMIT 1
+"""
 QUEUE_AGE = """
 SELECT coalesce(extract(epoch FROM now.at - min(send_at) FILTER (WHERE send_at <= now.at)), 0)::float AS age,
-    extract(epoch FROM min(send_at) FILTER (WHERE status = 'queued' AND send_at > now.at) - now.at)::float AS due
+    extract(epoch FROM least(min(send_at) FILTER (WHERE status = 'queued' AND send_at > now.at),
+        (SELECT min(free_at) FROM messenger.rates WHERE free_at > statement_timestamp())) - now.at)::float AS due
 FROM (SELECT statement_timestamp() AS at) now LEFT JOIN messenger.deliveries
     ON status IN ('queued', 'claimed', 'sending') GROUP BY now.at
 """
@@ -38,6 +48,65 @@ WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel 
 ORDER BY d.created_at LIMIT 20
 """
 
+# A delivery with what is known of one attempt: the last part that came to its marker then.
+DOUBT = """
+SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.repeated,
+    n.envelope, n.owner_text, n.origin_butler, c.name, a.n, tried.attempt AS tried, a.marked_at, a.outcome, a.detail,
+    (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
+    (SELECT word FROM shared.resolutions r WHERE r.delivery_id = d.id AND r.attempt = tried.attempt
+        AND r.outcome = 'done' AND r.word <> 'retry' ORDER BY r.at LIMIT 1) AS said
+FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+CROSS JOIN LATERAL (SELECT coalesce($2, d.attempt) AS attempt) tried
+LEFT JOIN shared.contacts c ON c.id = n.contact_id
+LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.attempt = tried.attempt
+    AND a.marked_at IS NOT NULL ORDER BY a.n DESC LIMIT 1) a ON true
+WHERE d.id = $1
+"""
+RECEIPTS = "SELECT coalesce(provider_id, '') AS receipt FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+ABOUT = "SELECT about::text, revision FROM messenger.deliveries WHERE id = $1"
+# A card about an attempt of which more is known, or more was said, than it shows.
+DOUBTS_OVER = """
+SELECT d.id::text, d.address, d.about::text, d.revision, p.provider_id
+FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about
+JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
+WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+    AND p.provider_id IS NOT NULL AND (u.status <> 'uncertain' OR u.attempt <> d.revision) AND d.revision <= u.attempt
+ORDER BY d.created_at LIMIT 20
+"""
+# Messages to the owner that nobody answered for, and that no machine has repeated yet.
+TO_REPEAT = """
+SELECT id::text, notification_id::text, attempt FROM messenger.deliveries
+WHERE status = 'uncertain' AND class = 'owner' AND repeated = 0
+    AND settled_at < clock_timestamp() - interval '10 seconds' AND not_after > clock_timestamp()
+ORDER BY notification_id LIMIT 20
+"""
+
+
+async def doubt(connection: Connection, delivery_id: str, attempt: int | None = None) -> Record | None:
+    """A message's delivery with its words, and what is known of that attempt, or of the latest."""
+    return await connection.fetchrow(DOUBT, UUID(delivery_id), attempt)
+
+
+async def about(connection: Connection, card_id: str) -> Record | None:
+    """The same for the delivery and the attempt that a card asks about."""
+    card = await connection.fetchrow(ABOUT, UUID(card_id))
+    return await doubt(connection, card["about"], card["revision"]) if card and card["about"] else None
+
+
+async def receipts(connection: Connection, delivery_id: str) -> list[str]:
+    """The receipt of each part, in order; empty for one that has none."""
+    return [row["receipt"] for row in await connection.fetch(RECEIPTS, UUID(delivery_id))]
+
+
+async def doubts_over(connection: Connection) -> list[Record]:
+    """Cards in Telegram that ask about what is uncertain no more: id, address, provider_id, about, revision."""
+    return list(await connection.fetch(DOUBTS_OVER))
+
+
+async def to_repeat(connection: Connection) -> list[Record]:
+    """What is to be sent to the owner once more: id, notification_id, attempt."""
+    return list(await connection.fetch(TO_REPEAT))
+
 
 async def silent(connection: Connection) -> list[Record]:
     """Deliveries whose holder no longer renews its lease, by id of their notifications."""
@@ -50,13 +119,22 @@ async def same_content(connection: Connection, origin: str, lineage: str, conten
     return found
 
 
+async def similar(connection: Connection, row: Record, channel: str, address: str) -> str | None:
+    """The delivery of other words of the same request to that address that may just have arrived."""
+    asked = (UUID(row["id"]), row["created_at"])
+    found: str | None = await connection.fetchval(
+        SIMILAR, row["origin_butler"], row["lineage"], channel, address, *asked
+    )
+    return found
+
+
 async def one(connection: Connection, notification_id: str) -> Record | None:
     """The delivery of a notification, if there is one."""
     return await connection.fetchrow(ONE, UUID(notification_id))
 
 
 async def queue_age(connection: Connection) -> tuple[float, float | None]:
-    """Seconds the oldest due delivery has waited, and seconds until the next one is due."""
+    """Seconds the oldest due delivery has waited, and seconds until the next one, or the next limit's room, is due."""
     row = await connection.fetchrow(QUEUE_AGE)
     return (row["age"], row["due"]) if row else (0.0, None)
 

@@ -14,7 +14,18 @@ SAME_WORDS: Final = (
 )
 ALREADY_BEING_SENT: Final = "It is already being sent and can no longer be withdrawn. Do not send it again."
 WITHDRAWAL_NOTED: Final = "It is written down that you withdraw it; it is not known yet whether that came in time."
+NEW_MESSAGE: Final = (
+    "No message of theirs that reached you proves this thread: it is treated as a new message, not as a reply."
+)
+UNSEEN_MESSAGE: Final = (
+    "Nothing proves that the message you react to exists: only the owner's yes lets this reaction out."
+)
+OWNER_CHANGED: Final = "The owner changed the text: "
 UNKNOWN: Final = "It may have arrived. Do not send it again."
+EARLIER: Final = "An earlier attempt may have arrived. Do not send it again."
+LEFT: Final = "It may have arrived; the owner left it at that. Do not send it again."
+TWICE: Final = "It was sent again after an attempt of unknown outcome, and may have arrived twice."
+BY_OWNER: Final = "The owner said that it arrived; the provider gave no receipt."
 
 
 def queued(notification_id: str, message: str = ACCEPTED) -> NotifyResponse:
@@ -55,14 +66,24 @@ def failed(
     )
 
 
-def uncertain(notification_id: str, error_class: ErrorClass) -> NotifyResponse:
+def bounced(notification_id: str, status: str, said: str) -> NotifyResponse:
+    """It was taken and came back; what the far end said, after the code for it."""
+    return failed(notification_id, "provider_rejected", f"It bounced: {status} {said}".strip())
+
+
+def uncertain(notification_id: str, error_class: ErrorClass, message: str = UNKNOWN) -> NotifyResponse:
     """Nobody can know; it says so and does not look like something to try again."""
     return NotifyResponse(
         status="uncertain",
         notification_id=notification_id,
-        error=failure(error_class, UNKNOWN, retryable=False),
-        message=UNKNOWN,
+        error=failure(error_class, message, retryable=False),
+        message=message,
     )
+
+
+def about_thread(intent: str) -> str:
+    """What a butler is told whose thread nothing proves; `intent` is the one it goes out with."""
+    return UNSEEN_MESSAGE if intent == "react" else NEW_MESSAGE
 
 
 def withdrawn(butler: str) -> str:
@@ -75,9 +96,9 @@ def may_reopen(answer: NotifyResponse) -> bool:
     return answer.error is not None and answer.error.error_class in {"provider_rejected", "timeout"}
 
 
-def sent(notification_id: str, delivered: Delivered) -> NotifyResponse:
-    """The provider has it, by its own receipt."""
-    return NotifyResponse(status="ok", notification_id=notification_id, delivery=delivered)
+def sent(notification_id: str, delivered: Delivered, note: str | None = None) -> NotifyResponse:
+    """It arrived, by the provider's own receipt or by the owner's word, which the note then says."""
+    return NotifyResponse(status="ok", notification_id=notification_id, delivery=delivered, note=note)
 
 
 def as_tool_answer(answer: NotifyResponse) -> dict[str, object]:

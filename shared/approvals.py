@@ -37,51 +37,73 @@ LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN 
 LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
 SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
+# Whoever parks may not read what is parked, so nothing is returned here.
 PARK = """
-INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
-    expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7)
+WITH parked AS (
+    INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
+        expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7))
+INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
+VALUES ('parked', $1, $6, $8, $5, '{"revision": 1}')
 """
 EVENT = """
 INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
+# The line that each move writes in its own statement: $1 to $5 say what happened, by which rule, who, why and where.
+WRITTEN = """RETURNING id, notification_id, revision),
+written AS (
+    INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
+    SELECT $1, id, $2::uuid, notification_id, $3, $4, $5::jsonb || jsonb_build_object('revision', revision) FROM moved)
+"""
 OPEN_ACTION = """
 SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary,
-    a.notification_id::text, a.requested_at, a.expires_at, a.decision_reason, n.envelope, n.whom, n.realm, n.created_at
+    a.notification_id::text, a.requested_at, a.expires_at, a.decision_reason, n.envelope, n.owner_text, n.whom, n.realm,
+    n.created_at, a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
 """
 OPEN_OF = """
 SELECT id::text, revision, status FROM shared.pending_actions
 WHERE notification_id = $1 AND status IN ('pending', 'approved', 'executing')
 """
-DECIDE = """
-UPDATE shared.pending_actions SET status = $2, decided_by = $3, decided_at = clock_timestamp(), decision_reason = $4,
-    wire_shas = $5
-WHERE id = $1 AND status = 'pending' AND revision = $6 AND expires_at > clock_timestamp()
-RETURNING notification_id::text
+DECIDE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, decided_by = $8, decided_at = clock_timestamp(),
+        decision_reason = $4, wire_shas = $9
+    WHERE id = $6 AND status = 'pending' AND revision = $7 AND expires_at > clock_timestamp()
+    {WRITTEN}
+SELECT notification_id::text FROM moved
 """
-REVISE = """
-UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $3, tool_args = $4, wire_shas = NULL,
-    status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
-    expires_at = clock_timestamp() + $5, agent_summary = coalesce($6, agent_summary)
-WHERE id = $1 AND revision = $2 AND status IN ('pending', 'approved', 'executing') RETURNING revision
+REVISE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, tool_args = $9, wire_shas = NULL,
+        status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
+        expires_at = clock_timestamp() + $10, agent_summary = coalesce($11, agent_summary)
+    WHERE id = $6 AND revision = $7 AND status IN ('pending', 'approved', 'executing')
+    {WRITTEN}
+SELECT revision FROM moved
 """
 # Not the owner's word: without content it can never count as a yes.
-BY_RULE = """
-UPDATE shared.pending_actions SET status = 'approved', rule_id = $3, content_sha = NULL, wire_shas = NULL
-WHERE id = $1 AND revision = $2 AND status = 'pending' RETURNING id
+BY_RULE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, rule_id = $2, content_sha = NULL, wire_shas = NULL
+    WHERE id = $6 AND revision = $7 AND status = 'pending' {WRITTEN}
+SELECT id FROM moved
 """
 LAST_OF = """
 SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1
 """
-MOVE = """
-UPDATE shared.pending_actions SET status = $3, execution_result = coalesce($4, execution_result)
-WHERE notification_id = $1 AND status = ANY ($2::text[]) RETURNING id::text
+MOVE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, execution_result = coalesce($8, execution_result)
+    WHERE notification_id = $6 AND status = ANY ($7::text[]) AND status <> $1 {WRITTEN}
+SELECT id::text FROM moved
 """
-EXPIRE = """
-UPDATE shared.pending_actions SET status = 'expired'
-WHERE id = $1 AND status = 'pending' AND expires_at <= clock_timestamp() RETURNING id
+EXPIRE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1
+    WHERE id = $6 AND status = 'pending' AND expires_at <= clock_timestamp() {WRITTEN}
+SELECT id FROM moved
 """
 UNANSWERED = """
 SELECT id::text, notification_id::text FROM shared.pending_actions
@@ -90,10 +112,28 @@ ORDER BY notification_id LIMIT 100
 """
 LIST = """
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.expires_at,
-    a.decided_at, a.decision_reason, a.notification_id::text, n.envelope
+    a.decided_at, a.decision_reason, a.notification_id::text, n.envelope, n.owner_text
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
 WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Who moves an action, and for what reason: no action is moved without it."""
+
+    actor: str
+    reason: str | None
+    rule_id: str | None = None
+    # Of the owner's word: by which surface, and which contact the owner is.
+    surface: str | None = None
+    contact: str | None = None
+
+    def line(self, event_type: str) -> tuple[object, ...]:
+        """What its line in the audit says, as WRITTEN takes it."""
+        named = {"surface": self.surface, "contact": self.contact}
+        detail = {name: value for name, value in named.items() if value is not None}
+        return event_type, UUID(self.rule_id) if self.rule_id else None, self.actor, self.reason, detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +160,10 @@ async def gather(connection: Connection, channel: str, notification_id: str, *, 
     return Facts(realm=row["realm"] or "", rules=rules, approval=yes, brakes=brakes, sender=row["sender"] or "")
 
 
-async def park(connection: Connection, parked: Parked, ttl: timedelta) -> None:
+async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) -> None:
     """Make the pending action; the caller's transaction holds its notification too."""
-    await connection.execute(
-        PARK,
-        UUID(parked.action_id),
-        parked.origin,
-        parked.tool_args,
-        parked.content_sha,
-        parked.summary,
-        UUID(parked.notification_id),
-        ttl,
-    )
+    args = (UUID(parked.action_id), parked.origin, parked.tool_args, parked.content_sha, parked.summary)
+    await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +179,7 @@ class Event:
 
 
 async def record(connection: Connection, event: Event, **detail: object) -> None:
-    """Append to approval_events."""
+    """Append what moves no pending action to approval_events."""
     ids = [UUID(value) if value else None for value in (event.action_id, event.rule_id, event.notification_id)]
     await connection.execute(EVENT, event.event_type, *ids, event.actor, event.reason, detail)
 
@@ -190,6 +222,7 @@ class Verdict:
     revision: int
     status: Literal["approved", "denied"]
     by: str
+    surface: str
     reason: str | None = None
     wire_shas: tuple[str, ...] | None = None
 
@@ -197,15 +230,9 @@ class Verdict:
 async def decide(connection: Connection, verdict: Verdict) -> str | None:
     """The notification's id if this was the deciding word, None if it came second or too late."""
     shas = list(verdict.wire_shas) if verdict.wire_shas is not None else None
-    notification: str | None = await connection.fetchval(
-        DECIDE,
-        UUID(verdict.action_id),
-        verdict.status,
-        UUID(verdict.by),
-        verdict.reason,
-        shas,
-        verdict.revision,
-    )
+    line = Why("owner", verdict.reason, surface=verdict.surface, contact=verdict.by).line(verdict.status)
+    args = (*line, UUID(verdict.action_id), verdict.revision, UUID(verdict.by), shas)
+    notification: str | None = await connection.fetchval(DECIDE, *args)
     return notification
 
 
@@ -215,24 +242,26 @@ class Revision:
 
     action_id: str
     replaces: int
-    content_sha: str
+    # None as long as there is no address.
+    content_sha: str | None
     tool_args: Mapping[str, object]
     ttl: timedelta
     # Why it is asked, where that has changed.
     summary: str | None = None
+    # What its line in the audit is called.
+    event: Literal["revised", "edited", "identifier_added"] = "revised"
 
 
-async def revise(connection: Connection, new: Revision) -> int | None:
+async def revise(connection: Connection, new: Revision, why: Why) -> int | None:
     """The new revision's number: the same action asks again, with fresh buttons; None if it moved on."""
     args = (UUID(new.action_id), new.replaces, new.content_sha, new.tool_args, new.ttl, new.summary)
-    number: int | None = await connection.fetchval(REVISE, *args)
+    number: int | None = await connection.fetchval(REVISE, *why.line(new.event), *args)
     return number
 
 
-async def let_go(connection: Connection, action_id: str, revision: int, rule_id: str | None) -> bool:
+async def let_go(connection: Connection, action_id: str, revision: int, why: Why) -> bool:
     """Answer a question that needs the owner's yes no more; false if somebody answered it before."""
-    rule = UUID(rule_id) if rule_id else None
-    return await connection.fetchval(BY_RULE, UUID(action_id), revision, rule) is not None
+    return await connection.fetchval(BY_RULE, *why.line("approved"), UUID(action_id), revision) is not None
 
 
 async def last_of(connection: Connection, notification_id: str) -> str | None:
@@ -246,10 +275,12 @@ async def move(
     notification_id: str,
     come_from: Sequence[str],
     to: str,
+    why: Why,
     result: Mapping[str, object] | None = None,
 ) -> str | None:
     """Carry the open action along with its delivery; its id, or None if there is none in those states."""
-    moved: str | None = await connection.fetchval(MOVE, UUID(notification_id), list(come_from), to, result)
+    args = (UUID(notification_id), list(come_from), result)
+    moved: str | None = await connection.fetchval(MOVE, *why.line(to), *args)
     return moved
 
 
@@ -258,9 +289,9 @@ async def unanswered(connection: Connection) -> list[Record]:
     return list(await connection.fetch(UNANSWERED))
 
 
-async def expire(connection: Connection, action_id: str) -> bool:
+async def expire(connection: Connection, action_id: str, why: Why) -> bool:
     """Close a question nobody answered in time; false if somebody did."""
-    return await connection.fetchval(EXPIRE, UUID(action_id)) is not None
+    return await connection.fetchval(EXPIRE, *why.line("expired"), UUID(action_id)) is not None
 
 
 async def list_actions(connection: Connection, status: str | None) -> list[Record]:

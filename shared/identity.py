@@ -48,6 +48,8 @@ class Target:
     is_owner: bool = False
     # False where the address is of another channel's form: it can be shown, not sent to.
     deliverable: bool = True
+    # True where a thread names it, and no message that reached its butler proves that thread.
+    unproved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

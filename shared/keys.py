@@ -82,6 +82,16 @@ def notification_key(origin: str, lineage: str, request: str) -> str:
     return digest("key.v1", origin, lineage, request)
 
 
+# Crockford's digits: none of them is taken for another when read aloud.
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def reference(delivery_id: str) -> str:
+    """Four characters by which the owner tells deliveries apart, such as 7K2Q; always the same for the same id."""
+    number = int(digest("reference.v1", delivery_id)[:5], 16)
+    return "".join(_DIGITS[number >> shift & 31] for shift in (15, 10, 5, 0))
+
+
 EXPLICIT = "key:"
 
 

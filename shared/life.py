@@ -1,7 +1,7 @@
 """The life of one message in order, from the rows that were written while it happened; SELECT only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -18,15 +18,17 @@ SELECT DISTINCT found.id::text FROM (
 WHERE found.id IS NOT NULL AND starts_with(found.shown::text, $1) LIMIT 2
 """
 ASKED: Final = """
-SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n.third_party, n.envelope, n.status,
-    n.answer, n.created_at, n.not_after, c.name AS contact
+SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n.third_party, n.envelope, n.owner_text,
+    n.status, n.answer, n.created_at, n.not_after, c.name AS contact
 FROM shared.notifications n LEFT JOIN shared.contacts c ON 'contact:' || c.id::text = n.whom WHERE n.id = $1
 """
+# Being sent, and how that ended, is told by the attempts.
 STEPS: Final = """
 SELECT e.at, 'event' AS kind, e.event_type AS what, e.actor AS who, e.reason AS text, e.detail ->> 'surface' AS place,
     c.name AS by
 FROM shared.approval_events e LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'contact'
-WHERE e.notification_id = $1 OR e.action_id IN (SELECT id FROM shared.pending_actions WHERE notification_id = $1)
+WHERE (e.notification_id = $1 OR e.action_id IN (SELECT id FROM shared.pending_actions WHERE notification_id = $1))
+    AND NOT (e.actor = 'messenger' AND e.event_type IN ('executing', 'executed', 'failed', 'uncertain'))
 UNION ALL
 SELECT u.at, 'rule', u.rule_id::text, NULL, r.description, NULL, NULL
 FROM shared.rule_uses u JOIN shared.approval_rules r ON r.id = u.rule_id WHERE u.notification_id = $1
@@ -50,6 +52,23 @@ WHERE d.notification_id = $1 AND a.ended_at IS NOT NULL
 ORDER BY at
 """
 SHORTEST: Final = 4
+DONE: Final[Mapping[str, str]] = {
+    "parked": "asked for the owner's yes",
+    "approved": "said yes",
+    "allowed": "let it go without the owner's yes",
+    "denied": "said no",
+    "edited": "put other words in its place",
+    "revised": "had it asked anew",
+    "identifier_added": "had it asked anew, with the address that is there",
+    "expired": "closed the question",
+    "cancelled": "ended the question",
+    "withdrawn": "took it back",
+    "reopened": "began it anew",
+    "executed": "found that it arrived",
+    "executing": "had it sent again",
+    "failed": "found that it will not arrive",
+    "bounced": "read in the mailbox that it came back",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +105,10 @@ async def life(connection: Connection, beginning: str) -> Life:
 def told(asked: Mapping[str, object] | Record, rows: Sequence[Mapping[str, object] | Record]) -> Life:
     """The rows as sentences, in the order in which they happened. Pure."""
     steps = [*_asked(asked), *(_step(row) for row in rows)]
+    edits = [n for n, step in enumerate(steps) if step.what == "edited"]
+    if edits and asked["owner_text"] is not None:
+        last = steps[edits[-1]]
+        steps[edits[-1]] = replace(last, text=f"{last.text} It says: {asked['owner_text']}")
     return Life(asked["id"], asked["status"], asked["answer"], tuple(steps))  # type: ignore[arg-type]  # the columns
 
 
@@ -121,4 +144,6 @@ def _step(row: Mapping[str, object] | Record) -> Step:
         return Step(at, {"mark": "marked", "end": str(what)}.get(kind, kind), sentences[kind])
     actor = f"{who} ({row['by']})" if row["by"] else str(who)
     where = f" by way of {place}" if place else ""
-    return Step(at, str(what), f"{actor}: {what}{where}." + (f" {text}" if text else ""))
+    did = DONE.get("allowed" if what == "approved" and who != "owner" else str(what))
+    happened = f"{actor} {did}" if did else f"{actor}: {what}"
+    return Step(at, str(what), f"{happened}{where}." + (f" {text}" if text else ""))

@@ -32,7 +32,8 @@ WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3
 STATUS = "SELECT notification_id::text, status, answer FROM shared.notification_status WHERE notification_id = $1"
 ONE = """
 SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
-    contact_id::text, third_party, status, answer, created_at, not_after, not_after <= clock_timestamp() AS too_late
+    contact_id::text, third_party, status, answer, created_at, owner_text, not_after,
+    not_after <= clock_timestamp() AS too_late
 FROM shared.notifications WHERE id = $1
 """
 REACTIONS = """
@@ -47,21 +48,26 @@ ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
     first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp() ELSE r.first_at END
 RETURNING r.lineage
 """
-# Whoever waits for the answer is woken with its commit.
+# Whoever waits for the answer is woken with its commit. Of what goes out in the owner's words its butler is told so.
 SETTLE = """
 WITH settled AS (
-    UPDATE shared.notifications SET status = $2, answer = $3, updated_at = clock_timestamp() WHERE id = $1
-    RETURNING id)
+    UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(),
+        answer = jsonb_strip_nulls(jsonb_build_object('note',
+            CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
+    WHERE id = $1 RETURNING id)
 SELECT pg_notify('settled', id::text) FROM settled
 """
 RELEASE = """
-UPDATE shared.notifications SET status = 'queued', answer = $2, updated_at = clock_timestamp(),
-    not_after = clock_timestamp() + $3
+UPDATE shared.notifications SET status = 'queued', updated_at = clock_timestamp(),
+    not_after = clock_timestamp() + $3,
+    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
 WHERE id = $1
 """
+EDIT = "UPDATE shared.notifications SET owner_text = $2 WHERE id = $1"
 # What was delayed and then tried is told like anything that is tried again.
 ACCEPTED_AGAIN = """
-UPDATE shared.notifications SET answer = $2, updated_at = clock_timestamp()
+UPDATE shared.notifications SET updated_at = clock_timestamp(),
+    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
 WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = $3
 """
 # Of a third party's expired messages one per request comes up again.
@@ -102,6 +108,8 @@ class Current:
     answer: NotifyResponse
     first: bool = False
     same_content: bool = False
+    # What the caller should know of how it was taken.
+    note: str | None = None
 
 
 async def admit(connection: Connection, new: NewNotification) -> Current:
@@ -210,18 +218,36 @@ async def locked(connection: Connection, notification_id: str) -> Record | None:
 
 async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
     """Store the current answer; whoever asks again gets it."""
-    await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer))
+    await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer), answers.OWNER_CHANGED)
 
 
 async def accepted_again(connection: Connection, notification_id: str) -> None:
     """Say no more that it is delayed, if that was said; the caller holds the row."""
     plain = wire(answers.queued(notification_id))
-    await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, answers.BRAKED)
+    await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, answers.BRAKED, answers.OWNER_CHANGED)
 
 
 async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:
     """Put it on its way: authority was given now and lasts so long."""
-    await connection.execute(RELEASE, UUID(notification_id), wire(answer), lasts)
+    await connection.execute(RELEASE, UUID(notification_id), wire(answer), lasts, answers.OWNER_CHANGED)
+
+
+async def edit(connection: Connection, notification_id: str, text: str | None) -> None:
+    """Put the owner's words in the place of the message, or take them back; the caller holds the row."""
+    await connection.execute(EDIT, UUID(notification_id), text)
+
+
+def delivery_of(row: Mapping[str, object] | Record) -> Mapping[str, object]:
+    """The plain fields of what goes out: as asked, but the owner's words for the message where there are any."""
+    envelope = row["envelope"]
+    asked = envelope.get("delivery") if isinstance(envelope, Mapping) else None
+    fields = asked if isinstance(asked, Mapping) else {}
+    return fields if row["owner_text"] is None else {**fields, "message": row["owner_text"]}
+
+
+def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
+    """The same as an envelope: the one source of what is shown, hashed, approved and sent."""
+    return NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
 
 
 def lasts(intent: str) -> timedelta:

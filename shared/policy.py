@@ -27,6 +27,8 @@ class Action:
     content_sha: str
     length: int
     tool_name: str = "notify"
+    # It was asked in a thread that no message of theirs proves.
+    unproved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class Facts:
     approval: Approval | None = None
     in_time: bool = True
     brakes: tuple[Brake, ...] = ()
+    # The reference of another message of this request to this address that is in flight, or may have arrived.
+    similar: str | None = None
     # The From address configured now; rendering needs it, judging does not.
     sender: str = ""
 
@@ -110,7 +114,14 @@ def decide(action: Action, facts: Facts) -> Decision:
     yes = facts.approval
     if yes is not None and owner_approved_these_bytes(action, yes):
         return Decision("allow", (Finding("approved", "The owner said yes to exactly this."),), None, yes.action_id)
+    if facts.similar is not None:
+        return _park("near_duplicate", similar_may_have_arrived(facts.similar))
     return _by_rule(action, facts, matching)
+
+
+def similar_may_have_arrived(ref: str) -> str:
+    """Other words of the same request to the same address may be a second try at the first."""
+    return f"A similar message to the same address may have gone out a moment ago (ref {ref})."
 
 
 def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | None:
@@ -127,17 +138,28 @@ def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | No
 
 def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
     allowing = [rule for rule in matching if rule.effect == "allow" and uses_are_left(rule)]
-    if allowing and origin_admitted_it(action):
+    if allowing and origin_admitted_it(action) and reaction_has_its_message(action):
         chosen = best(allowing)
-        return Decision("allow", (Finding("rule_allows", "A standing rule allows it."),), rule_id=chosen.id)
+        allows = Finding("rule_allows", "A standing rule allows it.")
+        return Decision("allow", (allows, *_about_thread(action)), rule_id=chosen.id)
     findings = [Finding("nothing_allows", "No standing rule allows it.")]
     if facts.approval is not None:
         findings.append(Finding("content_changed", "What was approved is not what would go out now."))
     if action.contact_id is None:
         findings.append(Finding("unknown_address", "The address belongs to no contact."))
-    if allowing:
+    if not origin_admitted_it(action) and allowing:
         findings.append(Finding("admitted_by_another", f"It was admitted by {action.admitted_by}, not by its butler."))
-    return Decision("park", tuple(findings))
+    return Decision("park", (*findings, *_about_thread(action)))
+
+
+def _about_thread(action: Action) -> tuple[Finding, ...]:
+    """What the owner should know of a thread that nothing proves."""
+    if not action.unproved:
+        return ()
+    if not reaction_has_its_message(action):
+        return (Finding("message_unproved", "Nothing proves that the message it reacts to exists."),)
+    said = "No message of theirs that reached this butler proves this thread; it would go out as a new message."
+    return (Finding("thread_unproved", said),)
 
 
 def owner_is_trusted(action: Action) -> bool:
@@ -159,6 +181,11 @@ def for_the_sandbox_only(action: Action) -> bool:
 def origin_admitted_it(action: Action) -> bool:
     """What somebody else admitted in a butler's name, no standing rule lets out."""
     return action.admitted_by == action.origin
+
+
+def reaction_has_its_message(action: Action) -> bool:
+    """A reaction says nothing without its message: to one that nothing proves, no standing rule lets it out."""
+    return action.intent != "react" or not action.unproved
 
 
 def uses_are_left(rule: Rule) -> bool:

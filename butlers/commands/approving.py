@@ -1,16 +1,21 @@
-"""approvals list, show, approve, deny: the owner's word from the command line."""
+"""approvals list, show, approve, deny, edit: the owner's word from the command line."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers.commands.desk import as_owner, one_of, say, say_json, settings_of, table
-from shared import approvals, identity
-from shared.db import Record
-from shared.errors import ButlersError, InvalidInput, Misconfigured
+from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from shared import approvals
+from shared.config import Settings
+from shared.db import Connection, Record
+from shared.errors import ButlersError, InvalidInput
 from shared.render.telegram import visible
+
+if TYPE_CHECKING:  # keeps --help quick
+    from butlers.deciding import Outcome
 
 app = typer.Typer(help="What waits for your yes.", no_args_is_help=True)
 HomeOption = Annotated[Path | None, typer.Option("--home")]
@@ -36,9 +41,9 @@ def list_all(
         raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
     rows = asyncio.run(_read(home_folder, status))
     if as_json:
-        say_json({"actions": [dict(row) for row in rows]})
+        say_json({"actions": [{**row, "tool_args": _args(row)} for row in rows]})
         return
-    cells = [[r["id"][:SHORT], r["status"], r["origin_butler"], r["tool_args"].get("message", "")[:60]] for r in rows]
+    cells = [[r["id"][:SHORT], r["status"], r["origin_butler"], str(_args(r).get("message", ""))[:60]] for r in rows]
     table(("id", "status", "butler", "message"), cells)
 
 
@@ -51,11 +56,11 @@ def show(
     """One pending action, with its whole text."""
     row = one_of(asyncio.run(_read(home_folder, None)), action_id, "approval")
     if as_json:
-        say_json(dict(row))
+        say_json({**row, "tool_args": _args(row)})
         return
     for key in ("id", "status", "origin_butler", "agent_summary", "requested_at", "expires_at"):
         say(f"{key}: {visible(str(row[key]))}")
-    for key, value in row["tool_args"].items():
+    for key, value in _args(row).items():
         say(f"{key}: {visible(str(value))}")
 
 
@@ -75,20 +80,51 @@ def deny(
     _say_word(action_id, home_folder, approve=False, reason=reason)
 
 
-def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
-    from butlers.deciding import Outcome, Word, decide  # noqa: PLC0415
+@app.command()
+def edit(
+    action_id: IdArgument,
+    message: Annotated[str, typer.Option("--message", help="The text that takes the place of the butler's.")],
+    home_folder: HomeOption = None,
+) -> None:
+    """Put other words in its place; it waits anew for your yes, and the butler is told what was sent."""
+    from butlers.deciding import Edit, edit  # noqa: PLC0415
 
+    def change(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
+        return edit(connection, Edit(row["id"], message, by, "cli", settings.approval_ttl))
+
+    _carry_out(action_id, home_folder, change)
+
+
+def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
+    from butlers.deciding import Word, decide  # noqa: PLC0415
+
+    def word(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
+        return decide(connection, Word(row["id"], approve, by, "cli", settings.approval_ttl, reason))
+
+    _carry_out(action_id, home_folder, word)
+
+
+def _carry_out(
+    action_id: str,
+    home_folder: Path | None,
+    said: "Callable[[Connection, Record, str, Settings], Awaitable[Outcome]]",
+) -> None:
     settings = settings_of(None, home_folder)
 
-    async def word() -> Outcome:
+    async def carry() -> "Outcome":
         async with as_owner(settings) as connection:
-            owner = await identity.owner(connection)
-            if owner is None:
-                raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
+            by = await owner_id(connection)
             row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
-            return await decide(connection, Word(row["id"], approve, owner["id"], "cli", settings.approval_ttl, reason))
+            return await said(connection, row, by, settings)
 
-    outcome = asyncio.run(word())
-    if outcome.code not in {"approved", "denied"}:
+    outcome = asyncio.run(carry())
+    if outcome.code not in {"approved", "denied", "edited"}:
         raise ButlersError(outcome.text)
     say(outcome.text)
+
+
+def _args(row: Record) -> Mapping[str, object]:
+    """The call as it would go out: the notification's own words before what is kept with the question."""
+    from shared.notifications import delivery_of  # noqa: PLC0415
+
+    return {**row["tool_args"], **(delivery_of(row) if row["envelope"] else {})}

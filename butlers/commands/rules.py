@@ -143,7 +143,7 @@ def _line(past: Past, decision: Decision) -> dict[str, object]:
 
 async def _past(connection: Connection) -> list[Past]:
     """The stored notifications as actions of today, oldest first; what is for nobody now is left out."""
-    from butlers.gate import action_of  # noqa: PLC0415  # keeps --help quick
+    from butlers.aim import action_of, aim  # noqa: PLC0415  # keeps --help quick
     from shared.contracts import NotifyEnvelope  # noqa: PLC0415
 
     found = []
@@ -151,7 +151,7 @@ async def _past(connection: Connection) -> list[Past]:
         envelope = NotifyEnvelope.model_validate(row["envelope"])
         delivery = envelope.delivery
         try:
-            target = await identity.resolve(connection, Whom.parse(row["whom"]), delivery.channel)
+            target = await aim(connection, envelope, Whom.parse(row["whom"]))
         except (InvalidInput, Misconfigured):
             continue
         if not isinstance(target, MissingIdentifier):

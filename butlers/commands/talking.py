@@ -103,21 +103,25 @@ def status(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Which daemons are there."""
+    """Which daemons are there, and what nothing can leave by."""
     settings = settings_of(None, home_folder)
 
-    async def read() -> list[dict[str, object]]:
+    async def read() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         async with as_owner(settings) as connection:
             rows = await directory.daemons(connection)
-        return [dict(row) | {"port": int(row["url"].rpartition(":")[2].strip("/"))} for row in rows]
+            waits = await directory.waiting(connection)
+        daemons = [dict(row) | {"port": int(row["url"].rpartition(":")[2].strip("/"))} for row in rows]
+        return daemons, [dict(row) | {name: row[name].isoformat() for name in ("since", "until")} for row in waits]
 
-    daemons = asyncio.run(read())
+    daemons, waits = asyncio.run(read())
     sandbox = _sandbox(settings)
     daemons += [sandbox] if sandbox else []
     if as_json:
-        say_json({"daemons": daemons})
-    else:
-        table(("name", "kind", "url", "ready"), [[d["name"], d["kind"], d["url"], d["ready"]] for d in daemons])
+        say_json({"daemons": daemons, "waiting": waits})
+        return
+    table(("name", "kind", "url", "ready"), [[d["name"], d["kind"], d["url"], d["ready"]] for d in daemons])
+    if waits:
+        table(("waits", "why", "until"), [[w["what"], w["why"], w["until"]] for w in waits])
 
 
 def _sandbox(settings: Settings) -> dict[str, object] | None:

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from butlers.butler import Ground
-from butlers.console import approvals, contacts, life, sessions, sign_in
+from butlers.console import approvals, contacts, deliveries, sessions, sign_in
 from butlers.console.guard import Doorstep, Guard
 from butlers.console.house import House, Private, Public, Session, only_signed_in
 from butlers.console.pages import FOLDER, Pages
@@ -83,7 +83,9 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/contacts", contacts.index),
         owner("/contacts/{id}", contacts.show),
         owner("/contacts/{id}", contacts.submit, "POST"),
-        owner("/deliveries/{id}", life.show),
+        owner("/deliveries", deliveries.index),
+        owner("/deliveries/{id}", deliveries.show),
+        owner("/deliveries/{id}", deliveries.submit, "POST"),
         owner("/events", events),
         owner("/sign-out", sign_in.sign_out, "POST"),
         anybody("/sign-in", sign_in.show),

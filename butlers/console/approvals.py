@@ -1,4 +1,4 @@
-"""The pages on which the owner reads what waits, and says yes or no to exactly that."""
+"""The pages on which the owner reads what waits, says yes or no to exactly that, or puts other words in its place."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from butlers.console import views_approvals
 from butlers.console.house import House, Session, demand_csrf, demand_id, read_form
-from butlers.deciding import Word, decide
+from butlers.deciding import Edit, Word, decide, edit
 from shared import identity
 from shared.db import Connection
 from shared.errors import InvalidInput, Misconfigured
@@ -35,16 +35,22 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     """Carry out the owner's word on the revision the form was made for, or show how it stands instead."""
     form = await read_form(request)
     demand_csrf(house, session, form)
-    action_id, approve, revision = demand_id(request), WORDS.get(form.get("word", "")), form.get("revision", "")
-    if approve is None or not revision.isdecimal() or len(revision) > len("999999999"):
+    action_id, word, revision = demand_id(request), form.get("word", ""), form.get("revision", "")
+    if word not in {*WORDS, "edit"} or not revision.isdecimal() or len(revision) > len("999999999"):
         raise InvalidInput("The form says neither yes nor no.", "Load the page again and use its buttons.")
-    reason = form.get("reason", "").strip()[:LONGEST_REASON] or None
-    async with house.ground.db.work() as connection:
-        by = await owner_id(connection)
-        lasts = house.ground.settings.approval_ttl
-        word = Word(action_id, approve, by, "console", lasts, None if approve else reason, int(revision))
-        outcome = await decide(connection, word)
-    if outcome.code in {"approved", "denied"}:
+    typed = form.get("message", "").replace("\r\n", "\n")
+    try:
+        async with house.ground.db.work() as connection:
+            by, lasts = await owner_id(connection), house.ground.settings.approval_ttl
+            if word == "edit":
+                outcome = await edit(connection, Edit(action_id, typed, by, "console", lasts, int(revision)))
+            else:
+                reason = None if WORDS[word] else form.get("reason", "").strip()[:LONGEST_REASON] or None
+                said = Word(action_id, WORDS[word], by, "console", lasts, reason, int(revision))
+                outcome = await decide(connection, said)
+    except InvalidInput as refused:
+        return await _page(house, action_id, session, notice=str(refused), typed=typed)
+    if outcome.code in {"approved", "denied", "edited"}:
         return RedirectResponse(f"/approvals/{action_id}", status_code=303)
     notice = CHANGED if outcome.code == "changed" else outcome.text
     return await _page(house, action_id, session, notice=notice)
@@ -58,10 +64,12 @@ async def owner_id(connection: Connection) -> str:
     return str(owner["id"])
 
 
-async def _page(house: House, action_id: str, session: Session, notice: str = "") -> Response:
+async def _page(
+    house: House, action_id: str, session: Session, *, notice: str = "", typed: str | None = None
+) -> Response:
     async with house.ground.db.work() as connection:
         question = await views_approvals.one(connection, action_id)
     if question is None:
         raise HTTPException(404)
-    values = {"here": "/approvals", "question": question, "notice": notice}
+    values = {"here": "/approvals", "question": question, "notice": notice, "typed": typed}
     return house.pages.page("approval.html", status=409 if notice else 200, csrf=session.csrf, **values)

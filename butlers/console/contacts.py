@@ -15,7 +15,7 @@ from butlers.deciding import Word, decide
 from butlers.gate import tool_args
 from butlers.judge import Judged, look
 from shared import approvals, identity
-from shared.approvals import Event, Revision
+from shared.approvals import Revision, Why
 from shared.db import Connection, Record
 from shared.errors import InvalidInput
 
@@ -73,12 +73,11 @@ async def _send(house: House, connection: Connection, row: Record, by: str, entr
     if not isinstance(judged, Judged) or judged.target.entry_id != entry:
         raise InvalidInput(MOVED, LOOK_AGAIN)
     lasts, kept = house.ground.settings.approval_ttl, tool_args(judged.envelope, judged.row["whom"])
-    bound = Revision(row["id"], row["revision"], judged.action.content_sha, kept, lasts)
-    revision = await approvals.revise(connection, bound)
+    sha, word = judged.action.content_sha, Why("owner", None, surface="console", contact=by)
+    bound = Revision(row["id"], row["revision"], sha, kept, lasts, event="identifier_added")
+    revision = await approvals.revise(connection, bound, word)
     if revision is None:
         raise InvalidInput(MOVED, LOOK_AGAIN)
-    event = Event("identifier_added", "owner", row["id"], None, row["notification_id"])
-    await approvals.record(connection, event, surface="console", contact=by)
     outcome = await decide(connection, Word(row["id"], True, by, "console", lasts, revision=revision))  # noqa: FBT003
     if outcome.code != "approved":
         raise InvalidInput(outcome.text, "Nothing was added and nothing was sent.")

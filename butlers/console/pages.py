@@ -8,7 +8,12 @@ from starlette.responses import HTMLResponse
 
 FOLDER: Final = Path(__file__).parent
 # The pages there are, in the order of the navigation: address and name.
-NAVIGATION: Final = (("/", "Start"), ("/approvals", "Approvals"), ("/contacts", "Contacts"))
+NAVIGATION: Final = (
+    ("/", "Start"),
+    ("/approvals", "Approvals"),
+    ("/deliveries", "Deliveries"),
+    ("/contacts", "Contacts"),
+)
 _TITLES: Final = {
     403: "Not allowed",
     404: "Not found",

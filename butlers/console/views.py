@@ -1,19 +1,19 @@
 """What the pages show, read by SELECT only; every text of others comes out with hidden characters written out."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 from urllib.parse import urlsplit
 
 from butlers.console.words import STATUS, ago, count, excerpt, mapping, span, text
+from shared import notifications
 from shared.db import Connection, Record
 from shared.render.telegram import visible
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
 WAITING = """
-SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, n.envelope, n.realm,
+SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, n.envelope, n.owner_text, n.realm,
     n.status = 'pending_missing_identifier' AS missing, c.name, i.value AS address, a.expires_at,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM a.expires_at - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
@@ -26,7 +26,7 @@ ORDER BY a.requested_at, a.id LIMIT 50
 """
 UNCERTAIN = """
 SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butler, '') AS origin_butler,
-    n.envelope #>> '{delivery,message}' AS message, c.name, count(*) OVER () AS total,
+    coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, c.name, count(*) OVER () AS total,
     extract(epoch FROM clock_timestamp() - coalesce(d.settled_at, d.created_at))::float8 AS age
 FROM messenger.deliveries d
     LEFT JOIN shared.notifications n ON n.id = d.notification_id
@@ -43,7 +43,7 @@ ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 
 LIMIT 100
 """
 TOLD = """
-SELECT n.id::text, n.origin_butler, n.envelope, n.status, n.answer, c.name, i.value AS address,
+SELECT n.id::text, n.origin_butler, n.envelope, n.owner_text, n.status, n.answer, c.name, i.value AS address,
     extract(epoch FROM clock_timestamp() - n.created_at)::float8 AS age
 FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
     LEFT JOIN shared.contacts c ON c.id = n.contact_id
@@ -167,8 +167,7 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
 
 
 def _waiting(row: Record) -> Waiting:
-    # What the action holds is what would be sent, after an edit too; the envelope is what was asked first.
-    asked = {**_delivery(row), **mapping(row["tool_args"])}
+    asked = notifications.delivery_of(row) if row["envelope"] else mapping(row["tool_args"])
     return Waiting(
         action_id=row["id"],
         butler=visible(row["origin_butler"]),
@@ -212,7 +211,7 @@ def _seen(row: Record) -> Seen:
 
 
 def _told(row: Record) -> Told:
-    asked, answer = _delivery(row), mapping(row["answer"])
+    asked, answer = notifications.delivery_of(row), mapping(row["answer"])
     words = STATUS[row["status"]]
     if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
         words = f"{words} to the sandbox"
@@ -234,7 +233,3 @@ def _sandbox(daemons: list[Record], configured: str) -> str:
     urls = [row["url"] for row in daemons if row["kind"] == "sandbox" and row["status"] != "gone"]
     parts = urlsplit(urls[0] if urls else configured)
     return f"{parts.scheme}://{parts.netloc}/" if parts.scheme in {"http", "https"} and parts.netloc else ""
-
-
-def _delivery(row: Record) -> Mapping[str, object]:
-    return mapping(mapping(row["envelope"]).get("delivery"))

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from butlers.aim import going
 from butlers.console.words import ACTION, STATUS, ago, event, excerpt, mapping, moment, span, text
 from butlers.judge import Judged, look
-from shared.contracts import NotifyEnvelope
+from shared import notifications
 from shared.db import Connection, Record
 from shared.errors import ButlersError
 from shared.identity import MissingIdentifier
-from shared.render.telegram import visible
+from shared.render.telegram import seen, visible
 
 ONE = """
 SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
-    a.decision_reason, a.expires_at, n.envelope, n.realm, n.status AS told, n.answer, n.contact_id::text,
+    a.decision_reason, a.expires_at, n.envelope, n.owner_text, n.realm, n.status AS told, n.answer, n.contact_id::text,
     w.name AS decided_by, c.name, coalesce(d.address, i.value) AS address,
     a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
@@ -31,7 +32,7 @@ SELECT at, event_type, actor, reason, detail FROM shared.approval_events
 WHERE action_id = $1 OR notification_id = $2 ORDER BY seq LIMIT 200
 """
 DECIDED = """
-SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, c.name, i.value AS address,
+SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, c.name, i.value AS address,
     extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, a.expires_at))::float8 AS age
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN shared.contacts c ON c.id = n.contact_id
@@ -81,6 +82,10 @@ class Question:
     notification_id: str
     letter: Letter
     summary: str
+    # What the owner's text took the place of, if it did.
+    original: str
+    # What the owner may change, without what cannot be seen.
+    draft: str
     status: str
     words: str
     open: bool
@@ -118,12 +123,15 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         return None
     events = await connection.fetch(EVENTS, UUID(action_id), UUID(row["notification_id"]))
     status = "expired" if row["status"] == "pending" and not row["open"] else row["status"]
+    asked = mapping(mapping(row["envelope"]).get("delivery"))
     return Question(
         id=row["id"],
         revision=row["revision"],
         notification_id=row["notification_id"],
         letter=await letter(connection, row),
         summary=visible(row["agent_summary"]),
+        original=text(asked, "message") if row["owner_text"] is not None else "",
+        draft=seen(str(notifications.delivery_of(row).get("message", ""))),
         status=status,
         words=ACTION[status],
         open=row["open"],
@@ -142,11 +150,12 @@ async def one(connection: Connection, action_id: str) -> Question | None:
 
 async def letter(connection: Connection, row: Record) -> Letter:
     """The stored words of a notification and what one look at them tells now."""
-    envelope = NotifyEnvelope.model_validate(row["envelope"])
+    envelope = notifications.envelope_of(row)
     delivery = envelope.delivery
     name, address, found = row["name"] or "", row["address"] or "", await _seen(connection, row)
     if row["open"] and isinstance(found, Judged):
         name, address = found.target.contact_name or "", found.target.address
+        delivery = going(envelope, found.target).delivery
     parts, trouble = _wires(found)
     return Letter(
         butler=visible(row["origin_butler"]),
@@ -199,7 +208,8 @@ def step(row: Record) -> Step:
     detail: Mapping[str, object] = mapping(row["detail"])
     surface = text(detail, "surface")
     by = visible(row["actor"]) + (f", by {surface}" if surface else "")
-    return Step(moment(row["at"]), event(row["event_type"]), by, visible(row["reason"] or ""))
+    words = event(row["event_type"], by_owner=row["actor"] == "owner")
+    return Step(moment(row["at"]), words, by, visible(row["reason"] or ""))
 
 
 async def decided(connection: Connection) -> tuple[Decided, ...]:
@@ -208,7 +218,7 @@ async def decided(connection: Connection) -> tuple[Decided, ...]:
 
 
 def _decided(row: Record) -> Decided:
-    asked = mapping(mapping(row["envelope"]).get("delivery"))
+    asked = notifications.delivery_of(row)
     status = "expired" if row["status"] == "pending" else row["status"]
     return Decided(
         id=row["id"],

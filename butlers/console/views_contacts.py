@@ -20,8 +20,8 @@ WHERE $1::uuid IS NULL OR c.id = $1
 GROUP BY c.id ORDER BY waiting DESC, 'owner' = ANY (c.roles) DESC, lower(c.name), c.id LIMIT 500
 """
 WITHOUT_ADDRESS = """
-SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.realm, n.contact_id::text,
-    c.name, NULL::text AS address, true AS open, n.envelope #>> '{delivery,channel}' AS channel,
+SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, n.realm,
+    n.contact_id::text, c.name, NULL::text AS address, true AS open, n.envelope #>> '{delivery,channel}' AS channel,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM a.expires_at - clock_timestamp())::float8 AS remaining
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id

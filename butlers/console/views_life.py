@@ -10,8 +10,8 @@ from shared.db import Connection, Record
 from shared.render.telegram import visible
 
 ONE = """
-SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.envelope, n.status,
-    n.answer, n.contact_id::text, n.created_at, n.not_after, c.name, coalesce(d.address, i.value) AS address,
+SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.envelope, n.owner_text,
+    n.status, n.answer, n.contact_id::text, n.created_at, n.not_after, c.name, coalesce(d.address, i.value) AS address,
     d.id::text AS delivery_id, d.status AS delivery_status, d.reason, d.created_at AS taken_at, d.settled_at,
     d.address IS NULL AS open
 FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
@@ -20,8 +20,10 @@ FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_i
 WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHERE id = $1)
 """
 CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
+# Being sent, and how that ended, is told by the attempts.
 EVENTS = """
 SELECT at, event_type, actor, reason, detail FROM shared.approval_events WHERE notification_id = $1
+    AND NOT (actor = 'messenger' AND event_type IN ('executing', 'executed', 'failed', 'uncertain'))
 ORDER BY seq LIMIT 500
 """
 ATTEMPTS = """

@@ -30,19 +30,53 @@ ACTION: Final[Mapping[str, str]] = {
     "failed": "approved, could not be sent",
     "uncertain": "approved, may have arrived",
 }
+DELIVERY: Final[Mapping[str, str]] = {
+    "queued": "on its way",
+    "claimed": "on its way",
+    "sending": "being sent",
+    "sent": "sent",
+    "failed": "refused by the provider",
+    "uncertain": "may have arrived",
+    "parked": "waits for your yes",
+    "refused": "forbidden, not sent",
+    "cancelled": "not sent",
+    "expired": "out of time, not sent",
+    "dead": "given up, not sent",
+    "abandoned": "may have arrived, left at that",
+    "bounced": "came back",
+}
 EVENTS: Final[Mapping[str, str]] = {
+    "owner_said_arrived": "You said that it arrived",
+    "owner_said_again": "You had it sent again",
+    "owner_said_leave": "You left it as it is",
+    "owner_said_retry": "You had it tried again",
+    "late_receipt": "A receipt came late",
+    "bounced": "It came back",
+    "possible_repeat": "Sent once more, as a possible repeat",
     "parked": "Asked for your yes",
     "approved": "You said yes",
     "denied": "You said no",
+    "allowed": "Allowed without your yes",
+    "edited": "You changed the text",
     "revised": "Changed, so it asked anew",
+    "identifier_added": "An address was added, so it asked anew",
     "expired": "Expired unsent",
+    "cancelled": "Ended unsent",
+    "executing": "Being sent",
+    "executed": "Sent",
+    "failed": "Could not be sent",
+    "uncertain": "May have arrived",
+    "withdrawn": "Taken back by its butler",
+    "reopened": "Asked for again by its butler",
     "denied_by_rule": "Forbidden by a standing rule",
     "duplicate": "The same as an earlier message",
 }
 
 
-def event(kind: str) -> str:
+def event(kind: str, *, by_owner: bool) -> str:
     """What happened, as a headline."""
+    if kind == "approved" and not by_owner:
+        kind = "allowed"
     return EVENTS.get(kind) or visible(kind.replace("_", " ").capitalize())
 
 

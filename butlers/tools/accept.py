@@ -52,7 +52,7 @@ class NotifyCall:
 def thread_of(envelope: NotifyEnvelope) -> str | None:
     """What is answered or reacted to: `chat:message`, or a Message-ID."""
     found = (envelope.request_context or {}).get("source_thread_identity")
-    return str(found) if found and envelope.delivery.intent != "send" else None
+    return str(found).strip(" ") if found and envelope.delivery.intent != "send" else None
 
 
 def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
@@ -61,7 +61,7 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
     given = {name: value for name, value in arguments.items() if not _is_absent(value)}
     channel = _channel(given)
     intent = _one_of(given, "intent", get_args(Intent), "send")
-    message = _message(given, intent)
+    message = message_of(given, intent)
     texts = {name: _text(given, name) for name in ("contact_id", "recipient", "subject", "emoji")}
     context = _context(given.get("request_context"))
     if intent != "send":
@@ -153,7 +153,8 @@ def _one_of(given: Mapping[str, object], name: str, allowed: tuple[str, ...], de
     return str(value)
 
 
-def _message(given: Mapping[str, object], intent: str) -> str:
+def message_of(given: Mapping[str, object], intent: str) -> str:
+    """The text to deliver; raises InvalidInput where it is missing, too long or cannot be sent."""
     message = _text(given, "message")
     if intent == "react":
         return message or ""

@@ -80,7 +80,11 @@ async def tell(ground: Ground, arguments: Arguments) -> Answer:
     answer = answer_of(current, call.note)
     again = not current.first and not current.same_content and answers.may_reopen(answer)
     if answer.status == "queued" or again:
-        answer = await follow(ground, call, answer, route=current.first or again)
+        try:
+            answer = await follow(ground, call, answer, route=current.first or again)
+        except ButlersError as lost:
+            # It is admitted, and stays so: what became of it is told to whoever asks again.
+            log.warning("the outcome is not known yet", code=lost.code, why=lost.message)
     notifications_total.labels(origin=ground.name, outcome=answer.status).inc()
     return answers.as_tool_answer(answer)
 

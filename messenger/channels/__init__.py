@@ -33,6 +33,8 @@ class SendFailed:
     message: str
     proved_not_sent: bool
     retry_after: float | None = None
+    # No connection, or one cut before anything was handed over: whatever else were tried now would fare alike.
+    is_down: bool = False
 
 
 class Prepared(Protocol):
@@ -52,6 +54,9 @@ class Channel(Protocol):
 
     async def prepare(self, wire: Wire) -> Prepared | SendFailed:
         """Connect and write all but the committing byte; a SendFailed from here is proved not sent."""
+
+    async def probe(self) -> SendFailed | None:
+        """Ask the provider for nothing but an answer to our login; None if it gave one."""
 
     async def close(self) -> None:
         """Close every connection."""

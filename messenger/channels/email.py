@@ -63,7 +63,7 @@ class EmailChannel:
         self._relay = relay
         self._answer_timeout = answer_timeout
         self._prepare_timeout = prepare_timeout
-        self._tls_context = tls_context or _trust(relay)
+        self._tls_context = tls_context or trust(relay)
         self._idle: list[tuple[float, SMTP]] = []
 
     @classmethod
@@ -90,7 +90,7 @@ class EmailChannel:
         except (SMTPException, OSError) as exc:  # TimeoutError is an OSError
             what = one_line(str(exc)) or f"no answer within {self._prepare_timeout:g} seconds"
             message = f"The mail server failed before the text was handed over: {what}."
-            return self._redacted(SendFailed("unavailable", message, proved_not_sent=True))
+            return self._redacted(SendFailed("unavailable", message, proved_not_sent=True, is_down=True))
         return MailPart(self, client, wire, dot)
 
     async def finish(self, part: MailPart) -> Receipt | SendFailed:
@@ -118,6 +118,23 @@ class EmailChannel:
         self._release(client)
         outcome = judge(part.wire, reply.code, one_line(reply.message))
         return outcome if isinstance(outcome, Receipt) else self._redacted(outcome)
+
+    async def probe(self) -> SendFailed | None:
+        """Whether the server greets, takes the login and answers NOOP, on a connection of its own."""
+        try:
+            async with asyncio.timeout(self._prepare_timeout):
+                client = await self._connected()
+                try:
+                    await _expect(client, 2, b"NOOP")
+                finally:
+                    client.close()
+        except Failed as failed:
+            return self._redacted(failed.outcome)
+        except (SMTPException, OSError) as exc:
+            what = one_line(str(exc)) or f"no answer within {self._prepare_timeout:g} seconds"
+            message = f"The mail server does not answer: {what}."
+            return self._redacted(SendFailed("unavailable", message, proved_not_sent=True, is_down=True))
+        return None
 
     async def close(self) -> None:
         """Close every kept connection."""
@@ -235,7 +252,7 @@ async def _write(client: SMTP, text: bytes) -> None:
         await asyncio.sleep(0.002)
 
 
-def _trust(relay: Relay) -> ssl.SSLContext:
+def trust(relay: Relay) -> ssl.SSLContext:
     """Certificates are verified, except on loopback, where none is made out for the name and nobody stands between."""
     context = ssl.create_default_context()
     if relay.is_loopback:

@@ -27,6 +27,7 @@ _SUCCESS = range(200, 300)
 _TOO_MANY = frozenset({420, 429})
 _REFUSED = frozenset(range(400, 500)) - {408} - _TOO_MANY
 _UNKNOWN = frozenset({408, *range(500, 600)})
+PROBE_SECONDS = 10.0
 _HOST = re.compile(r"[0-9A-Za-z.:_-]+", re.ASCII)
 
 
@@ -119,6 +120,14 @@ class TelegramChannel:
             return document
         raise ProviderRefused(self._redacted(_refusal(answer.status, document)), answer.status)
 
+    async def probe(self) -> SendFailed | None:
+        """Whether the Bot API answers to this token, asked by getMe."""
+        try:
+            await self.call("getMe", {}, wait=PROBE_SECONDS)
+        except ProviderRefused as refused:
+            return refused.failed
+        return None
+
     async def close(self) -> None:
         """Close every kept connection."""
         await self._pool.close()
@@ -133,8 +142,8 @@ class TelegramChannel:
         return head.encode("ascii") + body
 
     def _failed(self, broken: Broken) -> SendFailed:
-        failed = SendFailed(broken.reason, broken.message, proved_not_sent=broken.proved_not_sent)
-        return self._redacted(failed)
+        proved = broken.proved_not_sent
+        return self._redacted(SendFailed(broken.reason, broken.message, proved_not_sent=proved, is_down=proved))
 
     def _redacted(self, failed: SendFailed) -> SendFailed:
         """Even a server's or a library's own words may quote the URL."""

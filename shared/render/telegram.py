@@ -205,6 +205,11 @@ def visible(text: str) -> str:
     )
 
 
+def seen(text: str) -> str:
+    """The text without everything a reader cannot see."""
+    return "".join(character for n, character in enumerate(text) if not _is_hidden(text, n))
+
+
 def _is_hidden(text: str, n: int) -> bool:
     """Whether text[n] leaves no ink, or changes the order of others."""
     character = text[n]

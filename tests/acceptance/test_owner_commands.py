@@ -111,3 +111,33 @@ async def test_a_message_explains_itself(fleet: Fleet) -> None:
     assert words in text
     assert "by way of cli" in text
     assert entry.to == str(chat)
+
+
+@pytest.mark.every_mode
+async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet: Fleet) -> None:
+    words, other, chat = fresh.words("asked"), fresh.words("in the owner's words"), fresh.chat()
+    answer = await fleet.notify(channel="telegram", message=words, recipient=str(chat))
+    action = str(answer["action_id"])
+    first = await fleet.outside.card(action)
+    assert "another text" in await refused(fleet, "approvals", "edit", action, "--message", words)
+    said_back = await said(fleet, "approvals", "edit", action[:13], "--message", other)
+    assert said_back == "Changed. Nothing is sent yet: a new card asks with this text."
+    [second, *_] = await fleet.outside.until(lambda e: e.method == "sendMessage" and other in e.text)
+    assert "Approve" in str(second.payload)
+    shown = json.loads(await said(fleet, "approvals", "show", action, "--json"))
+    assert (shown["revision"], shown["tool_args"]["message"]) == (2, other)
+    assert f"message: {other}" in await said(fleet, "approvals", "show", action)
+    await fleet.outside.press(first, "Approve")
+    asked = {"notification_id": answer["notification_id"]}
+    assert await fleet.call("health", "notification_status", asked) == answer
+    await said(fleet, "approvals", "approve", action)
+    assert (await fleet.outside.arrived(other, chat)).text == other
+    settled = await fleet.call("health", "notification_status", {**asked, "wait_seconds": 10})
+    assert (settled["status"], settled["note"]) == ("ok", f"The owner changed the text: {other}")
+    assert [entry.text for entry in await fleet.outside.journal() if entry.to == str(chat)] == [other]
+    assert "It was executed before. Nothing was changed." in await refused(
+        fleet, "approvals", "edit", action, "--message", "late"
+    )
+    told = await said(fleet, "why", action)
+    assert f"put other words in its place by way of cli. It says: {other}" in told
+    assert told.count("said yes by way of cli") == 1

@@ -221,23 +221,6 @@ async def test_a_deny_rule_beats_the_allowing_one(fleet: Fleet) -> None:
     assert not [e for e in await fleet.outside.journal() if e.to == to]
 
 
-async def test_a_reply_to_a_strangers_thread_needs_a_yes(fleet: Fleet) -> None:
-    said, stranger = fresh.words("reply to a stranger"), fresh.chat()
-    number = await fleet.outside.say(stranger, "who are you?")
-    context = {
-        "request_id": said,
-        "source_channel": "telegram_bot",
-        "source_endpoint_identity": "1",
-        "source_sender_identity": str(stranger),
-        "source_thread_identity": f"{stranger}:{number}",
-    }
-    action = parked(await fleet.notify(channel="telegram", message=said, intent="reply", request_context=context))
-    card = await fleet.outside.card(action, within=2)
-    await fleet.outside.press(card, "Approve")
-    entry = await fleet.outside.arrived(said, stranger)
-    assert entry.payload["reply_parameters"]["message_id"] == number  # type: ignore[index]  # an object
-
-
 async def test_the_same_words_in_other_form_go_to_a_third_party_once(fleet: Fleet) -> None:
     said, to = fresh.words("once"), fresh.address()
     contact = await fleet.contact("Greta", email=to)

@@ -21,11 +21,12 @@ def site() -> "Iterator[Site]":
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(site: "Site") -> "AsyncIterator[House]":
-    """The module's house, at work."""
-    from tests.integration.house import opened  # noqa: PLC0415
+    """The module's house, at work; after its tests every action's last line in the audit is the state it is in."""
+    from tests.integration.house import MOVED_WITHOUT_A_LINE, opened  # noqa: PLC0415
 
     async with opened(site) as made:
         yield made
+        assert await made.sql.fetch(MOVED_WITHOUT_A_LINE) == []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -17,6 +17,8 @@ from shared.render import Wire
 from tests.integration.house import House
 
 DUE: Final = "UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE notification_id = $1"
+# What a provider asked for, or a channel that paused itself, is over.
+FREE: Final = "WITH r AS (DELETE FROM messenger.rates) DELETE FROM messenger.pauses"
 # Older than the three seconds that the live call has.
 OLDER: Final = "UPDATE shared.notifications SET created_at = created_at - interval '4 seconds' WHERE id = $1"
 END_LEASE: Final = "UPDATE messenger.deliveries SET lease_until = clock_timestamp() WHERE notification_id = $1"
@@ -41,6 +43,9 @@ class Between:
                 await prepared.abandon()
             raise
         return prepared
+
+    async def probe(self) -> SendFailed | None:
+        return await self.inner.probe()
 
     async def close(self) -> None:
         await self.inner.close()
@@ -94,6 +99,12 @@ async def work(desk: Desk) -> None:
     """Claim what is due and carry it to its end."""
     await deliver.claim_some(desk)
     await asyncio.gather(*desk.tasks)
+
+
+async def due(house: House, notification_id: str) -> None:
+    """Let its time come, and nothing else stand in its way."""
+    await house.sql.execute(FREE)
+    await house.sql.execute(DUE, notification_id)
 
 
 async def lose_lease(house: House, notification_id: str) -> None:

@@ -40,6 +40,13 @@ TEMPLATE: Final = "template_house"
 BUTLERS: Final = ("greeter", "health")
 NAMES: Final = ("switchboard", "messenger", *BUTLERS)
 OWNER_EMAIL: Final = "owner@sandbox.test"
+# Actions whose last line in the audit is not the state they are in.
+MOVED_WITHOUT_A_LINE: Final = """
+SELECT a.id::text FROM shared.pending_actions a WHERE a.status IS DISTINCT FROM (
+    SELECT CASE WHEN e.event_type IN ('parked', 'revised', 'edited', 'identifier_added') THEN 'pending'
+        ELSE e.event_type END
+    FROM shared.approval_events e WHERE e.action_id = a.id ORDER BY e.seq DESC LIMIT 1)
+"""
 Rows: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 T = TypeVar("T")
 _numbers = itertools.count(1)

@@ -256,7 +256,7 @@ async def test_a_cut_between_prepare_and_finish_is_proved(with_reset: str) -> No
     [
         (http(413, "<html>"), SendFailed("provider_rejected", "HTTP 413.", proved_not_sent=True)),
         (http(502, "<html>"), SendFailed("unavailable", "HTTP 502.", proved_not_sent=True)),
-        (b"nonsense\r\n\r\n", SendFailed("unavailable", "The answer is no HTTP.", proved_not_sent=True)),
+        (b"nonsense\r\n\r\n", SendFailed("unavailable", "The answer is no HTTP.", proved_not_sent=True, is_down=True)),
     ],
 )
 async def test_an_answer_before_the_last_byte_is_proof_that_nothing_was_sent(

@@ -259,8 +259,8 @@ async def test_a_long_message_is_shown_whole_and_an_edited_one_as_it_would_go_ou
     await console.sign_in()
     assert text in await (await console.get("/")).text()
     await console.sql.execute(
-        "UPDATE shared.pending_actions SET tool_args = jsonb_set(tool_args, '{message}', '\"Edited\"')"
-        " WHERE id = $1::text::uuid",
+        "UPDATE shared.notifications SET owner_text = 'Edited' WHERE id ="
+        " (SELECT notification_id FROM shared.pending_actions WHERE id = $1::text::uuid)",
         action,
     )
     page = await (await console.get("/")).text()

@@ -59,7 +59,7 @@ async def test_approve_sends_it_once_and_the_butler_gets_the_receipt(house: Hous
     assert owner is not None
     assert (action["status"], action["decided_by"]) == ("executed", owner["id"])
     assert len(action["wire_shas"]) == 1
-    assert await events(house, answer) == ["parked", "approved"]
+    assert await events(house, answer) == ["parked", "approved", "executing", "executed"]
     again = await house.notify(message=message, contact_id=action["tool_args"]["contact_id"])
     assert (again["status"], again["duplicate"]) == ("ok", True)
 
@@ -120,7 +120,7 @@ async def test_however_many_decide_at_once_one_word_counts(house: House, message
     wanted = "ok" if decided == "approved" else "error"
     await house.settled(answer["notification_id"], wanted)
     assert len(house.sent(message)) == (1 if decided == "approved" else 0)
-    assert (await events(house, answer))[1:] == [decided]
+    assert [e for e in await events(house, answer) if e in {"approved", "denied"}] == [decided]
 
 
 async def test_pressing_ten_times_sends_it_once(house: House, message: str) -> None:
@@ -153,7 +153,7 @@ async def test_a_word_about_an_earlier_revision_decides_nothing(house: House, me
     await house.sql.execute("UPDATE shared.pending_actions SET revision = 2 WHERE id = $1", action["id"])
     async with house.ground("messenger").db.work() as connection:
         for revision, decided in ((1, None), (3, None), (2, answer["notification_id"])):
-            verdict = approvals.Verdict(action["id"], revision, "denied", owner["id"])
+            verdict = approvals.Verdict(action["id"], revision, "denied", owner["id"], "test")
             assert await approvals.decide(connection, verdict) == decided
 
 

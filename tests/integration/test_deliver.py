@@ -18,6 +18,7 @@ from tests.integration.desks import (
     DUE,
     admitted,
     desk_where,
+    due,
     enqueue,
     friend,
     in_queue,
@@ -186,7 +187,7 @@ async def test_what_is_proved_not_sent_waits_and_goes_out_once(
     wait = "SELECT send_at > clock_timestamp() AS later FROM messenger.deliveries WHERE notification_id = $1"
     assert (await still_house.row(wait, told))["later"] is True
     assert await still_house.status(told) == "queued"
-    await still_house.sql.execute(DUE, told)
+    await due(still_house, told)
     await work(desk)
     await work(desk)
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
@@ -306,12 +307,12 @@ async def test_two_markers_at_one_rule_count_its_uses_one_after_the_other(still_
 async def test_per_address_the_order_is_kept_and_a_retry_keeps_its_place(still_house: House, message: str) -> None:
     contact = await friend(still_house)
     told = [await in_queue(still_house, f"{message} {n}", contact_id=contact) for n in range(3)]
-    await still_house.fault(f"{message} 0", "429", times=1)
+    await still_house.fault(f"{message} 0", "drop_before_body", times=1)
     desk = still_house.desk()
     await work(desk)
     await work(desk)
     assert still_house.sent(message) == []
-    await still_house.sql.execute(DUE, told[0])
+    await due(still_house, told[0])
     for _ in told:
         await work(desk)
     texts = [str(line["payload"]["text"]) for line in still_house.sent(message)]  # type: ignore[index]
@@ -322,7 +323,7 @@ async def test_per_address_one_is_in_flight(still_house: House, message: str) ->
     contact = await friend(still_house)
     told = [await in_queue(still_house, f"{message} {n}", contact_id=contact) for n in range(3)]
     async with still_house.ground("messenger").db.work() as connection:
-        taken = await store.claim(connection, "nobody", 16, ("telegram", "email"))
+        taken = await store.claim(connection, "nobody", {"telegram": 16, "email": 16})
     assert [one.notification_id for one in taken] == [told[0]]
     await lose_lease(still_house, told[0])
     await reap(still_house)

@@ -33,6 +33,11 @@ DECIDE = "UPDATE shared.pending_actions SET status = 'approved', decided_by = ge
 RULE = 'INSERT INTO shared.approval_rules (arg_constraints) VALUES (\'{"recipient": "1"}\')'
 CONTACT = "INSERT INTO shared.contacts (name, roles) VALUES ('Mallory', '{}')"
 ENTRY = "INSERT INTO shared.contact_info (contact_id, type, value) SELECT id, 'telegram', '666' FROM shared.contacts"
+RECEIVED = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
+    request_context)
+VALUES ('telegram', 'bot', gen_random_uuid()::text, $1, 'Some@Body', 'secret words', $2, '{}')
+"""
 EVENT = "INSERT INTO shared.approval_events (event_type, actor) VALUES ('approved', $1)"
 
 
@@ -89,8 +94,29 @@ async def test_a_butler_does_not_read_the_rows_behind_them(still_house: House, n
 
 @pytest.mark.parametrize("name", BUTLERS)
 async def test_a_butler_has_no_way_to_deliveries_and_inbox(still_house: House, name: str) -> None:
-    for table in ("messenger.deliveries", "messenger.updates", "switchboard.inbox", "switchboard.routes"):
+    tables = ("deliveries", "mailboxes", "updates")
+    for table in (*(f"messenger.{name}" for name in tables), "switchboard.inbox", "switchboard.routes"):
         await refused(still_house, name, f"SELECT count(*) FROM {table}")
+
+
+@pytest.mark.parametrize("name", BUTLERS)
+async def test_a_butler_sees_the_threads_routed_to_it_only(still_house: House, name: str) -> None:
+    thread = f"{new_chat()}:1"
+    for butler in (*BUTLERS, None):
+        await still_house.sql.execute(RECEIVED, thread, butler)
+    async with logged_in(still_house, name) as connection:
+        rows = await connection.fetch("SELECT * FROM shared.threads")
+    assert {row["butler"] for row in rows} == {name}
+    assert [dict(row) for row in rows if row["thread"] == thread] == [
+        {"butler": name, "channel": "telegram", "thread": thread, "sender": "some@body"}
+    ]
+
+
+@pytest.mark.parametrize("name", EVERYBODY)
+async def test_nobody_makes_a_proof_of_a_thread_by_its_view(still_house: House, name: str) -> None:
+    text = "INSERT INTO shared.threads (butler, channel, thread) VALUES ('greeter', 'telegram', '1:1')"
+    await refused(still_house, name, text)
+    await refused(still_house, name, "UPDATE shared.threads SET butler = 'greeter'")
 
 
 @pytest.mark.parametrize("name", [*MOVERS, "console"])
@@ -140,6 +166,8 @@ async def test_the_switchboard_admits_for_others_only_under_its_own_name(still_h
         "UPDATE messenger.deliveries SET status = 'queued'",
         "INSERT INTO messenger.deliveries (class, channel, address) VALUES ('owner', 'telegram', '1')",
         "UPDATE messenger.parts SET status = 'queued'",
+        "INSERT INTO shared.resolutions DEFAULT VALUES",
+        "SELECT * FROM shared.resolutions",
         "CREATE TABLE public.mine ()",
         "SET ROLE butlers_group_messenger",
         "SET SESSION AUTHORIZATION postgres",
@@ -226,6 +254,18 @@ async def test_the_owners_surfaces_decide_and_write_rules_and_contacts(
         assert await connection.execute(DECIDE, action["id"]) == "UPDATE 1"
         await connection.execute(RULE)
         await connection.execute(CONTACT)
+
+
+@pytest.mark.parametrize("name", ["console", home.OWNER])
+async def test_the_owners_surfaces_speak_of_the_uncertain_and_write_no_outcome(still_house: House, name: str) -> None:
+    for text in (
+        "UPDATE shared.resolutions SET outcome = 'done'",
+        "UPDATE shared.resolutions SET word = 'again'",
+        "DELETE FROM shared.resolutions",
+        "INSERT INTO shared.resolutions (outcome) VALUES ('done')",
+    ):
+        await refused(still_house, name, text)
+    await refused(still_house, "messenger", "UPDATE shared.resolutions SET word = 'again'")
 
 
 async def test_the_messenger_writes_no_rule_but_may_hold_one(still_house: House) -> None:

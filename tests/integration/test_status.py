@@ -120,7 +120,7 @@ async def test_what_waits_for_the_owner_can_be_withdrawn(house: House, message: 
         "cancelled",
     )
     assert [tuple(row) for row in await house.sql.fetch(EVENTS, answer["notification_id"])][-1] == (
-        "withdrawn",
+        "cancelled",
         "greeter",
     )
     edits = await until(lambda: house.sent("Withdrawn by greeter", "editMessageText"))

@@ -112,6 +112,7 @@ def test_a_life_is_told_in_order() -> None:
         "contact": "Anna",
         "third_party": True,
         "envelope": {"delivery": {"intent": "send", "channel": "telegram", "message": "Hello"}},
+        "owner_text": None,
         "status": "ok",
         "answer": {},
         "created_at": NOON,
@@ -121,5 +122,5 @@ def test_a_life_is_told_in_order() -> None:
     steps = told(asked, [{"at": NOON, **event}, {"at": NOON, **ended}]).steps
     assert [step.what for step in steps] == ["asked", "admitted", "approved", "sent"]
     assert steps[0].text == "health asked to send by telegram to Anna (contact:c1): Hello"
-    assert steps[2].text == "owner (Ida): approved by way of cli."
+    assert steps[2].text == "owner (Ida) said yes by way of cli."
     assert steps[3].text == "The attempt at part 1 ended: sent. The receipt is 17."

@@ -132,7 +132,7 @@ def test_a_button_is_read_back_within_64_bytes(verb: str) -> None:
     press = cards.read(data)
     assert len(data.encode()) <= 64
     assert press is not None
-    assert (press.action_id, press.verb) == (ID, verb)
+    assert (press.about, press.verb) == (ID, verb)
     assert cards.genuine(SECRET, action(), press)
 
 

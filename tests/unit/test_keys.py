@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.keys import Asked, Content, content_sha, digest, notification_key, request_sha, stated_lineage
+from shared.keys import Asked, Content, content_sha, digest, notification_key, reference, request_sha, stated_lineage
 
 FIELDS = st.lists(st.none() | st.text(max_size=8), max_size=5)
 ASKED = Asked("health", "send", "telegram", "owner", "hello", "subject", "x")
@@ -74,3 +74,11 @@ def test_origin_lineage_and_request_each_make_another_key(place: int) -> None:
 )
 def test_the_stated_key_comes_before_the_request_id(context: dict[str, object] | None, expected: str | None) -> None:
     assert stated_lineage(context) == expected
+
+
+def test_a_reference_is_short_stable_and_tells_deliveries_apart() -> None:
+    ids = [f"882f944d-051b-4fa8-a3cf-{n:012}" for n in range(300)]
+    refs = [reference(one) for one in ids]
+    assert refs == [reference(one) for one in ids]
+    assert all(len(ref) == 4 and not set(ref) & set("ILOU") and ref == ref.upper() for ref in refs)
+    assert len(set(refs)) > 295

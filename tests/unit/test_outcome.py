@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from messenger.channels import Reason, Receipt, SendFailed
-from messenger.outcome import PAUSED_SECONDS, Ended, after
+from messenger.outcome import Ended, after
 
 KINDS = ("owner", "third_party", "card")
 REASONS = get_args(Reason)
@@ -59,10 +59,6 @@ def test_the_proof_decides_and_not_the_name_of_the_reason(reason: Reason) -> Non
 def test_429_waits_as_long_as_the_provider_says() -> None:
     assert after(ended(failed("rate_limited", retry_after=17.0))).after == timedelta(seconds=17)
     assert after(ended(failed("rate_limited"))).after > timedelta()
-
-
-def test_a_channel_that_is_locked_out_pauses() -> None:
-    assert after(ended(failed("unauthorized"))).after == timedelta(seconds=PAUSED_SECONDS)
 
 
 def test_the_wait_grows_with_the_attempts() -> None:

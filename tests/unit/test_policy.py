@@ -24,6 +24,7 @@ TO_ANNA = Action(
     length=5,
 )
 TO_OWNER = replace(TO_ANNA, is_owner=True)
+UNPROVED = replace(TO_ANNA, unproved=True)
 BY_MAIL = replace(TO_ANNA, channel="email", address="Anna@example.org")
 NOTHING = Facts(realm="sandbox")
 ALLOW = Rule("r1", "allow", {"contact_id": ANNA})
@@ -66,6 +67,21 @@ def rules(*given: Rule) -> Facts:
         ),
         pytest.param(TO_ANNA, replace(NOTHING, approval=YES), ("allow", "approved"), id="the owner's yes allows"),
         pytest.param(
+            TO_ANNA,
+            replace(rules(ALLOW), similar="7K2Q"),
+            ("park", "near_duplicate"),
+            id="no rule lets out what may be a second try",
+        ),
+        pytest.param(
+            TO_ANNA,
+            replace(NOTHING, approval=YES, similar="7K2Q"),
+            ("allow", "approved"),
+            id="the owner's yes lets it out",
+        ),
+        pytest.param(
+            TO_OWNER, replace(NOTHING, similar="7K2Q"), ("allow", "to_the_owner"), id="the owner hears it at once"
+        ),
+        pytest.param(
             replace(TO_ANNA, content_sha="sha-of-other"),
             replace(NOTHING, approval=YES),
             ("park", "nothing_allows"),
@@ -97,6 +113,23 @@ def rules(*given: Rule) -> Facts:
             ("allow", "approved"),
             id="what another admitted goes out by a yes",
         ),
+        pytest.param(UNPROVED, NOTHING, ("park", "nothing_allows"), id="a thread that nothing proves is no authority"),
+        pytest.param(UNPROVED, rules(ALLOW), ("allow", "rule_allows"), id="a new message goes out by a rule"),
+        pytest.param(
+            replace(UNPROVED, intent="react"),
+            rules(ALLOW),
+            ("park", "nothing_allows"),
+            id="a reaction to what nothing proves no rule lets out",
+        ),
+        pytest.param(
+            replace(TO_ANNA, intent="react"), rules(ALLOW), ("allow", "rule_allows"), id="a reaction goes by a rule"
+        ),
+        pytest.param(
+            replace(UNPROVED, intent="react"),
+            replace(NOTHING, approval=YES),
+            ("allow", "approved"),
+            id="the owner lets out a reaction to what nothing proves",
+        ),
     ],
 )
 def test_verdict(action: Action, facts: Facts, expected: tuple[str, str]) -> None:
@@ -116,6 +149,19 @@ def test_every_reason_to_park_is_listed() -> None:
     facts = replace(rules(Rule("r", "allow", {"recipient": "4242"})), approval=YES)
     codes = [finding.code for finding in decide(action, facts).findings]
     assert codes == ["nothing_allows", "content_changed", "unknown_address", "admitted_by_another"]
+
+
+@pytest.mark.parametrize(
+    ("action", "facts", "code"),
+    [
+        (UNPROVED, NOTHING, "thread_unproved"),
+        (UNPROVED, rules(ALLOW), "thread_unproved"),
+        (replace(UNPROVED, intent="react"), rules(ALLOW), "message_unproved"),
+    ],
+)
+def test_the_owner_is_told_of_a_thread_that_nothing_proves(action: Action, facts: Facts, code: str) -> None:
+    codes = [finding.code for finding in decide(action, facts).findings]
+    assert codes[1:] == [code]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""Where a notification would go, and as what: the same for its butler, at the marker, and before the owner's eyes.
+
+A reply or reaction to anybody but the owner names a thread. If no message that reached its butler proves that
+thread, a reply is a message of its own, and a reaction stays one that only the owner can let out.
+"""
+
+from dataclasses import replace
+
+from butlers.tools.accept import thread_of
+from shared import threads
+from shared.addresses import Address
+from shared.contracts import NotifyEnvelope
+from shared.db import Connection
+from shared.identity import MissingIdentifier, Target, Whom, resolve
+from shared.keys import Content, content_sha
+from shared.policy import Action
+
+
+async def aim(connection: Connection, envelope: NotifyEnvelope, whom: Whom) -> Target | MissingIdentifier:
+    """Stage 2: the address meant, and whether the thread it is named by is proved; what cannot be read raises."""
+    delivery = envelope.delivery
+    target = await resolve(connection, whom, delivery.channel)
+    if isinstance(target, MissingIdentifier) or target.is_owner or delivery.intent == "send":
+        return target
+    address = Address(delivery.channel, target.address)
+    proved = await threads.is_proved(connection, envelope.origin_butler, address, thread_of(envelope))
+    return replace(target, unproved=not proved)
+
+
+def going(envelope: NotifyEnvelope, target: Target | MissingIdentifier) -> NotifyEnvelope:
+    """The envelope as it would go out: an unproved reply is a send, which has no thread."""
+    unproved = isinstance(target, Target) and target.unproved
+    if not unproved or envelope.delivery.intent != "reply":
+        return envelope
+    delivery = envelope.delivery.model_copy(update={"intent": "send"})
+    return envelope.model_copy(update={"delivery": delivery})
+
+
+def action_of(asked: NotifyEnvelope, target: Target, realm: str, admitted_by: str) -> Action:
+    """What the policy judges, the same at admission and at the marker."""
+    envelope = going(asked, target)
+    delivery = envelope.delivery
+    content = Content(
+        realm=realm,
+        origin=envelope.origin_butler,
+        intent=delivery.intent,
+        channel=delivery.channel,
+        address=target.address,
+        entry_id=target.entry_id,
+        message=delivery.message,
+        subject=delivery.subject,
+        emoji=delivery.emoji,
+        thread=thread_of(envelope),
+    )
+    return Action(
+        origin=envelope.origin_butler,
+        admitted_by=admitted_by,
+        intent=delivery.intent,
+        channel=delivery.channel,
+        address=target.address,
+        contact_id=target.contact_id,
+        is_owner=target.is_owner,
+        deliverable=target.deliverable,
+        realm=realm,
+        content_sha=content_sha(content),
+        length=len(delivery.message),
+        unproved=target.unproved,
+    )

@@ -1,0 +1,168 @@
+"""A channel that pauses itself when nothing can leave by it, and the probe that brings it back.
+
+The row is all there is to a pause: while it stands nothing of the channel is claimed, one Messenger at a time
+probes, and the owner is told once, by the other channel.
+"""
+
+import asyncio
+from collections.abc import Mapping, MutableMapping
+from typing import Final
+
+from butlers.butler import Ground
+from messenger import cards, unheld
+from messenger.channels import Channel, Receipt, SendFailed
+from messenger.check import Cleared, Stopped
+from messenger.store import Claimed
+from shared import realms
+from shared.db import Connection, Record, tell
+from shared.db import pause as wait_for
+from shared.errors import ButlersError
+from shared.policy import Decision, Finding
+from shared.render import Message, email, telegram
+from shared.render.telegram import visible
+from shared.telemetry import channel_paused, logger
+
+log = logger("messenger.pauses")
+CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "The mail server"}
+REMEDIES: Final = {
+    "telegram": "Put the token that @BotFather shows into BUTLERS_TELEGRAM_TOKEN and start the Messenger again.",
+    "email": "Correct the login in BUTLERS_SMTP_URL and start the Messenger again.",
+}
+# So many failures in a row within a minute, whichever messages they met.
+MOST_FAILURES: Final = 5
+
+PAUSE: Final = """
+INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
+VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
+ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
+    next_probe_at = EXCLUDED.next_probe_at WHERE p.since IS NULL RETURNING channel
+"""
+FAILED: Final = """
+INSERT INTO messenger.pauses AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
+ON CONFLICT (channel) DO UPDATE SET detail = $2,
+    failures = CASE WHEN p.first_failed_at > clock_timestamp() - interval '1 minute' THEN p.failures + 1 ELSE 1 END,
+    first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '1 minute' THEN p.first_failed_at
+        ELSE clock_timestamp() END
+WHERE p.since IS NULL RETURNING failures
+"""
+WORKED: Final = "DELETE FROM messenger.pauses WHERE channel = $1 AND since IS NULL"
+# Of several Messengers one takes the probe. A login that is refused is tried ever more seldom, up to 5 minutes.
+TAKE_PROBE: Final = """
+UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
+    * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
+WHERE since IS NOT NULL AND next_probe_at <= clock_timestamp() RETURNING channel
+"""
+STILL: Final = "UPDATE messenger.pauses SET reason = $2, detail = $3 WHERE channel = $1 AND since IS NOT NULL"
+LIFT: Final = "DELETE FROM messenger.pauses WHERE channel = $1 RETURNING channel"
+PROBE_NOW: Final = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL"
+PAUSED: Final = """
+SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
+WHERE since IS NOT NULL ORDER BY channel
+"""
+# A connection that comes back by itself at once is not worth a message.
+TELL: Final = """
+UPDATE messenger.pauses p SET told_at = clock_timestamp(), waiting = (SELECT count(*) FROM messenger.deliveries d
+    WHERE d.channel = p.channel AND d.status = 'queued')
+WHERE since IS NOT NULL AND told_at IS NULL AND (reason = 'unauthorized' OR probes > 1) RETURNING channel
+"""
+
+
+async def heed(connection: Connection, channel: str, result: Receipt | SendFailed) -> None:
+    """What an attempt's end says about its whole channel; the transaction is that which settles the attempt."""
+    if isinstance(result, SendFailed) and result.reason == "unauthorized":
+        await _begin(connection, channel, result)
+    elif isinstance(result, SendFailed) and result.is_down:
+        failures = await connection.fetchval(FAILED, channel, result.message[:500])
+        if failures is not None and failures >= MOST_FAILURES:
+            await _begin(connection, channel, result)
+    else:
+        await connection.execute(WORKED, channel)
+
+
+async def _begin(connection: Connection, channel: str, result: SendFailed) -> None:
+    if await connection.fetchval(PAUSE, channel, _reason(result), result.message[:500]) is not None:
+        log.warning("the channel pauses itself", channel=channel, why=result.message)
+        await tell(connection, "cards")
+
+
+def _reason(result: SendFailed) -> str:
+    return "unauthorized" if result.reason == "unauthorized" else "unreachable"
+
+
+async def tell_owner(connection: Connection) -> int:
+    """Queue the word about each pause that the owner has not heard of; how many."""
+    told = [row["channel"] for row in await connection.fetch(TELL)]
+    for channel in told:
+        await unheld.tell_elsewhere(connection, channel)
+    return len(told)
+
+
+async def check(connection: Connection, claimed: Claimed) -> Cleared | Stopped:
+    """The wires of the word about the other channel's pause, as long as that stands."""
+    found = [row for row in await connection.fetch(PAUSED) if row["channel"] != claimed.channel]
+    if not found:
+        return Stopped("cancelled", (Finding("pause_over", "The channel works again."),))
+    stopped = await cards.elsewhere(connection, claimed)
+    if stopped is not None:
+        return stopped
+    title, body = words(found[0])
+    sender = await realms.sender(connection) if claimed.channel == "email" else ""
+    to, at = claimed.address, claimed.created_at
+    message = Message(claimed.id, claimed.channel, "send", to, body, title, sender=sender, created_at=at)
+    wires = email.render(message) if claimed.channel == "email" else telegram.render(message)
+    return Cleared(wires, Decision("allow", (Finding("channel_paused", title),)))
+
+
+def words(row: Record) -> tuple[str, str]:
+    """Title and text of what the owner is told."""
+    name, locked_out = CHANNEL_NAMES[row["channel"]], row["reason"] == "unauthorized"
+    what = {"telegram": "the bot's token", "email": "the login"}[row["channel"]]
+    title = f"{name} does not accept {what}." if locked_out else f"{name} cannot be reached."
+    remedy = REMEDIES[row["channel"]] if locked_out else "It is tried every few seconds; nothing need be done here."
+    since = f"{row['since']:%Y-%m-%d %H:%M} UTC"
+    waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waited when this was written."
+    said = f"It said: {visible(row['detail'])}"
+    return title, f"{title}\n{remedy}\nSince {since} nothing leaves by it; {waiting} Nothing is lost.\n{said}"
+
+
+def sentences(rows: list[Record]) -> dict[str, str]:
+    """Each paused channel in one sentence, by its name."""
+    return {row["channel"]: f"{words(row)[0]} Paused since {row['since']:%H:%M:%S} UTC." for row in rows}
+
+
+async def run(
+    ground: Ground, channels: Mapping[str, Channel], paused: MutableMapping[str, str], stopping: asyncio.Event
+) -> None:
+    """Probe what is paused; what this process was just configured with is tried at once. `paused` shows how it is."""
+    first = True
+    while not stopping.is_set():
+        try:
+            async with ground.db.work() as connection:
+                if first:
+                    await connection.execute(PROBE_NOW)
+                due = [row["channel"] for row in await connection.fetch(TAKE_PROBE)]
+            first = False
+            await asyncio.gather(*(_probe(ground, channels[name]) for name in due if name in channels))
+            async with ground.db.work() as connection:
+                rows = list(await connection.fetch(PAUSED))
+            paused.clear()
+            paused.update(sentences(rows))
+            for name in channels:
+                channel_paused.labels(channel=name).set(name in paused)
+        except ButlersError as lost:
+            log.warning("not probed", why=lost.message)
+        await wait_for(stopping, ground.settings.sweep_seconds)
+
+
+async def _probe(ground: Ground, channel: Channel) -> None:
+    """Ask the provider for nothing; if it answers, everything that waited is due."""
+    failed = await channel.probe()
+    async with ground.db.work() as connection:
+        if failed is not None:
+            await connection.execute(STILL, channel.name, _reason(failed), failed.message[:500])
+            return
+        await unheld.due_again(connection, channel.name)
+        await connection.execute(LIFT, channel.name)
+        await tell(connection, "deliveries")
+    log.warning("the channel works again", channel=channel.name)
+    ground.wakes["deliveries"]()

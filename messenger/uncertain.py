@@ -1,0 +1,85 @@
+"""The card about a message of which nobody knows whether it arrived: what is known, and three answers to it.
+
+Like every card it is made from rows, goes to the owner alone, and may come twice without harm: of the owner's
+words on one attempt the first counts. Its buttons bind the delivery, the attempt and the answer.
+"""
+
+from typing import Final
+
+from butlers.butler import Ground
+from messenger import cards, views
+from messenger.cards import CHANNEL_NAMES, Press
+from messenger.check import Cleared, Stopped
+from messenger.store import Claimed
+from shared import notifications, resolutions
+from shared.auth import tag, tag_matches
+from shared.db import Connection, Record
+from shared.keys import reference
+from shared.policy import Decision, Finding
+from shared.render import Wire
+from shared.render.telegram import Button, visible
+from shared.resolutions import Word
+
+VERBS: Final[dict[str, Word]] = {"ar": "arrived", "ag": "again", "lv": "leave"}
+BUTTONS: Final = (("It arrived", "ar"), ("Send again", "ag"), ("Leave it", "lv"))
+LATE_RECEIPT: Final = "late_receipt"
+ARRIVED: Final = "Its receipt came after all: it arrived."
+BOTH: Final = "Its receipt came after all. You had it sent again: both may have arrived."
+
+
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+    """The card's wires, as long as nobody knows what became of this attempt."""
+    row = await views.about(connection, claimed.id)
+    if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
+        return Stopped("cancelled", (Finding("answered", "It is not uncertain any more."),))
+    elsewhere = await cards.elsewhere(connection, claimed)
+    if elsewhere is not None:
+        return elsewhere
+    wires = await _wires(connection, claimed, row, ground)
+    return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
+
+
+async def _wires(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> tuple[Wire, ...]:
+    text = words(row)
+    if claimed.channel == "email":
+        subject = f"Did it arrive? (ref {reference(row['id'])})"
+        return await cards.mailed(connection, claimed, subject, text, cards.link(ground, "deliveries", row["id"]))
+    return cards.telegram_card(claimed, text, buttons(ground.secret, row))
+
+
+def words(row: Record) -> tuple[str, str]:
+    """What is known, and the whole text: every word of others is shown as data."""
+    delivery = notifications.envelope_of(row).delivery
+    lines = [
+        f"This may have arrived, and may not (ref {reference(row['id'])}).",
+        f"From {row['origin_butler']}, by {CHANNEL_NAMES[delivery.channel]}",
+        f"To: {visible(row['name'] or 'unknown')} ({visible(row['address'])})",
+    ]
+    if delivery.subject:
+        lines.append(f"Subject: {visible(delivery.subject)}")
+    if delivery.emoji:
+        lines.append(f"Emoji: {visible(delivery.emoji)}")
+    lines += [resolutions.evidence(row), "Nobody sends it again unless you say so."]
+    return "\n".join(lines), f"Text:\n{visible(delivery.message)}"
+
+
+def outcome(row: Record) -> str:
+    """What became of the attempt that was asked about, once more is known or was said."""
+    if row["outcome"] not in {"sent", LATE_RECEIPT}:
+        return resolutions.DONE.get(row["said"] or "", "It is not uncertain any more.")
+    return BOTH if row["said"] == "again" and row["outcome"] == LATE_RECEIPT else ARRIVED
+
+
+def buttons(secret: bytes, row: Record) -> list[list[Button]]:
+    """The three answers."""
+    made = [Button(name, cards.packed(row["id"], verb, _tag(secret, row, verb))) for name, verb in BUTTONS]
+    return [made[:2], made[2:]]
+
+
+def _tag(secret: bytes, row: Record, verb: str) -> str:
+    return tag(secret, "uncertain", row["id"], str(row["attempt"]), verb)
+
+
+def genuine(secret: bytes, row: Record, press: Press) -> bool:
+    """Whether this button was made for this delivery as it stands after its latest attempt."""
+    return tag_matches(secret, press.tag, "uncertain", row["id"], str(row["attempt"]), press.verb)

@@ -1,0 +1,81 @@
+"""`butlers doctor` finds what is wrong with an installation, says what to do, and that mends it."""
+
+import json
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from shared.auth import generate_key
+from tests.rig.bench import Bench
+from tests.rig.fleet import Fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def patient(bench: Bench) -> AsyncIterator[Fleet]:
+    made = await Fleet.start(await bench.house(), "each")
+    yield made
+    await made.stop()
+
+
+async def wrong(patient: Fleet, **env: str) -> list[tuple[str, str]]:
+    """What the doctor calls wrong, and its remedies; the exit code must agree."""
+    code, out, said = await patient.house.butlers("doctor", "--json", **env)
+    found = [one for one in json.loads(out)["results"] if one["result"] == "wrong"]
+    assert (code, said) == (1 if found else 0, "")
+    return [(one["text"], one["remedy"]) for one in found]
+
+
+async def test_a_healthy_house_has_nothing_wrong_and_says_that_it_is_on_the_sandbox(patient: Fleet) -> None:
+    assert await wrong(patient) == []
+    code, out, _ = await patient.house.butlers("doctor")
+    assert code == 0
+    assert "warning  telegram: It goes to the sandbox and reaches nobody. Set BUTLERS_TELEGRAM_TOKEN for more." in out
+    assert "ok       daemon: greeter is ready." in out
+
+
+async def test_a_daemon_that_is_not_there_is_named(patient: Fleet) -> None:
+    await patient.kill("greeter", signal.SIGTERM)
+    assert await wrong(patient) == [("greeter is not ready.", "Run `butlers up`, or `butlers run greeter`.")]
+    await patient.restart("greeter")
+    assert await wrong(patient) == []
+
+
+async def test_keys_that_others_may_read_are_named(patient: Fleet) -> None:
+    folder = patient.house.home / "keys" / "greeter"
+    (folder / "key.pem").chmod(0o644)
+    assert await wrong(patient) == [(f"Others may read {folder / 'key.pem'}.", f"Run `chmod -R go= {folder}`.")]
+    (folder / "key.pem").chmod(0o600)
+
+
+async def test_a_key_that_the_database_does_not_know_is_named(patient: Fleet) -> None:
+    path = patient.house.home / "keys" / "health" / "key.pem"
+    kept = path.read_bytes()
+    path.write_bytes(generate_key()[0])
+    [(text, remedy)] = await wrong(patient)
+    assert text.startswith("The database does not know the key that health has here")
+    assert remedy == "Run `butlers migrate`, or correct BUTLERS_HOME."
+    path.write_bytes(kept)
+
+
+async def test_an_owner_who_cannot_be_reached_is_named(patient: Fleet) -> None:
+    live = {"BUTLERS_SMTP_URL": "smtp://127.0.0.1:9", "BUTLERS_EMAIL_FROM": "butlers@example.org"}
+    [(text, _)] = await wrong(patient, **live)
+    assert text == "The owner's email identifier is the sandbox's invention."
+    await patient.sql("DELETE FROM shared.contact_info WHERE type = 'email'")
+    [(text, remedy)] = await wrong(patient)
+    assert text == "Owner has no email identifier."
+    await patient.house.butlers(*remedy.split("`")[1].replace("VALUE", "owner@sandbox.test").split()[1:])
+    assert await wrong(patient) == []
+
+
+async def test_a_database_that_is_away_is_named(patient: Fleet) -> None:
+    assert patient.house.settings.database_url is not None
+    dsn = patient.house.settings.database_url.reveal()
+    away = dsn.replace(str(await patient.value("SELECT inet_server_port()")), "9")
+    [(text, remedy)] = await wrong(patient, DATABASE_URL=away)
+    assert "cannot be reached: Connection refused" in text
+    assert remedy == "Start it, or correct DATABASE_URL."

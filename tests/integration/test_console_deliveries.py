@@ -1,0 +1,139 @@
+"""The pages of deliveries: what became of each, and the owner's word on what may have arrived."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from html import unescape
+from uuid import uuid4
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from butlers.console.sessions import make_sign_in_link
+from shared.keys import reference
+from tests.integration.console_runner import Running, served
+from tests.integration.desks import friend, new_chat
+from tests.integration.house import House, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SHOWN = re.compile(r'name="(csrf|attempt)" value="([^"]*)"')
+CARD = "SELECT id FROM messenger.deliveries WHERE about = $1"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def console(house: House) -> AsyncIterator[Running]:
+    """The house's console with its owner signed in."""
+    async with AsyncExitStack() as held:
+        daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
+        assert daemon.ground is not None
+        url = await held.enter_async_context(served(daemon.app))  # type: ignore[arg-type]  # it is a Starlette app
+        jar = aiohttp.CookieJar(unsafe=True)
+        http = await held.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
+        running = Running(url, daemon.app, daemon.ground, house.sql, http)  # type: ignore[arg-type]
+        async with daemon.ground.db.work() as connection:
+            await make_sign_in_link(connection, url, "module")
+        assert (await running.post("/sign-in", code="module")).status == 303
+        yield running
+        await daemon.ground.hops.close()
+
+
+@pytest.fixture
+def message() -> str:
+    return f"words {uuid4()}"
+
+
+async def page(console: Running, path: str, status: int = 200) -> str:
+    answer = await console.get(path)
+    assert answer.status == status, await answer.text()
+    return await answer.text()
+
+
+def plain(html: str) -> str:
+    """What a person reads."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
+
+
+def fields(html: str) -> dict[str, str]:
+    """The hidden fields of a page's forms, the first of each name."""
+    return {name: unescape(value) for name, value in reversed(SHOWN.findall(html))}
+
+
+async def uncertain(house: House, message: str) -> tuple[str, str]:
+    """The ids of a notification and its delivery, of which nobody knows whether it arrived."""
+    await house.fault(message, "accept_reset", times=1)
+    answer = await house.notify(message=message, contact_id=await friend(house))
+    assert answer["status"] == "uncertain", answer
+    told = str(answer["notification_id"])
+    return told, str((await house.delivery(told))["id"])
+
+
+async def test_what_is_uncertain_is_listed_and_needs_me(house: House, console: Running, message: str) -> None:
+    told, delivery = await uncertain(house, message)
+    start = plain(await page(console, "/"))
+    assert "may or may not have arrived" in start
+    assert message in start
+    assert f'href="/deliveries/{delivery}"' in await page(console, "/deliveries?status=uncertain")
+    assert message in plain(await page(console, "/deliveries"))
+    assert message not in plain(await page(console, "/deliveries?status=sent"))
+    assert f"ref {reference(delivery)}" in plain(await page(console, f"/deliveries/{told}"))
+    assert "no such filter" in plain(await page(console, "/deliveries?status=any", 400))
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "times"), [("arrived", "sent", 1), ("again", "sent", 2), ("leave", "abandoned", 1)]
+)
+async def test_a_button_carries_the_word_out(
+    house: House, console: Running, message: str, word: str, status: str, times: int
+) -> None:
+    told, delivery = await uncertain(house, message)
+    html = await page(console, f"/deliveries/{delivery}")
+    assert "the connection was cut before the answer" in plain(html)
+    answer = await console.post(f"/deliveries/{delivery}", word=word, **fields(html))
+    assert (answer.status, answer.headers["location"]) == (303, f"/deliveries/{delivery}")
+    await house.settled(told, "uncertain" if word == "leave" else "ok")
+    assert (await house.delivery(told))["status"] == status
+    assert len(house.sent(message)) == times
+    assert 'name="word"' not in await page(console, f"/deliveries/{delivery}")
+
+
+async def test_who_comes_second_is_told_so(house: House, console: Running, message: str) -> None:
+    told, delivery = await uncertain(house, message)
+    form = fields(await page(console, f"/deliveries/{delivery}"))
+    assert (await console.post(f"/deliveries/{delivery}", word="leave", **form)).status == 303
+    second = await console.post(f"/deliveries/{delivery}", word="again", **form)
+    assert second.status == 409
+    assert "it was answered before" in plain(await second.text())
+    assert ((await house.delivery(told))["status"], len(house.sent(message))) == ("abandoned", 1)
+
+
+async def test_a_form_of_another_session_or_without_sense_says_nothing(
+    house: House, console: Running, message: str
+) -> None:
+    told, delivery = await uncertain(house, message)
+    form = fields(await page(console, f"/deliveries/{delivery}"))
+    assert (await console.post(f"/deliveries/{delivery}", word="again", **{**form, "csrf": "other"})).status == 403
+    assert (await console.post(f"/deliveries/{delivery}", word="retry", **form)).status == 400
+    assert (await console.post(f"/deliveries/{delivery}", word="again", **{**form, "attempt": "x"})).status == 400
+    assert (await console.post(f"/deliveries/{delivery}", word="again", **{**form, "attempt": "7"})).status == 409
+    assert (await house.status(told), len(house.sent(message))) == ("uncertain", 1)
+
+
+async def test_a_cards_page_is_that_of_what_it_asks_about(house: House, console: Running, message: str) -> None:
+    _, delivery = await uncertain(house, message)
+    await until(lambda: house.cards(f"ref {reference(delivery)}"))
+    card = await house.row(CARD, delivery)
+    answer = await console.get(f"/deliveries/{card['id']}")
+    assert (answer.status, answer.headers["location"]) == (303, f"/deliveries/{delivery}")
+
+
+async def test_hostile_words_are_shown_as_words(house: House, console: Running) -> None:
+    hostile = f"<script>alert(1)</script> {uuid4()} \u202e"
+    contact = await house.contact("<b>Zoe</b>", telegram=new_chat())
+    await house.rule({"contact_id": contact})
+    await house.notify(message=hostile, contact_id=contact)
+    html = await page(console, "/deliveries")
+    assert "<script>alert" not in html
+    assert "<b>Zoe" not in html
+    assert "\u202e" not in html

@@ -1,0 +1,85 @@
+"""Other words of a request that may have arrived: asked about before they go to somebody else, never to the owner."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from messenger import deliver
+from shared.keys import reference
+from tests.integration.desks import ACTION, admitted, enqueue, friend, in_queue, work
+from tests.integration.doubts import uncertain
+from tests.integration.house import House, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def message() -> str:
+    return f"words {uuid4()}"
+
+
+REWORDED = "Fact: the same in other words, "
+
+
+async def anna_and_request(house: House) -> dict[str, object]:
+    """Somebody a rule allows to be written to, in a request of its own."""
+    return {"contact_id": await friend(house), "request_context": {"request_id": str(uuid4())}}
+
+
+async def test_other_words_of_a_request_that_may_have_arrived_are_asked_about(still_house: House, message: str) -> None:
+    to = await anna_and_request(still_house)
+    first = await uncertain(still_house, message, **to)
+    second = await in_queue(still_house, REWORDED + message, **to)
+    await work(still_house.desk())
+    assert await still_house.status(second) == "pending_approval"
+    assert len(still_house.sent(message)) == 1
+    action = await still_house.row(ACTION, second)
+    ref = reference((await still_house.delivery(first))["id"])
+    assert f"may have gone out a moment ago (ref {ref})" in action["agent_summary"]
+    await work(still_house.desk())
+    assert (await still_house.decide(action["id"])).code == "approved"
+    await enqueue(still_house, second)
+    await work(still_house.desk())
+    assert await still_house.status(second) == "ok"
+
+
+async def test_other_words_while_the_first_are_on_their_way_are_asked_about(still_house: House, message: str) -> None:
+    to = await anna_and_request(still_house)
+    await in_queue(still_house, message, **to)
+    await still_house.fault(message, "slow", times=1, value=0.5)
+    desk = still_house.desk()
+    await deliver.claim_some(desk)
+    await until(lambda: still_house.sent(message))
+    second = await in_queue(still_house, REWORDED + message, **to)
+    await asyncio.gather(*desk.tasks)
+    await work(still_house.desk())
+    assert await still_house.status(second) == "pending_approval"
+
+
+async def test_other_requests_other_people_and_what_was_settled_are_not_held_up(
+    still_house: House, message: str
+) -> None:
+    to = await anna_and_request(still_house)
+    await uncertain(still_house, message, **to)
+    other_request = {**to, "request_context": {"request_id": str(uuid4())}}
+    other_person = {**to, "contact_id": await friend(still_house)}
+    settled = await anna_and_request(still_house)
+    await in_queue(still_house, f"sent {message}", **settled)
+    await work(still_house.desk())
+    for more in (other_request, other_person, settled):
+        told = await in_queue(still_house, f"{REWORDED} {uuid4()}", **more)
+        await work(still_house.desk())
+        assert await still_house.status(told) == "ok"
+
+
+async def test_the_owner_hears_other_words_at_once(still_house: House, message: str) -> None:
+    of: dict[str, object] = {"request_context": {"request_id": str(uuid4())}}
+    first = await admitted(still_house, message, **of)
+    await enqueue(still_house, first)
+    await still_house.fault(message, "accept_reset", times=1)
+    await work(still_house.desk())
+    second = await admitted(still_house, REWORDED + message, **of)
+    await enqueue(still_house, second)
+    await work(still_house.desk())
+    assert (await still_house.status(first), await still_house.status(second)) == ("uncertain", "ok")

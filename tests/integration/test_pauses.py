@@ -1,0 +1,272 @@
+"""A channel that nothing can leave by pauses itself, says so once elsewhere, and comes back with no hand."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from messenger import deliver, pauses
+from messenger.channels import Prepared, SendFailed
+from messenger.channels.email import EmailChannel
+from messenger.channels.telegram import TelegramChannel
+from messenger.deliver import Desk
+from shared.realms import SANDBOX_TOKEN
+from shared.render import Wire
+from tests.integration.desks import FREE, admitted, in_queue, new_chat, work
+from tests.integration.house import House, Site, opened, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PAUSE = "SELECT * FROM messenger.pauses WHERE channel = $1"
+PROBE = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp()"
+LAST_CARD = "SELECT status, reason FROM messenger.deliveries WHERE class = 'card' ORDER BY created_at DESC LIMIT 1"
+TOO_LATE = """
+WITH d AS (UPDATE messenger.deliveries SET not_after = clock_timestamp() WHERE notification_id = $1)
+UPDATE shared.notifications SET not_after = clock_timestamp() WHERE id = $1
+"""
+
+
+@pytest.fixture
+def message() -> str:
+    return f"words {uuid4()}"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def quiet(still_house: House) -> AsyncIterator[House]:
+    """The still house with no pause left over."""
+    await still_house.sql.execute(FREE)
+    await still_house.box.http.delete(f"{still_house.box.url}/api/faults")
+    yield still_house
+
+
+@dataclass(slots=True)
+class Probed:
+    """A channel of which only the probe is of interest."""
+
+    name: str = "telegram"
+    probes: int = 0
+    works: bool = False
+    paused: dict[str, str] = field(default_factory=dict)
+
+    async def prepare(self, wire: Wire) -> Prepared | SendFailed:
+        return SendFailed("unavailable", f"nobody there for {wire.verb}", proved_not_sent=True, is_down=True)
+
+    async def probe(self) -> SendFailed | None:
+        self.probes += 1
+        return None if self.works else SendFailed("unavailable", "nobody there", proved_not_sent=True, is_down=True)
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Gate:
+    """A port that leads to another while it is open, and refuses connections while it is not."""
+
+    to: int
+    port: int = 0
+    server: asyncio.Server | None = None
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def open(self) -> None:
+        self.server = await asyncio.start_server(self._pass, "127.0.0.1", self.port)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    def shut(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        for writer in self.writers:
+            writer.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.to)
+        self.writers += [writer, back]
+        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await reader.read(65536):
+            writer.write(piece)
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def at_work(house: House, desk: Desk) -> AsyncIterator[dict[str, str]]:
+    """The desk with the loops of a Messenger; how it shows its pauses."""
+    stopping, paused = asyncio.Event(), dict[str, str]()
+    loops = [
+        deliver.run(desk, stopping),
+        deliver.tidy(desk, stopping),
+        pauses.run(house.ground("messenger"), desk.channels, paused, stopping),
+    ]
+    tasks = [asyncio.ensure_future(loop) for loop in loops]
+    try:
+        yield paused
+    finally:
+        stopping.set()
+        await asyncio.gather(*tasks)
+
+
+async def tell(house: House) -> int:
+    async with house.ground("messenger").db.work() as connection:
+        return await pauses.tell_owner(connection)
+
+
+def mails_about(house: House, words: str) -> list[object]:
+    return [line for line in house.box.sandbox.lines if line["channel"] == "email" and words in str(line["payload"])]
+
+
+async def test_a_refused_token_pauses_and_a_probe_brings_it_back_with_no_hand(site: Site, message: str) -> None:
+    async with opened(site) as house:
+        await house.fault(message, "401", times=1)
+        started = time.monotonic()
+        answer = await house.notify(message=message)
+        assert (answer["status"], await house.status(answer["notification_id"])) == ("ok", "ok")
+        assert 4 < time.monotonic() - started < 10
+        assert len(house.sent(message)) == 1
+        told = await until(lambda: mails_about(house, "does not accept the bot's token"))
+        assert len(told) == 1
+        assert await house.sql.fetch("SELECT FROM messenger.pauses") == []
+
+
+async def test_while_it_is_paused_nothing_of_the_channel_is_claimed(quiet: House, message: str) -> None:
+    first = await in_queue(quiet, message)
+    await quiet.fault(message, "401", times=1)
+    desk = quiet.desk()
+    await work(desk)
+    row = await quiet.row(PAUSE, "telegram")
+    assert (row["reason"], row["since"] is not None, "Unauthorized" in row["detail"]) == ("unauthorized", True, True)
+    other, mail = await in_queue(quiet, message), await in_queue(quiet, message, channel="email")
+    await work(desk)
+    assert (await quiet.delivery(other))["attempt"] == 0
+    assert await quiet.status(mail) == "ok"
+    async with at_work(quiet, quiet.desk()):
+        await until(lambda: len(quiet.sent(message)) == 3 or None)
+    assert [await quiet.status(one) for one in (first, other)] == ["ok", "ok"]
+
+
+async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: House, message: str) -> None:
+    async with quiet.ground("messenger").db.work() as connection:
+        await pauses.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
+    told = await in_queue(quiet, message)
+    await quiet.sql.execute(TOO_LATE, told)
+    await work(quiet.desk())
+    assert (await quiet.status(told), (await quiet.delivery(told))["status"]) == ("error", "expired")
+    assert quiet.sent(message) == []
+
+
+async def test_five_failures_in_a_row_pause_it_and_a_success_between_starts_anew(quiet: House) -> None:
+    down = SendFailed("unavailable", "refused", proved_not_sent=True, is_down=True)
+    other = SendFailed("provider_rejected", "chat not found", proved_not_sent=True)
+    for results, paused in (([down] * 4, False), ([other, *[down] * 4], False), ([down], True)):
+        for result in results:
+            async with quiet.ground("messenger").db.work() as connection:
+                await pauses.heed(connection, "telegram", result)
+        assert ((await quiet.row(PAUSE, "telegram"))["since"] is not None) is paused
+    assert await tell(quiet) == 0, "what comes back at the first probes is not worth a message"
+
+
+async def test_failures_of_more_than_a_minute_ago_do_not_count(quiet: House) -> None:
+    down = SendFailed("unavailable", "refused", proved_not_sent=True, is_down=True)
+    for n in range(6):
+        async with quiet.ground("messenger").db.work() as connection:
+            await pauses.heed(connection, "telegram", down)
+            if n == 3:
+                earlier = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '61 seconds'"
+                await connection.execute(earlier)
+    row = await quiet.row(PAUSE, "telegram")
+    assert (row["failures"], row["since"]) == (2, None)
+
+
+@pytest.mark.parametrize("channel", ["telegram", "email"])
+async def test_a_closed_port_pauses_and_the_first_goes_out_within_ten_seconds_of_its_opening(
+    quiet: House, message: str, channel: str
+) -> None:
+    gate = Gate(quiet.box.port if channel == "telegram" else quiet.box.smtp_port)
+    await gate.open()
+    gate.shut()
+    where = f"127.0.0.1:{gate.port}"
+    way = TelegramChannel(f"http://{where}", SANDBOX_TOKEN) if channel == "telegram" else _mail(where)
+    desk = quiet.desk(**{channel: way})
+    for _ in range(6):
+        await in_queue(quiet, message, channel=channel)
+    async with AsyncExitStack() as held:
+        shown = await held.enter_async_context(at_work(quiet, desk))
+        await until(lambda: shown.get(channel))
+        await gate.open()
+        held.callback(gate.shut)
+        opened_at = time.monotonic()
+        async with asyncio.timeout(10):
+            while len(quiet.sent(message)) < 6:
+                await asyncio.sleep(0.02)
+        assert time.monotonic() - opened_at < 10
+        await until(lambda: not shown or None)
+
+
+def _mail(where: str) -> EmailChannel:
+    return EmailChannel.from_url(f"smtp://{where}")
+
+
+async def test_of_two_messengers_one_takes_the_probe(quiet: House) -> None:
+    async with quiet.ground("messenger").db.work() as connection:
+        await pauses.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
+    both, stopping, ground = [Probed(), Probed()], asyncio.Event(), quiet.ground("messenger")
+    loops = [asyncio.ensure_future(pauses.run(ground, {"telegram": one}, one.paused, stopping)) for one in both]
+    await until(lambda: all(one.paused for one in both) or None)
+    await quiet.sql.execute(PROBE)
+    before = sum(one.probes for one in both)
+    await until(lambda: sum(one.probes for one in both) > before or None)
+    await asyncio.sleep(0.5)  # five more looks of each
+    assert sum(one.probes for one in both) == before + 1
+    for one in both:
+        one.works = True
+    await quiet.sql.execute(PROBE)
+    await until(lambda: not any(one.paused for one in both) or None)
+    stopping.set()
+    await asyncio.gather(*loops)
+
+
+async def test_the_owner_is_told_once_per_pause_by_the_other_channel(quiet: House, message: str) -> None:
+    told = await in_queue(quiet, message)
+    await quiet.fault(message, "401", times=1)
+    await work(quiet.desk())
+    assert [await tell(quiet), await tell(quiet)] == [1, 0]
+    for _ in range(3):
+        await work(quiet.desk())
+    mails = mails_about(quiet, "does not accept the bot's token")
+    assert len(mails) == 1
+    assert all(words in str(mails) for words in ("BUTLERS_TELEGRAM_TOKEN", "1 message waited", "Unauthorized"))
+    assert (await quiet.delivery(told))["status"] == "queued"
+
+
+async def test_a_pause_that_is_over_is_not_told_any_more(quiet: House) -> None:
+    async with quiet.ground("messenger").db.work() as connection:
+        await pauses.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
+    assert await tell(quiet) == 1
+    await quiet.sql.execute(FREE)
+    await work(quiet.desk())
+    assert not any("does not accept the login" in str(line) for line in quiet.box.sandbox.lines)
+    row = await quiet.row(LAST_CARD)
+    assert (row["status"], row["reason"]) == ("cancelled", "pause_over")
+
+
+async def test_readyz_and_metrics_show_it(quiet: House) -> None:
+    ground, paused = quiet.ground("messenger"), dict[str, str]()
+    async with ground.db.work() as connection:
+        await pauses.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
+    stopping = asyncio.Event()
+    loop = asyncio.ensure_future(pauses.run(ground, {"email": Probed("email")}, paused, stopping))
+    shown = await until(lambda: paused.get("email"))
+    stopping.set()
+    await loop
+    assert shown.startswith("The mail server cannot be reached. Paused since ")
+    assert await admitted(quiet, "words", contact_id=await quiet.contact("Seen", telegram=new_chat()))
