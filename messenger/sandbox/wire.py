@@ -43,7 +43,10 @@ def connection_of(receive: Receive) -> Connection:
 def reset(connection: Connection) -> None:
     """Close at once with RST (SO_LINGER 0), whatever is still to be sent."""
     # The option belongs to the socket, so it may be set through a second descriptor, on uvloop too.
-    with socket.socket(fileno=os.dup(connection.get_extra_info("socket").fileno())) as same:
+    ours = connection.get_extra_info("socket")
+    if ours.fileno() < 0:
+        return  # the other side was faster: there is nothing left to close
+    with socket.socket(fileno=os.dup(ours.fileno())) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.abort()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from messenger.sandbox.wire import reset
 from tests.integration.sandbox_runner import Running, running
 
 BODY = b'{"chat_id": 5, "text": "hello"}'
@@ -83,6 +85,23 @@ async def test_accept_and_reset_journals_then_resets(box: Running) -> None:
         await reader.read()
     writer.close()
     assert len(await box.journal()) == 1
+
+
+class Left:
+    """A connection whose other side was faster."""
+
+    def get_extra_info(self, name: str) -> socket.socket:
+        assert name == "socket"
+        closed = socket.socket()
+        closed.close()
+        return closed
+
+    def abort(self) -> None:
+        raise AssertionError("there is nothing left to close")
+
+
+def test_who_left_already_is_not_reset() -> None:
+    reset(Left())
 
 
 async def test_accept_and_hang_journals_and_says_nothing_until_the_sandbox_stops(box: Running) -> None:
