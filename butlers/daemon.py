@@ -15,16 +15,17 @@ from fastmcp.tools.base import Tool as McpTool
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent, ToolAnnotations
 from pydantic import PrivateAttr
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.butler import Answer, Arguments, Butler, Ground, Kind, Loop, Parts, Tool
 from butlers.tools.notify import notify_tool
 from butlers.tools.status import status_tools
 from shared.auth import Caller, Unauthorized, Verifier
 from shared.db import ping
-from shared.errors import ButlersError, Forbidden
+from shared.errors import ButlersError, Forbidden, Unavailable
 from shared.telemetry import logger, metrics_text
 
 log = logger("butlers.daemon")
@@ -101,6 +102,20 @@ def _caller(claims: Mapping[str, object]) -> Caller:
     return Caller(str(claims["name"]), kind, str(claims["jti"]))  # type: ignore[arg-type]  # one of the two literals
 
 
+class Unsure:
+    """Where nobody can tell who is calling the answer is 503: neither a no nor a yes, and worth asking again."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, or say so."""
+        try:
+            await self._app(scope, receive, send)
+        except Unavailable as unknown:
+            await JSONResponse({"error": str(unknown)}, 503, headers={"Retry-After": "1"})(scope, receive, send)
+
+
 class FleetVerifier(TokenVerifier):
     """FastMCP's view of our verifier: no caller, no entry (401 before MCP begins)."""
 
@@ -109,7 +124,7 @@ class FleetVerifier(TokenVerifier):
         self._verifier = verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The caller as claims, or None."""
+        """The caller as claims, or None; Unavailable where that cannot be told."""
         try:
             caller = await self._verifier.verify(token)
         except Unauthorized as refused:
@@ -117,9 +132,13 @@ class FleetVerifier(TokenVerifier):
             return None
         except ButlersError as unknown:
             log.warning("token could not be checked", why=unknown.message)
-            return None
+            raise Unavailable("Who is calling cannot be checked.", "Try again in a moment.") from None
         claims = {"name": caller.name, "kind": caller.kind, "jti": caller.jti}
         return AccessToken(token=token, client_id=caller.name, scopes=[caller.kind], claims=claims)
+
+    def get_middleware(self) -> list[Middleware]:
+        """What stands before the tools, the answer of the unsure outermost."""
+        return [Middleware(Unsure), *super().get_middleware()]
 
 
 class NoState:

@@ -23,6 +23,7 @@ from mcp_types import ListToolsRequest
 
 from butlers.butler import Tool
 from butlers.daemon import NoState, ServedTool, ToolServer, skip_header_schemas
+from butlers.directory import keep_token
 from shared import home
 from shared.auth import Caller, Signer, mint_client_token
 from shared.errors import HopFailed
@@ -118,6 +119,21 @@ async def test_notify_is_published_as_the_contract_says(greeter: Served) -> None
         "emoji": ("string", None),
         "request_context": ("object", None),
     }
+
+
+async def test_a_caller_whom_nobody_can_check_is_told_to_come_again_and_gets_nothing(greeter: Served) -> None:
+    house = greeter.house
+    keys = home.read(house.settings.home, home.OWNER)
+    minted = mint_client_token(Signer(home.OWNER, keys.private_pem, time.time), "greeter", timedelta(hours=1))
+    await keep_token(house.sql, minted.jti, "greeter", timedelta(hours=1))
+    words = f"words {uuid4()}"
+    asked = {"channel": "telegram", "message": words}
+    await house.sql.execute("REVOKE SELECT ON shared.client_tokens FROM butlers_group_butler")
+    status, body = await greeter.post(minted.token, "notify", asked)
+    await house.sql.execute("GRANT SELECT ON shared.client_tokens TO butlers_group_butler")
+    assert (status, json.loads(body)) == (503, {"error": "Who is calling cannot be checked. Try again in a moment."})
+    assert house.sent(words) == []
+    assert (await greeter.post(minted.token, "notify", asked))[0] == 200
 
 
 async def test_every_daemon_has_notify(house: House) -> None:
