@@ -35,6 +35,12 @@ LOST = (
     asyncpg.DeadlockDetectedError,
     asyncpg.InsufficientResourcesError,
 )
+# Whoever stands still within a unit of work, for whatever reason, must not hold its locks against all others.
+SESSION = {
+    "application_name": "butlers",
+    "statement_timeout": "20000",
+    "idle_in_transaction_session_timeout": "10000",
+}
 TELL = "SELECT pg_notify($1, $2)"
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 PING = "SELECT epoch FROM shared.authority"
@@ -75,7 +81,7 @@ class Database:
                 reset=_roll_back_if_open,
                 timeout=10,
                 command_timeout=30,
-                server_settings={"application_name": "butlers", "statement_timeout": "20000"},
+                server_settings=SESSION,
             )
         except asyncpg.InvalidAuthorizationSpecificationError as refused:
             raise Misconfigured(
