@@ -64,8 +64,8 @@ def planted(wanted: str, timeout: float) -> Step:
     return Step("planted", (str(BIN / "pytest"), "-q", f"--planted={wanted}", path), timeout, (path,))
 
 
-# Most tests wait more than they compute; the long checks measure times and want the machine for themselves.
-AT_ONCE = {"test": 2}
+# Most tests wait more than they compute, so two steps at once use two cores; the longest steps begin first.
+AT_ONCE = {"test": 2, "verify": 2}
 TABLES: dict[str, tuple[Step, ...]] = {
     "test": (
         tool("ruff", "check", ".", label="lint"),
@@ -76,17 +76,19 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("acceptance", "tests/acceptance", timeout=600),
         suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
         suite("unit", "tests/unit", timeout=240),
+        suite("models", "tests/models", timeout=120),
         planted("10", timeout=400),
         suite("chaos", "tests/chaos", timeout=300),
     ),
     "verify": (
-        suite("slow", "tests/integration", timeout=900, only="slow"),
+        planted("all", timeout=1800),
+        suite("chaos", "tests/chaos", timeout=1800, only="slow"),
         suite("shapes", "tests/acceptance", timeout=1200, only="", options=("--modes=one,each,two",)),
-        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=one,each,two",)),
-        suite("browser", "tests/browser", timeout=600, only=""),
-        suite("chaos", "tests/chaos", timeout=900, only="slow"),
         suite("verify", "tests/verify", timeout=900, only=""),
-        planted("all", timeout=1200),
+        suite("models", "tests/models", timeout=600, only="slow"),
+        suite("browser", "tests/browser", timeout=600, only=""),
+        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=one,each,two",)),
+        suite("slow", "tests/integration", timeout=900, only="slow"),
     ),
     "long": (suite("long", "tests/long", timeout=86_400, only=""),),
 }

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.mcp import Answer, request_of, tool_object
-from tests.chaos.kills import FIGURES, all_ready, drain, journal_of, rows_of, start_one
+from tests.chaos.ledger import FIGURES, OBSERVER, all_ready, drain, journal_of, rows_of, start_one
 from tests.chaos.verdict import Acknowledged, Verdict, verdict
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
@@ -56,7 +56,7 @@ class Gaps:
             assert told.status == 200, told.status
             answer = tool_object(await told.read(), CALLER, "notify")
         notification = str(answer["notification_id"])
-        self.answers.append(Acknowledged(text, str(answer["status"]), notification, _receipt(answer)))
+        self.answers.append(Acknowledged(text, str(answer["status"]), notification, receipt_of(answer)))
         return answer
 
     async def kill(self) -> None:
@@ -103,6 +103,7 @@ async def begin(bench: Bench) -> Gaps:
     """A fleet of its own with a process per daemon, in which every question gets a card at once."""
     house = await bench.house(BUTLERS_SWEEP_SECONDS="0.2", BUTLERS_CARD_BURST="1000")
     fleet = await Fleet.start(house, "each")
+    await fleet.db.execute(OBSERVER)
     return Gaps(fleet, await fleet.token(CALLER))
 
 
@@ -112,7 +113,8 @@ async def soon(event: asyncio.Event) -> None:
         await event.wait()
 
 
-def _receipt(answer: Answer) -> str | None:
+def receipt_of(answer: Answer) -> str | None:
+    """The receipt inside an answer, if there is one."""
     delivery = answer.get("delivery")
     return str(delivery["delivery_id"]) if isinstance(delivery, dict) else None
 

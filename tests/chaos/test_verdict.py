@@ -36,6 +36,17 @@ def test_an_uncertain_one_may_turn_out_sent() -> None:
     assert verdict([SENT], [Acknowledged("tea", "uncertain", "n1")], [ROW]).broken == ()
 
 
+def test_what_was_uncertain_is_told_the_owner_once_more_and_says_so() -> None:
+    again = replace(OWN_SENT, provider_id="57", repeat=True)
+    assert verdict([OWN_SENT, again], [], [replace(OWN, receipts=("57",))]).broken == ()
+
+
+def test_silent_holders_and_false_alarms_are_counted() -> None:
+    silent = replace(UNCERTAIN, reason="lease_lost")
+    figures = verdict([SENT], [], [silent, replace(silent, notification_id="n3", text="salt")]).figures
+    assert (figures["lost_leases"], figures["lost_leases_unsent"]) == (2, 1)
+
+
 def test_what_the_provider_refused_may_go_out_when_it_is_asked_again() -> None:
     refused = Acknowledged("tea", "error", "n1", error_class="provider_rejected")
     assert verdict([SENT], [refused, OK], [ROW]).broken == ()
@@ -49,6 +60,7 @@ def test_what_was_said_not_to_be_taken_need_not_be_there() -> None:
 EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "sent 2 times to a third party": ([SENT, replace(SENT, provider_id="57")], [OK], [ROW]),
     "sent 2 times to the owner": ([OWN_SENT, OWN_SENT], [], [OWN]),
+    "sent 3 times to the owner": ([OWN_SENT, *[replace(OWN_SENT, repeat=True)] * 2], [], [OWN]),
     "sent 2 times to a third party: tea": ([SENT, SENT], [], [UNCERTAIN]),
     "acknowledged as queued and lost": ([], [QUEUED], []),
     "acknowledged as pending_approval and lost": ([], [Acknowledged("tea", "pending_approval")], []),

@@ -12,18 +12,24 @@ from typing import Final
 OPEN_ANSWERS: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
 OPEN_DELIVERIES: Final = frozenset({"queued", "claimed", "sending", "parked"})
 NOT_SENT: Final = frozenset({"failed", "refused", "expired", "cancelled"})
+# What is uncertain is told the owner once more, and says so.
+MOST_TO_THE_OWNER: Final = 2
 # What a delivery's end has to be called in the answer.
 SAYS: Final[Mapping[str, str]] = {"sent": "ok", "uncertain": "uncertain", **dict.fromkeys(NOT_SENT, "error")}
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Something a provider accepted; `asking` for what the Messenger asks or tells the owner by itself."""
+    """Something a provider accepted.
+
+    `asking`: the Messenger asks or tells the owner this by itself; `repeat`: it says that it may be one.
+    """
 
     to: str
     text: str
     provider_id: str
     asking: bool = False
+    repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,10 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A notification with its delivery after the drain; `authority` is a rule's use or the owner's yes."""
+    """A notification with its delivery after the drain.
+
+    `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes.
+    """
 
     notification_id: str
     text: str
@@ -51,6 +60,7 @@ class Row:
     receipts: tuple[str | None, ...] = ()
     authority: bool = False
     open_action: bool = False
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,8 @@ def _settled(row: Row) -> Iterator[str]:
 
 def _as_it_left(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
     """What the journal holds of a message is what its row says."""
-    if len(sent) > 1:
+    unlabelled = [one for one in sent if not one.repeat]
+    if len(sent) > 1 and (row.third_party or len(unlabelled) > 1 or len(sent) > MOST_TO_THE_OWNER):
         yield f"sent {len(sent)} times to {'a third party' if row.third_party else 'the owner'}: {row.text}"
     if row.status == "ok" and not set(row.receipts) <= {one.provider_id for one in sent}:
         yield f"ok with a receipt {row.receipts} nobody gave: {row.text}"
@@ -135,12 +146,17 @@ def _accounted_for(journal: Iterable[Sent], by_text: Mapping[str, Sequence[Row]]
             yield f"sent to {sent.to} without a notification: {sent.text}"
 
 
+def _why(row: Row) -> str:
+    return row.reason or "unknown"
+
+
 def _figures(
     acknowledgements: Sequence[Acknowledged], rows: Sequence[Row], left: Mapping[str, Sequence[Sent]]
 ) -> dict[str, int]:
     answers = Counter(one.status for one in acknowledgements)
     ends = Counter(row.status for row in rows)
     uncertain = [row for row in rows if row.status == "uncertain"]
+    silent = [row for row in uncertain if row.reason == "lease_lost"]
     return {
         "messages": len(rows),
         "third_party": sum(row.third_party for row in rows),
@@ -150,4 +166,9 @@ def _figures(
         "uncertain": len(uncertain),
         "uncertain_third_party": sum(row.third_party for row in uncertain),
         "uncertain_that_arrived": sum(bool(left.get(row.text)) for row in uncertain),
+        **{
+            f"uncertain_by_{reason}": count for reason, count in sorted(Counter(_why(row) for row in uncertain).items())
+        },
+        "lost_leases": len(silent),
+        "lost_leases_unsent": sum(not left.get(row.text) for row in silent),
     }

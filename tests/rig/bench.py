@@ -5,8 +5,10 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -73,13 +75,23 @@ class House:
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bench:
     """The run's PostgreSQL and fork server."""
 
     server: postgres.Server
     forks: Forks
     folder: Path
+
+    def crash_postgres(self) -> None:
+        """End PostgreSQL at once, as a crash would, and start it again on the same port; blocks until it answers."""
+        crashed = self.server
+        os.kill(crashed.pid, signal.SIGQUIT)  # PostgreSQL's own word for an immediate shutdown
+        while (found := postgres.running(self.folder / "postgres")) is not None and found.pid == crashed.pid:
+            time.sleep(0.01)
+        self.server = postgres.start(self.folder / "postgres", system_folder=self.folder / "system")
+        for lock in crashed.locks:
+            lock.close()
 
     async def house(self, *, code: Path | None = None, butlers: Sequence[str] = BUTLERS, **env: str) -> House:
         """A fresh installation, migrated, with the invented owner and without a contact or a message.
@@ -128,12 +140,13 @@ def running() -> Iterator[Bench]:
         starting = postgres.begin(folder / "postgres", system_folder=system)
         forks.at_end(home=str(folder / "postgres"), system=str(system), folder=str(folder))
         server = starting.wait()
+        made = Bench(server, forks, folder)
         try:
             asyncio.run(_make_template(server, folder / "template"))
-            yield Bench(server, forks, folder)
+            yield made
         finally:
             forks.kill_all()
-            postgres.stop(server)
+            postgres.stop(made.server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         forks.close()

@@ -51,6 +51,7 @@ class Fleet:
         self.started: list[Process] = []
         self._clients: dict[tuple[str, Era], tuple[McpClient, AsyncExitStack]] = {}
         self._tokens: dict[str, str] = {}
+        self._known: dict[Process, list[str]] = {}
 
     @classmethod
     async def start(cls, house: House, mode: Mode = "one") -> "Fleet":
@@ -79,7 +80,7 @@ class Fleet:
         missing = [name for name in self.names if name not in self.running]
         for name in missing:
             self.running[name] = self._spawn(name)
-        await asyncio.gather(*(self._ready(process) for name in missing for process in self.running[name]))
+        await asyncio.gather(*(self.until_ready(process) for name in missing for process in self.running[name]))
         names = DAEMONS if missing == [UP] else missing
         expected = {name: len(self.running.get(name, [UP])) for name in names if name != "sandbox"}
         async with asyncio.timeout(15):
@@ -93,7 +94,8 @@ class Fleet:
         self.started += made
         return made
 
-    async def _ready(self, process: Process) -> None:
+    async def until_ready(self, process: Process) -> None:
+        """Wait until it says so, and answers so."""
         async with asyncio.timeout(30):
             while not self._urls(process):
                 assert process.alive, f"{process.order.argv} ended with {process.code}\n{self.logs()}"
@@ -103,6 +105,11 @@ class Fleet:
                     await asyncio.sleep(0.01)
 
     def _urls(self, process: Process) -> list[str]:
+        if process not in self._known and (found := self._said(process)):
+            self._known[process] = found
+        return self._known.get(process, [])
+
+    def _said(self, process: Process) -> list[str]:
         said = process.out.read_text()
         if process.order.argv[0] == UP:
             base = self.house.base
@@ -227,6 +234,12 @@ class Fleet:
         self._clients.clear()
 
     # Rows
+
+    async def reconnect(self) -> None:
+        """Connect again, after PostgreSQL has gone and come."""
+        self.db.terminate()
+        self.db = await asyncpg.connect(self.house.dsn, timeout=5)
+        await prepare_connection(self.db)
 
     async def sql(self, query: str, *arguments: object) -> list[Record]:
         """Rows, by the superuser."""

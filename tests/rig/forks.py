@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class Order:
     log: Path
     code: Path | None = None
     entry: str = "butlers.cli:main"
+    # Words of tests/rig/failpoints.py: which failpoint is armed; None for a process that knows nothing of them.
+    chaos: Sequence[str] | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +69,8 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if there is still somebody to get it."""
         if self.alive:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(self.pid, number)
 
     async def wait(self, seconds: float = 30) -> int:
         """The exit code; TimeoutError with what it said last if it does not end."""
@@ -114,6 +118,7 @@ class Forks:
             "err": str(order.log.with_suffix(".err")),
             "code": str(order.code or ROOT),  # so that tests in a copy of the tree run the copy
             "entry": order.entry,
+            "chaos": None if order.chaos is None else list(order.chaos),
         }
         for kind in (".out", ".err"):
             order.log.with_suffix(kind).touch()

@@ -1,7 +1,8 @@
 """The fork server: everything of others is imported once, our packages only in the children, after the fork.
 
 Run by path (`python -P forkserver.py`), standard input is one end of a socket pair. One JSON object a line:
-in  {"argv": [...], "env": {...}, "cwd": FOLDER, "out": FILE, "err": FILE, "code": FOLDER, "entry": "module:name"}
+in  {"argv": [...], "env": {...}, "cwd": FOLDER, "out": FILE, "err": FILE, "code": FOLDER, "entry": "module:name",
+     "chaos": null or the words of a failpoint to arm (tests/rig/failpoints.py), empty for none}
     {"at_end": {"home": ..., "system": ..., "folder": ...}}: a PostgreSQL to stop, a folder to remove when all is over
 out {"ready": seconds}, {"spawned": pid}, {"ended": pid, "code": exit code, negative for a signal}
 The other end closed, however its holder died, ends the children, what `at_end` named, and this process.
@@ -179,6 +180,9 @@ def run(order: dict[str, str | list[str] | dict[str, str] | None]) -> int:
     if order.get("code"):
         sys.path.insert(0, str(order["code"]))
         importlib.invalidate_caches()
+    if order.get("chaos") is not None:
+        sys.path.append(str(ROOT))
+        importlib.import_module("tests.rig.failpoints").prepare(order["chaos"])
     sys.argv = ["butlers", *(order["argv"] or ())]
     module, _, name = str(order.get("entry") or "butlers.cli:main").partition(":")
     found = getattr(importlib.import_module(module), name)()

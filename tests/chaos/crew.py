@@ -1,0 +1,285 @@
+"""The processes of a campaign: who runs in which place, how each of them died, and what it had in hand then."""
+
+import asyncio
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final, TypeVar
+
+import asyncpg
+
+from shared.db import Record
+from tests.rig.bench import Bench
+from tests.rig.failpoints import BY_NAME, Armed
+from tests.rig.fleet import READY_AT, Fleet, Rows
+from tests.rig.forks import Order, Process
+
+LOOK_SECONDS: Final = 0.02
+# How long a process with an armed failpoint may live without reaching it, from when it was started.
+ARMED_SECONDS: Final = 8.0
+# A lease lasts seven seconds: whoever stands still for longer has lost it.
+STILL_SECONDS: Final = 8.5
+# A daemon that is started while PostgreSQL is away says so and ends; its supervisor starts it again.
+AWAY_SECONDS: Final = 15.0
+STOPPABLE: Final = (
+    "claim.taken_after_commit",
+    "check.asked_after_commit",
+    "prepare.telegram",
+    "prepare.mail",
+    "marker.written",
+    "marker.set_after_commit",
+    "byte.telegram_unwritten",
+    "byte.telegram_written",
+    "byte.mail_unwritten",
+    "byte.mail_written",
+    "answer.telegram",
+    "answer.mail",
+    "settle.written_before_commit",
+)
+STOPS: Final = 0.15
+HOLDS_AS: Final = re.compile(r"^holds as (\S+)$", re.MULTILINE)
+IN_HAND: Final = """
+SELECT class || ' ' || status AS state, count(*) FROM messenger.deliveries WHERE claimed_by = $1
+    AND status IN ('claimed', 'sending') GROUP BY 1
+"""
+# Of the dead only: time alone is made shorter by these, the rows are what they would be seconds later.
+LEASE_IS_OVER: Final = """
+UPDATE messenger.deliveries SET lease_until = clock_timestamp()
+WHERE claimed_by = $1 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp()
+"""
+POLL_IS_OVER: Final = "UPDATE messenger.pollers SET lease_until = clock_timestamp() WHERE holder = $1"
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Place:
+    """One process that is to run, whoever it is at the moment."""
+
+    name: str
+    arms: bool
+    process: Process | None = None
+    armed: Armed | None = None
+    since: float = 0.0
+    struck: bool = False
+    still_until: float | None = None
+    up: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has begun its work, and lives."""
+        if not self.up and self.process is not None:
+            self.up = bool(READY_AT.search(self.process.out.read_text()))
+        return self.up and self.process is not None and self.process.alive
+
+    @property
+    def kind(self) -> str:
+        """Which failpoints fit: butlers share theirs."""
+        return self.name if self.name in {"messenger", "switchboard", "console"} else "butler"
+
+
+@dataclass(slots=True)
+class Deaths:
+    """Who died how, at which failpoint, with what in hand; times are seconds since 1970."""
+
+    daemons: Counter[str] = field(default_factory=Counter)
+    failpoints: Counter[str] = field(default_factory=Counter)
+    stops: Counter[str] = field(default_factory=Counter)
+    in_hand: Counter[str] = field(default_factory=Counter)
+    at: list[float] = field(default_factory=list)
+    restarts_at: list[float] = field(default_factory=list)
+    by_themselves: list[str] = field(default_factory=list)
+
+
+class Schedule:
+    """Which failpoint is armed next: those hit least come first, in an order that the seed decides."""
+
+    def __init__(self, rng: Random, names: Iterable[str]) -> None:
+        self._rng = rng
+        self._hits: Counter[str] = Counter()
+        self._tried: Counter[str] = Counter()
+        self._names = sorted(names)
+        rng.shuffle(self._names)
+
+    def next(self, kind: str) -> Armed | None:
+        """The next for a daemon of this kind, None where it has none."""
+        fitting = [name for name in self._names if BY_NAME[name].daemon == kind]
+        if not fitting:
+            return None
+        name = min(fitting, key=lambda one: (self._hits[one] + 0.5 * self._tried[one], self._names.index(one)))
+        self._tried[name] += 1
+        often = 1 if self._hits[name] == 0 or BY_NAME[name].rare else self._rng.randint(1, 3)
+        stop = name in STOPPABLE and self._hits[name] > 0 and self._rng.random() < STOPS
+        return Armed(name, often, stop)
+
+    def hit(self, name: str) -> None:
+        """It was reached."""
+        self._hits[name] += 1
+        self._tried[name] = 0
+
+    def missing(self, least: int = 1) -> list[str]:
+        """Those that were not hit so often."""
+        return [name for name in self._names if self._hits[name] < least]
+
+
+class Crew:
+    """All places of one fleet; `keep` starts again whoever died, until it is told to let them live."""
+
+    def __init__(self, fleet: Fleet, bench: Bench, counts: Mapping[str, int], schedule: Schedule) -> None:
+        self.fleet, self.bench, self.schedule = fleet, bench, schedule
+        self.deaths = Deaths()
+        self.calm = False
+        self._asking = asyncio.Lock()
+        self._askers: set[asyncio.Task[None]] = set()
+        self.places = [Place(name, arms=n > 0) for name, count in counts.items() for n in range(count)]
+
+    def of(self, name: str) -> list[Place]:
+        """All places of one daemon."""
+        return [place for place in self.places if place.name == name]
+
+    async def begin(self) -> None:
+        """Take over what the fleet has started, and start what is missing."""
+        for process in [one for name in {p.name for p in self.places} for one in self.fleet.running[name]]:
+            process.send(signal.SIGTERM)
+            await process.wait()
+        for name in {place.name for place in self.places}:
+            self.fleet.running[name] = []
+        for place in self.places:
+            self._start(place, armed=None)
+        await self._all_said_ready()
+
+    async def _all_said_ready(self) -> None:
+        async with asyncio.timeout(30):
+            while any(len(self.fleet.urls(place.name)) == 0 for place in self.places):
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _start(self, place: Place, armed: Armed | None) -> None:
+        place.process = begin(self.fleet, place.name, armed)
+        place.armed, place.struck, place.since = armed, False, time.monotonic()
+        place.still_until, place.up = None, False
+
+    async def keep(self) -> None:
+        """For ever: find the dead and the standing, count them, and put others in their places."""
+        while True:
+            for place in self.places:
+                await self._look_after(place)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look_after(self, place: Place) -> None:
+        process = place.process
+        assert process is not None
+        if not process.alive:
+            self.fleet.running[place.name].remove(process)
+            self._count(place, process)
+            self._start(place, None if self.calm or not place.arms else self.schedule.next(place.kind))
+            # Beside this loop: whoever holds up the database may be one that only this loop lets go on.
+            asking = asyncio.create_task(self._left_by(process))
+            self._askers.add(asking)
+            asking.add_done_callback(self._askers.discard)
+        elif place.still_until is not None:
+            if self.calm or time.monotonic() > place.still_until:
+                place.still_until = None
+                process.send(signal.SIGCONT)
+        elif place.armed is not None and place.armed.stop and stands(process.pid):
+            self.deaths.stops[place.armed.name] += 1
+            self.schedule.hit(place.armed.name)
+            place.armed, place.still_until = None, time.monotonic() + STILL_SECONDS
+        elif place.armed is not None and time.monotonic() > place.since + ARMED_SECONDS and not self.calm:
+            self.strike(place)
+
+    def strike(self, place: Place) -> None:
+        """SIGKILL from outside."""
+        assert place.process is not None
+        place.struck = True
+        place.process.send(signal.SIGKILL)
+
+    def stand(self, place: Place) -> None:
+        """SIGSTOP from outside, past the lease."""
+        assert place.process is not None
+        place.process.send(signal.SIGSTOP)
+        place.still_until = time.monotonic() + STILL_SECONDS
+        self.deaths.stops["at random"] += 1
+
+    def _count(self, place: Place, process: Process) -> None:
+        deaths = self.deaths
+        if deaths.restarts_at and time.time() < deaths.restarts_at[-1] + AWAY_SECONDS and process.code == 1:
+            deaths.daemons["not started: no database"] += 1
+            return
+        if process.code != -signal.SIGKILL:
+            deaths.by_themselves.append(f"{place.name} ended by itself with {process.code}: {_last_words(process)}")
+            return
+        deaths.at.append(time.time())
+        deaths.daemons[place.name] += 1
+        if not place.struck and place.armed is not None:
+            deaths.failpoints[place.armed.name] += 1
+            self.schedule.hit(place.armed.name)
+
+    async def _left_by(self, process: Process) -> None:
+        """Count what the dead one had in hand, and let its leases run out at once."""
+        said = HOLDS_AS.search(process.out.read_text())
+        if said is None:
+            self.deaths.in_hand["nothing yet"] += 1
+            return
+        held = await self.ask(partial(_left, holder=said[1], name=process.order.argv[1]))
+        self.deaths.in_hand.update([row["state"] for row in held] or ["nothing"])
+
+    async def ask(self, what: Callable[[Rows], Awaitable[T]]) -> T:
+        """Ask the database as the superuser, one after the other, and again and again while it is away."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                async with self._asking:
+                    return await what(self.fleet.db)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+                with suppress(asyncpg.PostgresError, OSError):
+                    async with self._asking:
+                        if self.fleet.db.is_closed():  # else another that asks has connected again
+                            await self.fleet.reconnect()
+
+    async def crash_postgres(self) -> None:
+        """An immediate restart of PostgreSQL under everybody's feet."""
+        self.deaths.restarts_at.append(time.time())
+        await asyncio.to_thread(self.bench.crash_postgres)
+
+
+def begin(fleet: Fleet, name: str, armed: Armed | None = None) -> Process:
+    """One more process of that daemon, with a failpoint or none; it is known by its URL as soon as it says it."""
+    house = fleet.house
+    log = house.folder / "logs" / f"{name}-{len(fleet.started) + 1}"
+    log.parent.mkdir(exist_ok=True)
+    words = [] if armed is None else armed.words
+    process = house.forks.spawn(Order(["run", name], house.env, house.folder, log, house.code, chaos=words))
+    fleet.running.setdefault(name, []).append(process)
+    fleet.started.append(process)
+    return process
+
+
+def stands(pid: int) -> bool:
+    """Whether a process is stopped, by the kernel's word."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
+async def _left(rows: Rows, *, holder: str, name: str) -> list[Record]:
+    who = f"{name}@{holder}"
+    held = list(await rows.fetch(IN_HAND, who)) if name == "messenger" else []
+    if name == "messenger":
+        await rows.execute(LEASE_IS_OVER, who)
+        await rows.execute(POLL_IS_OVER, who)
+    return held
+
+
+def _last_words(process: Process) -> str:
+    lines = process.err.read_text(errors="replace").splitlines()
+    return " / ".join(lines[-3:])

@@ -1,0 +1,55 @@
+"""The campaigns: a short one for every change, and one that comes to every failpoint and to five hundred kills.
+
+`pytest tests/chaos --hypothesis-seed=N` repeats the choices of seed N.
+"""
+
+import json
+import secrets
+
+import pytest
+
+from tests.chaos.campaign import Plan, run
+from tests.chaos.ledger import Run, write_figures
+from tests.rig.bench import Bench
+
+KILLS = 500
+# Which moment a process comes to is not ours to say; the long run comes to each of them again and again.
+MISSED = 3
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed asked for on the command line, else a new one."""
+    given = request.config.getoption("--hypothesis-seed")
+    chosen = int(given) if str(given).isdecimal() else secrets.randbits(32)
+    print(f"seed {chosen}")
+    return chosen
+
+
+async def test_a_short_campaign(bench: Bench, seed: int) -> None:
+    plan = Plan(seed, kills=15, seconds=20, messengers=3, callers=25)
+    judge(await run(bench, plan), "campaign-short")
+
+
+@pytest.mark.slow
+async def test_every_failpoint_and_five_hundred_kills(bench: Bench, seed: int) -> None:
+    plan = Plan(seed, kills=KILLS, seconds=420, restarts=5, every_failpoint=True)
+    done = await run(bench, plan)
+    judge(done, "campaign")
+    missing = done.figures["failpoints_missing"]
+    assert isinstance(missing, list)
+    assert len(missing) <= MISSED, missing
+    assert int(str(done.figures["kills"])) >= KILLS
+
+
+def judge(done: Run, name: str) -> None:
+    """Write the figures down, whatever they say; then nothing may be broken, and the load was a load."""
+    write_figures(name, done)
+    told = json.dumps(done.figures, indent=1)
+    print(told)
+    assert not done.verdict.broken, "\n".join([*done.verdict.broken, told])
+    assert not done.strange, done.strange
+    figures = done.verdict.figures
+    assert done.figures["left_open"] == 0, told
+    assert 0.25 < figures["third_party"] / figures["messages"] < 0.95, told
+    assert done.share_repeated >= 0.3, told

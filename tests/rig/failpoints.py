@@ -1,0 +1,300 @@
+"""Named failpoints: the moments between two stages in which a daemon can be made to end itself, or to stand still.
+
+No line of the product knows of them. In a forked child, after our packages are imported and before the daemon
+starts, the one armed failpoint is put around a function, or around the commit of a unit of work; reached for the
+nth time, the process sends itself SIGKILL, or SIGSTOP. A name is `stage.what`.
+"""
+
+import importlib
+import inspect
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
+from types import FrameType
+from typing import Any, Final, Literal
+
+Moment = Literal["before", "after"]
+# Any function at all can be wrapped here, so that nothing is known of its arguments.
+# ruff: noqa: ANN401
+# What a failpoint may ask about its moment: arguments and result of a call, or the local names of who commits.
+Seen = Mapping[str, Any]
+When = Callable[[Seen], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoint:
+    """One moment: before or after a function (`module:name`, looked up where it is called), or a commit in it."""
+
+    name: str
+    daemon: str
+    site: str
+    moment: Moment
+    commit: bool = False
+    when: When | None = None
+    # A call counts only while this function (qualified name) is somewhere among its callers.
+    within: str | None = None
+    # It takes more than a healthy moment to come here: a dead neighbour, an owner who changes something.
+    rare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """What is asked of a child: which failpoint, at which time of reaching it, and what to do there."""
+
+    name: str
+    nth: int = 1
+    stop: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """As it travels to the child."""
+        return [self.name, str(self.nth), "stop" if self.stop else "kill"]
+
+
+def before(name: str, daemon: str, site: str, **more: Any) -> Failpoint:
+    """The moment before a call."""
+    return Failpoint(name, daemon, site, "before", **more)
+
+
+def after(name: str, daemon: str, site: str, **more: Any) -> Failpoint:
+    """The moment after a call."""
+    return Failpoint(name, daemon, site, "after", **more)
+
+
+def commit(name: str, daemon: str, site: str, **more: Any) -> tuple[Failpoint, Failpoint]:
+    """The moments before and after the commit of a unit of work that this function holds open."""
+    return (
+        Failpoint(f"{name}_before_commit", daemon, site, "before", commit=True, **more),
+        Failpoint(f"{name}_after_commit", daemon, site, "after", commit=True, **more),
+    )
+
+
+def _true(seen: Seen) -> bool:
+    return bool(seen["result"])
+
+
+def _argument(*wanted: object) -> When:
+    return lambda seen: any(one in wanted for one in seen["args"])
+
+
+def _local(name: str, *, is_set: bool) -> When:
+    return lambda seen: (seen.get(name) is not None) is is_set
+
+
+def _marker(kind: str | None = None) -> When:
+    """The marker's own transaction, of any delivery or only of those of one class."""
+    return lambda seen: (
+        seen.get("marker") is not None
+        and seen.get("verdict") is not None
+        and "wires" in dir(seen["verdict"])
+        and (kind is None or seen["claimed"].kind == kind)
+    )
+
+
+B, S, M = "butler", "switchboard", "messenger"
+FAILPOINTS: Final[tuple[Failpoint, ...]] = (
+    # Stages 1 to 5 in the butler
+    after("accept.accepted", B, "butlers.tools.notify:accept"),
+    after("admit.lineage", B, "butlers.gate:_lineage"),
+    after("admit.gathered", B, "shared.approvals:gather"),
+    after("admit.written", B, "shared.notifications:admit"),
+    *commit("admit.call", B, "butlers.gate:admit"),
+    after("park.written", B, "shared.approvals:park"),
+    before("route.begun", B, "butlers.tools.notify:_route"),
+    after("route.answered", B, "butlers.tools.notify:_route"),
+    before("route.failed", B, "butlers.tools.notify:_after_failure", rare=True),
+    before("wait.begun", B, "butlers.tools.notify:wait_settled"),
+    after("wait.answered", B, "butlers.tools.notify:wait_settled"),
+    after("tell.answered", B, "butlers.tools.notify:tell"),
+    *commit("withdraw.asked", B, "butlers.tools.status:_withdraw"),
+    before("heartbeat.begun", B, "shared.mcp:Hops.call", when=_argument("heartbeat")),
+    after("heartbeat.told", B, "shared.mcp:Hops.call", when=_argument("heartbeat")),
+    # Stage 6 in the Switchboard
+    after("route.read", S, "switchboard.butler:notify_request"),
+    after("route.proved", S, "switchboard.butler:demand_own_origin"),
+    before("forward.begun", S, "switchboard.forward:_hand_over", when=lambda seen: seen["kwargs"]["wait"]),
+    after("forward.answered", S, "switchboard.forward:_hand_over", when=lambda seen: seen["kwargs"]["wait"]),
+    after("forward.rows_asked", S, "switchboard.forward:_rows_say", rare=True),
+    *commit("forward.noted", S, "switchboard.forward:forward"),
+    after("forward.told", S, "switchboard.butler:route"),
+    *commit("admit.carried", S, "butlers.gate:admit"),
+    *commit("sweep.looked", S, "switchboard.forward:sweep"),
+    before("sweep.begun", S, "switchboard.forward:_hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
+    after("sweep.told", S, "switchboard.forward:_hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
+    *commit("registry.tidied", S, "switchboard.forward:sweep_for_ever"),
+    *commit("registry.heard", S, "switchboard.butler:heartbeat"),
+    *commit("inbox.stored", S, "switchboard.butler:ingest"),
+    # The Messenger takes a route
+    before("execute.begun", M, "messenger.butler:_take"),
+    after("execute.answered", M, "messenger.butler:execute"),
+    *commit("enqueue.put", M, "messenger.butler:_enqueue"),
+    # Stage 7
+    *commit("claim.taken", M, "messenger.deliver:claim_some", when=lambda seen: bool(seen.get("taken"))),
+    *commit("check.asked", M, "messenger.deliver:_asked", when=_local("marker", is_set=False)),
+    *commit("parts.kept", M, "messenger.deliver:deliver"),
+    before("prepare.begun", M, "messenger.deliver:send_part"),
+    after("prepare.connected", M, "messenger.channels.http1:Pool._connect"),
+    after("prepare.telegram", M, "messenger.channels.telegram:TelegramChannel.prepare"),
+    after("prepare.greeted", M, "messenger.channels.email:EmailChannel._client"),
+    after("prepare.recipient", M, "messenger.channels.email:_expect"),
+    after("prepare.mail", M, "messenger.channels.email:EmailChannel.prepare"),
+    *commit("prepare.failed", M, "messenger.deliver:send_part"),
+    # Stage 8
+    after("marker.locked", M, "shared.approvals:lock_authority"),
+    after("marker.judged", M, "messenger.deliver:check", when=lambda seen: seen["kwargs"].get("marker")),
+    after("marker.written", M, "messenger.store:mark"),
+    after("marker.spent", M, "shared.approvals:spend"),
+    after("marker.approved", M, "shared.approvals:move", within="_mark"),
+    *commit("marker.set", M, "messenger.deliver:_asked", when=_marker()),
+    *commit("marker.card", M, "messenger.deliver:_asked", when=_marker("card")),
+    # Stage 9: around the committing byte
+    before("byte.telegram_unwritten", M, "messenger.channels.http1:Held._commit", within="TelegramPart.finish"),
+    after("byte.telegram_written", M, "messenger.channels.http1:Held._commit", within="TelegramPart.finish"),
+    before("byte.mail_unwritten", M, "messenger.channels.email:EmailChannel.finish"),
+    before("byte.mail_written", M, "aiosmtplib.protocol:SMTPProtocol.read_response", within="EmailChannel.finish"),
+    after("answer.telegram", M, "messenger.channels.telegram:TelegramChannel.finish"),
+    after("answer.mail", M, "messenger.channels.email:EmailChannel.finish"),
+    # Stage 10
+    after("settle.chosen", M, "messenger.deliver:_after"),
+    after("settle.part", M, "messenger.store:end_part"),
+    after("settle.turned", M, "messenger.store:turn"),
+    after("settle.told", M, "shared.notifications:settle", within="part_ended"),
+    *commit("settle.written", M, "messenger.deliver:_settle"),
+    # The Messenger's loops
+    *commit("lease.renewed", M, "messenger.deliver:renew"),
+    *commit("tidy.done", M, "messenger.deliver:tidy"),
+    after("reap.written", M, "messenger.store:reap", when=_true, rare=True),
+    after("card.queued", M, "messenger.unheld:write_missing_cards", when=_true),
+    after("card.checked", M, "messenger.cards:check"),
+    after("card.edited", M, "messenger.closing:_edit", rare=True),
+    after("poll.leased", M, "messenger.updates:take_lease", when=_true),
+    before("poll.begun", M, "messenger.inbound:_poll_once"),
+    *commit("poll.stored", M, "messenger.inbound:_poll_once"),
+    before("press.judged", M, "shared.approvals:decide"),
+    after("press.decided", M, "messenger.inbound:decide"),
+    *commit("press.handled", M, "messenger.inbound:_handle_press", when=lambda seen: seen.get("row") is not None),
+    after("press.shown", M, "messenger.channels.telegram:TelegramChannel.call", within="_handle_press"),
+    after("message.brought", M, "messenger.inbound:_bring_in"),
+    *commit("message.handled", M, "messenger.inbound:_handle_message", when=lambda seen: seen.get("row") is not None),
+    *commit("withdraw.looked", M, "messenger.revisit:run"),
+    after("withdraw.cancelled", M, "messenger.unheld:cancel", when=_true),
+    after("identifier.looked", M, "messenger.unheld:identified", when=_true),
+    *commit("identifier.asked", M, "messenger.revisit:identified", when=_local("notification_id", is_set=True)),
+    after("reopen.written", M, "messenger.reopening:reopen", when=_true),
+)
+BY_NAME: Final[Mapping[str, Failpoint]] = {one.name: one for one in FAILPOINTS}
+
+
+def arm(armed: Armed) -> None:
+    """Put the failpoint in place; LookupError if the code has no such moment any more."""
+    failpoint, left = BY_NAME[armed.name], [armed.nth]
+    number = signal.SIGSTOP if armed.stop else signal.SIGKILL
+
+    def reached(seen: Seen, frame: FrameType | None) -> None:
+        if failpoint.within and not called_by(failpoint.within, frame):
+            return
+        if failpoint.when is not None and not failpoint.when(seen):
+            return
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), number)
+
+    if failpoint.commit:
+        owner, name = found("shared.db:Database.work")
+        found(failpoint.site)
+        setattr(owner, name, committing(getattr(owner, name), failpoint, reached))
+    else:
+        owner, name = found(failpoint.site)
+        setattr(owner, name, calling(getattr(owner, name), failpoint.moment, reached))
+
+
+def prepare(words: Sequence[str]) -> None:
+    """In the child: say under which name this process will hold leases, and arm what is asked for, if anything."""
+    assembly, _ = found("butlers.assemble:Assembly.__init__")
+    begin = assembly.__init__
+
+    def told(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        print(f"holds as {self._instance}", flush=True)
+
+    assembly.__init__ = told
+    if words:
+        name, nth, what = words
+        arm(Armed(name, int(nth), what == "stop"))
+
+
+def found(site: str) -> tuple[Any, str]:
+    """Where the attribute of a site lives, and its name; LookupError if it is not there."""
+    module, _, path = site.partition(":")
+    owner: Any = importlib.import_module(module)
+    *way, name = path.split(".")
+    for step in way:
+        owner = getattr(owner, step, None)
+    if not callable(getattr(owner, name, None)):
+        raise LookupError(f"There is no {site}.")  # noqa: TRY004  # the name leads nowhere: no matter of types
+    return owner, name
+
+
+def called_by(name: str, frame: FrameType | None) -> bool:
+    """Whether a function of that name is among the callers."""
+    while frame is not None:
+        if frame.f_code.co_qualname == name:
+            return True
+        frame = frame.f_back
+    return False
+
+
+Reached = Callable[[Seen, FrameType | None], None]
+
+
+def calling(function: Callable[..., Any], moment: Moment, reached: Reached) -> Callable[..., Any]:
+    """The function with the moment around it."""
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            if moment == "before":
+                reached({"args": args, "kwargs": kwargs}, sys._getframe(1))
+            result = await function(*args, **kwargs)
+            if moment == "after":
+                reached({"args": args, "kwargs": kwargs, "result": result}, sys._getframe(1))
+            return result
+
+        return awaited
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if moment == "before":
+            reached({"args": args, "kwargs": kwargs}, sys._getframe(1))
+        result = function(*args, **kwargs)
+        if moment == "after":
+            reached({"args": args, "kwargs": kwargs, "result": result}, sys._getframe(1))
+        return result
+
+    return called
+
+
+def committing(
+    work: Callable[..., AbstractAsyncContextManager[Any]], failpoint: Failpoint, reached: Reached
+) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    """Units of work, of which those that the failpoint's function opens have the moment around their commit."""
+
+    @asynccontextmanager
+    async def watched(database: Any, holder: FrameType) -> AsyncIterator[Any]:
+        async with work(database) as connection:
+            yield connection
+            if failpoint.moment == "before":
+                reached(holder.f_locals, holder)
+        if failpoint.moment == "after":
+            reached(holder.f_locals, holder)
+
+    def opened(database: Any) -> AbstractAsyncContextManager[Any]:
+        holder = sys._getframe(1)
+        opener = f"{holder.f_globals['__name__']}:{holder.f_code.co_qualname}"
+        return watched(database, holder) if opener == failpoint.site else work(database)
+
+    return opened
