@@ -20,7 +20,7 @@ from butlers.daemon import Daemon
 from butlers.listening import bind, demand_ready
 from shared.config import Settings
 from shared.db import listen, pause
-from shared.errors import ButlersError, Misconfigured
+from shared.errors import ButlersError, Misconfigured, Unavailable
 from shared.telemetry import logger
 
 log = logger("butlers.host")
@@ -148,6 +148,9 @@ async def _supervise(one: Loop, stopping: asyncio.Event) -> None:
     while not stopping.is_set():
         try:
             await one(stopping)
+        except Unavailable as lost:
+            log.warning("a loop is started again", why=lost.message)
+            await pause(stopping, 1)
         except Exception:
             log.exception("a loop broke and is started again")
             await pause(stopping, 1)
