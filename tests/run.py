@@ -64,8 +64,10 @@ def planted(wanted: str, timeout: float) -> Step:
     return Step("planted", (str(BIN / "pytest"), "-q", f"--planted={wanted}", path), timeout, (path,))
 
 
-# Most tests wait more than they compute, so two steps at once use two cores; the longest steps begin first.
+# Most tests wait more than they compute, so two steps at once use two cores; the longest begin first.
 AT_ONCE = {"test": 2, "verify": 2}
+# A campaign uses all there is, and comes when the others are done.
+ALONE = {("verify", "chaos")}
 TABLES: dict[str, tuple[Step, ...]] = {
     "test": (
         tool("ruff", "check", ".", label="lint"),
@@ -235,8 +237,10 @@ def run_table(table: str, only: Sequence[str]) -> int:
     seed = int(git("rev-parse", "--verify", "--quiet", "HEAD")[:8] or "0", 16)
     BUILD.mkdir(exist_ok=True)
     steps = [step for step in present(TABLES[table]) if not only or step.name in only]
+    together = [step for step in steps if (table, step.name) not in ALONE]
     with ThreadPoolExecutor(max_workers=AT_ONCE.get(table, 1)) as lanes:
-        outcomes = list(lanes.map(lambda step: run_step(table, step, seed), steps))
+        outcomes = list(lanes.map(lambda step: run_step(table, step, seed), together))
+    outcomes += [run_step(table, step, seed) for step in steps if step not in together]
     if not outcomes:
         print(f"There is nothing to run in `{table}` {' '.join(only)}.")
         return 1

@@ -27,6 +27,7 @@ from tests.rig.failpoints import FAILPOINTS
 from tests.rig.fleet import Fleet, Rows
 
 DRAIN_SECONDS: Final = 120.0
+REST_SECONDS: Final = 45.0
 # A message that failed again and again waits for minutes; that it would wait is known.
 NEXT_TRY: Final = "UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE status = 'queued'"
 # How many of the blows stop a Messenger past its lease instead of killing.
@@ -192,17 +193,20 @@ async def come_to_rest(crew: Crew, person: Person, restless: Sequence["asyncio.T
     for place in crew.places:
         if place.armed is not None:
             crew.strike(place)
-    async with asyncio.timeout(30):
-        while not all(p.process and p.process.alive and p.armed is None and not p.still_until for p in crew.places):
-            await asyncio.sleep(0.05)
-        for place in crew.places:
-            while not await _is_ready(crew.fleet, place.name, len(crew.of(place.name))):
+    try:
+        async with asyncio.timeout(REST_SECONDS):
+            while not all(p.process and p.process.alive and p.armed is None and not p.still_until for p in crew.places):
                 await asyncio.sleep(0.05)
+            for name, count in Counter(place.name for place in crew.places).items():
+                while await _readiness(crew.fleet, name) != [200] * count:
+                    await asyncio.sleep(0.05)
+    except TimeoutError:
+        found = {name: await _readiness(crew.fleet, name) for name in {place.name for place in crew.places}}
+        raise AssertionError(f"no rest: {crew.places}; they answer {found}\n{crew.fleet.logs(8)}") from None
 
 
-async def _is_ready(fleet: Fleet, name: str, count: int) -> bool:
-    urls = fleet.urls(name)
-    return len(urls) == count and all([await fleet.status(f"{url}/readyz") == 200 for url in urls])
+async def _readiness(fleet: Fleet, name: str) -> list[int]:
+    return [await fleet.status(f"{url}/readyz") for url in fleet.urls(name)]
 
 
 async def _watched(what: Awaitable[object], beside: Sequence["asyncio.Task[None]"]) -> None:

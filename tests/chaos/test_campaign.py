@@ -1,4 +1,4 @@
-"""The campaigns: a short one for every change, and one that comes to every failpoint and to five hundred kills.
+"""The campaigns: a short one for every change, and one of two hundred kills; the long ones are in tests/long.
 
 `pytest tests/chaos --hypothesis-seed=N` repeats the choices of seed N.
 """
@@ -11,10 +11,6 @@ import pytest
 from tests.chaos.campaign import Plan, run
 from tests.chaos.ledger import Run, write_figures
 from tests.rig.bench import Bench
-
-KILLS = 500
-# Which moment a process comes to is not ours to say; the long run comes to each of them again and again.
-MISSED = 3
 
 
 @pytest.fixture
@@ -32,14 +28,8 @@ async def test_a_short_campaign(bench: Bench, seed: int) -> None:
 
 
 @pytest.mark.slow
-async def test_every_failpoint_and_five_hundred_kills(bench: Bench, seed: int) -> None:
-    plan = Plan(seed, kills=KILLS, seconds=420, restarts=5, every_failpoint=True)
-    done = await run(bench, plan)
-    judge(done, "campaign")
-    missing = done.figures["failpoints_missing"]
-    assert isinstance(missing, list)
-    assert len(missing) <= MISSED, missing
-    assert int(str(done.figures["kills"])) >= KILLS
+async def test_a_campaign(bench: Bench, seed: int) -> None:
+    judge(await run(bench, Plan(seed, kills=200, seconds=150)), "campaign")
 
 
 def judge(done: Run, name: str) -> None:

@@ -58,6 +58,14 @@ def keep(part: int, figures: Mapping[str, object]) -> None:
     new.replace(path)
 
 
+async def test_every_failpoint_and_five_hundred_kills(bench: Bench) -> None:
+    plan = Plan(seed=1, kills=500, seconds=900, restarts=5, every_failpoint=True)
+    done = await run(bench, plan)
+    assert not done.verdict.broken, "\n".join(done.verdict.broken)
+    assert not done.strange, done.strange
+    assert (done.figures["left_open"], done.figures["failpoints_missing"]) == (0, [])
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_part(bench: Bench, part: int) -> None:
     if str(part) in kept():

@@ -4,13 +4,17 @@ A bug is a patch on a copy of our packages and tests. Its head says in one line 
 by line after `caught-by:`, the tests that must fail; on the clean tree the same tests pass elsewhere in the run.
 """
 
+import os
 import re
 import shutil
+import signal
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.rig.forks import Forks, Order
 
 ROOT = Path(__file__).resolve().parents[2]
 BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
@@ -52,7 +56,15 @@ def copy(tmp_path: Path) -> Path:
     return where
 
 
-def test_planted_bug_is_caught(bug: Path, copy: Path) -> None:
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """Where the libraries are imported once for all bugs."""
+    made = Forks()
+    yield made
+    made.close()
+
+
+def test_planted_bug_is_caught(bug: Path, copy: Path, forks: Forks) -> None:
     """The named tests fail on the damaged copy, and they fail as tests: a broken import catches nothing."""
     tests = CAUGHT_BY.findall(bug.read_text(encoding="utf-8"))
     assert tests, f"{bug.name} names no test"
@@ -60,15 +72,12 @@ def test_planted_bug_is_caught(bug: Path, copy: Path) -> None:
         ["git", "apply", "--whitespace=nowarn", str(bug)], cwd=copy, check=False, capture_output=True, text=True
     )
     assert applied.returncode == 0, f"{bug.name} no longer fits: {applied.stderr}"
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
-        cwd=copy,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert ran.returncode == TESTS_FAILED, f"{bug.stem} lives: pytest ended with {ran.returncode}\n{ran.stdout[-3000:]}"
-    failed = re.findall(r"^FAILED (\S+)", ran.stdout, re.MULTILINE)
-    assert failed, f"{bug.stem}: nothing failed as a test\n{ran.stdout[-3000:]}"
+    argv = ["-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]
+    ran = forks.spawn(Order(argv, os.environ, copy, copy.parent / "run", code=copy, entry="pytest:main"))
+    ended, said = ran.ended.wait(SECONDS), ran.out.read_text()
+    ran.send(signal.SIGKILL)
+    assert ended, f"{bug.stem}: its tests did not end within {SECONDS} s\n{said[-3000:]}"
+    assert ran.code == TESTS_FAILED, f"{bug.stem} lives: pytest ended with {ran.code}\n{said[-3000:]}"
+    failed = re.findall(r"^FAILED (\S+)", said, re.MULTILINE)
+    assert failed, f"{bug.stem}: nothing failed as a test\n{said[-3000:]}"
     print(f"{bug.stem}: caught by {failed[0]}")
