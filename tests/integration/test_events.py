@@ -14,7 +14,7 @@ from shared.brakes import Scope
 from shared.db import Record
 from shared.mcp import Answer
 from tests.integration.desks import new_chat
-from tests.integration.house import MOVED_WITHOUT_A_LINE, House
+from tests.integration.house import MOVED_WITHOUT_A_LINE, House, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -93,16 +93,18 @@ async def withdrawn(house: House, message: str) -> str:
 
 
 async def failed(house: House, message: str) -> str:
-    await house.fault(message, "400", times=1)
     answer = await parked(house, message)
+    await until(lambda: house.cards(message))  # else the card, which holds the same words, would meet the fault
+    await house.fault(message, "400", times=1)
     await house.decide(answer["action_id"])
     await house.settled(answer["notification_id"], "error")
     return str(answer["action_id"])
 
 
 async def uncertain(house: House, message: str) -> str:
-    await house.fault(message, "accept_reset", times=1)
     answer = await parked(house, message)
+    await until(lambda: house.cards(message))
+    await house.fault(message, "accept_reset", times=1)
     await house.decide(answer["action_id"])
     await house.settled(answer["notification_id"], "uncertain")
     return str(answer["action_id"])
