@@ -117,7 +117,7 @@ async def _admit_decided(
 
 
 async def _refuse(connection: Connection, by: Admitter, new: NewNotification, decision: Decision) -> Current:
-    reasons = " ".join(finding.text for finding in decision.findings)
+    reasons = decision.text
     answer = answers.failed(new.id, "forbidden", reasons)
     current = await notifications.admit(connection, replace(new, answer=answer))
     if current.first:

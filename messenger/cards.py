@@ -93,12 +93,16 @@ async def mailed(
     connection: Connection, claimed: Claimed, subject: str, text: tuple[str, str], where: str
 ) -> tuple[Wire, ...]:
     """The card as a mail, which decides nothing and says where that is done."""
-    sender = await realms.sender(connection)
-    body = f"{text[0]}\n\n{text[1]}\n\nDecide here: {where}"
-    address, created_at = claimed.address, claimed.created_at
-    return email.render(
-        Message(claimed.id, "email", "send", address, body, subject, sender=sender, created_at=created_at)
-    )
+    return await told(connection, claimed, subject, f"{text[0]}\n\n{text[1]}\n\nDecide here: {where}")
+
+
+async def told(connection: Connection, claimed: Claimed, subject: str, body: str) -> tuple[Wire, ...]:
+    """Words to the owner that ask nothing, by the channel of the delivery."""
+    by_mail = claimed.channel == "email"
+    sender = await realms.sender(connection) if by_mail else ""
+    to, created_at = claimed.address, claimed.created_at
+    message = Message(claimed.id, claimed.channel, "send", to, body, subject, sender=sender, created_at=created_at)
+    return email.render(message) if by_mail else render(message)
 
 
 def telegram_card(claimed: Claimed, text: tuple[str, str], keyboard: list[list[Button]]) -> tuple[Wire, ...]:

@@ -13,12 +13,10 @@ from messenger import cards, unheld
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
-from shared import realms
 from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
 from shared.errors import ButlersError
 from shared.policy import Decision, Finding
-from shared.render import Message, email, telegram
 from shared.render.telegram import visible
 from shared.telemetry import channel_paused, logger
 
@@ -106,10 +104,7 @@ async def check(connection: Connection, claimed: Claimed) -> Cleared | Stopped:
     if stopped is not None:
         return stopped
     title, body = words(found[0])
-    sender = await realms.sender(connection) if claimed.channel == "email" else ""
-    to, at = claimed.address, claimed.created_at
-    message = Message(claimed.id, claimed.channel, "send", to, body, title, sender=sender, created_at=at)
-    wires = email.render(message) if claimed.channel == "email" else telegram.render(message)
+    wires = await cards.told(connection, claimed, title, body)
     return Cleared(wires, Decision("allow", (Finding("channel_paused", title),)))
 
 

@@ -17,13 +17,12 @@ from messenger.channels.smtp import Relay
 from messenger.check import Cleared, Stopped
 from messenger.mailbox import Found, Look, Seen
 from messenger.store import Claimed
-from shared import answers, approvals, notifications, realms
+from shared import answers, approvals, notifications
 from shared.approvals import Event, Why
 from shared.db import Connection, Record, pause, tell
 from shared.errors import ButlersError, Misconfigured
 from shared.keys import reference
 from shared.policy import Decision, Finding
-from shared.render import Message, email, telegram
 from shared.render.telegram import visible
 from shared.telemetry import deliveries_total, logger
 
@@ -172,8 +171,6 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     said = await notifications.one(connection, row["notification_id"])
     title, text = words(row, said["answer"] if said is not None else {})
     text += f"\n\nSee {cards.link(ground, 'deliveries', row['id'])}"
-    sender = await realms.sender(connection) if claimed.channel == "email" else ""
-    to, subject, at = claimed.address, f"A message came back (ref {reference(row['id'])})", claimed.created_at
-    message = Message(claimed.id, claimed.channel, "send", to, text, subject, sender=sender, created_at=at)
-    wires = email.render(message) if claimed.channel == "email" else telegram.render(message)
+    subject = f"A message came back (ref {reference(row['id'])})"
+    wires = await cards.told(connection, claimed, subject, text)
     return Cleared(wires, Decision("allow", (Finding("bounced", title),)))

@@ -105,7 +105,7 @@ async def _released(connection: Connection, notification_id: str, ground: Ground
 
 async def _asked(connection: Connection, judged: Judged, action: Record, ground: Ground) -> None:
     envelope, target, notification_id = judged.envelope, judged.target, judged.row["id"]
-    said = f"{envelope.origin_butler} wants to send this to {target.contact_name}. {_reasons(judged)}"
+    said = f"{envelope.origin_butler} wants to send this to {target.contact_name}. {judged.decision.text}"
     kept = tool_args(envelope, judged.row["whom"])
     sha, ttl = judged.action.content_sha, ground.settings.approval_ttl
     # The owner's own word may have asked anew before: one card with this address is enough.
@@ -118,7 +118,7 @@ async def _asked(connection: Connection, judged: Judged, action: Record, ground:
 
 
 async def _let_go(connection: Connection, judged: Judged, action: Record) -> None:
-    notification_id, why = judged.row["id"], Why("messenger", _reasons(judged), judged.decision.rule_id)
+    notification_id, why = judged.row["id"], Why("messenger", judged.decision.text, judged.decision.rule_id)
     if not await approvals.let_go(connection, action["id"], action["revision"], why):
         return
     lasts = notifications.lasts(judged.envelope.delivery.intent)
@@ -127,11 +127,7 @@ async def _let_go(connection: Connection, judged: Judged, action: Record) -> Non
 
 
 async def _refused(connection: Connection, judged: Judged) -> None:
-    notification_id, why = judged.row["id"], _reasons(judged)
+    notification_id, why = judged.row["id"], judged.decision.text
     await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
     forbidden = Why("messenger", why, judged.decision.rule_id)
     await approvals.move(connection, notification_id, ["pending"], "cancelled", forbidden)
-
-
-def _reasons(judged: Judged) -> str:
-    return " ".join(finding.text for finding in judged.decision.findings)

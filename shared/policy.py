@@ -100,6 +100,11 @@ class Decision:
     rule_id: str | None = None
     approval_id: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The reasons in one line."""
+        return " ".join(finding.text for finding in self.findings)
+
 
 def decide(action: Action, facts: Facts) -> Decision:
     """Say whether this may leave now; total, and the same for every order of the rules."""

@@ -87,7 +87,7 @@ def edit(
     home_folder: HomeOption = None,
 ) -> None:
     """Put other words in its place; it waits anew for your yes, and the butler is told what was sent."""
-    from butlers.deciding import Edit, edit  # noqa: PLC0415
+    from butlers.deciding import Edit, edit  # noqa: PLC0415  # keeps --help quick
 
     def change(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
         return edit(connection, Edit(row["id"], message, by, "cli", settings.approval_ttl))
@@ -96,7 +96,7 @@ def edit(
 
 
 def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
-    from butlers.deciding import Word, decide  # noqa: PLC0415
+    from butlers.deciding import Word, decide  # noqa: PLC0415  # keeps --help quick
 
     def word(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
         return decide(connection, Word(row["id"], approve, by, "cli", settings.approval_ttl, reason))
@@ -125,6 +125,6 @@ def _carry_out(
 
 def _args(row: Record) -> Mapping[str, object]:
     """The call as it would go out: the notification's own words before what is kept with the question."""
-    from shared.notifications import delivery_of  # noqa: PLC0415
+    from shared.notifications import delivery_of  # noqa: PLC0415  # keeps --help quick
 
     return {**row["tool_args"], **(delivery_of(row) if row["envelope"] else {})}

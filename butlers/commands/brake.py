@@ -15,6 +15,7 @@ from shared.errors import ButlersError, InvalidInput
 
 app = typer.Typer(help="Stop, for now: what is allowed waits until you lift it.", no_args_is_help=True)
 HomeOption = Annotated[Path | None, typer.Option("--home")]
+OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
 ContactOption = Annotated[str | None, typer.Option("--contact", help="For this contact only.")]
@@ -35,7 +36,7 @@ def on(
     contact: ContactOption = None,
     channel: ChannelOption = None,
     lasts: Annotated[str | None, typer.Option("--for", help="Lifted by itself after so long, such as 2h.")] = None,
-    owner_too: Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")] = False,  # noqa: FBT002
+    owner_too: OwnerTooOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
     """Put the brake on; what is not yet on its last step waits. Questions to you still come."""

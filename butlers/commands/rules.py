@@ -18,6 +18,7 @@ from shared.rules import NewRule, Past
 
 app = typer.Typer(help="What may leave without asking you, and what may never.", no_args_is_help=True)
 HomeOption = Annotated[Path | None, typer.Option("--home")]
+DenyOption = Annotated[bool, typer.Option("--deny", help="Never, instead of without asking.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 IdArgument = Annotated[str, typer.Argument(help="The rule's id; its beginning is enough.")]
 SHORT = 8
@@ -65,7 +66,7 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     channel: Annotated[str | None, typer.Option("--channel", help="telegram or email; else both.")] = None,
     intent: Annotated[str | None, typer.Option("--intent", help="send, reply or react; else all.")] = None,
     butler: Annotated[str | None, typer.Option("--butler", help="For this butler only.")] = None,
-    deny: Annotated[bool, typer.Option("--deny", help="Never, instead of without asking.")] = False,  # noqa: FBT002
+    deny: DenyOption = False,  # noqa: FBT002  # typer's way
     max_uses: Annotated[int | None, typer.Option("--max-uses", min=1)] = None,
     max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1)] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="How long it holds, such as 30d.")] = None,
@@ -144,7 +145,7 @@ def _line(past: Past, decision: Decision) -> dict[str, object]:
 async def _past(connection: Connection) -> list[Past]:
     """The stored notifications as actions of today, oldest first; what is for nobody now is left out."""
     from butlers.aim import action_of, aim  # noqa: PLC0415  # keeps --help quick
-    from shared.contracts import NotifyEnvelope  # noqa: PLC0415
+    from shared.contracts import NotifyEnvelope  # noqa: PLC0415  # keeps --help quick
 
     found = []
     for row in reversed(await rules.past(connection)):

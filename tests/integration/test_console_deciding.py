@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
 from html import unescape
 from uuid import uuid4
 
@@ -11,11 +10,11 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from butlers.console.sessions import make_sign_in_link
 from shared import identity
-from tests.integration.console_runner import Running, served
+from tests.integration.console_runner import Running
 from tests.integration.desks import new_chat
 from tests.integration.house import House
+from tests.integration.signed_in import page, plain, signed_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,34 +33,13 @@ SELECT (SELECT jsonb_agg(a ORDER BY id) FROM shared.pending_actions a) AS action
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def console(house: House) -> AsyncIterator[Running]:
     """The house's console with its owner signed in."""
-    async with AsyncExitStack() as held:
-        daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
-        assert daemon.ground is not None
-        url = await held.enter_async_context(served(daemon.app))  # type: ignore[arg-type]  # it is a Starlette app
-        jar = aiohttp.CookieJar(unsafe=True)
-        http = await held.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
-        running = Running(url, daemon.app, daemon.ground, house.sql, http)  # type: ignore[arg-type]
-        async with daemon.ground.db.work() as connection:
-            await make_sign_in_link(connection, url, "module")
-        assert (await running.post("/sign-in", code="module")).status == 303
+    async with signed_in(house) as running:
         yield running
-        await daemon.ground.hops.close()
 
 
 @pytest.fixture
 def message() -> str:
     return f"words {uuid4()}"
-
-
-async def page(console: Running, path: str, status: int = 200) -> str:
-    answer = await console.get(path)
-    assert answer.status == status, await answer.text()
-    return await answer.text()
-
-
-def plain(html: str) -> str:
-    """What a person reads."""
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
 
 
 def fields(html: str) -> dict[str, str]:

@@ -3,23 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from uuid import uuid4
 
-import aiohttp
 import pytest
 import pytest_asyncio
 
-from butlers.console.sessions import make_sign_in_link
 from butlers.deciding import Edit, Outcome, edit
 from shared import identity
 from shared.errors import InvalidInput
 from shared.mcp import Answer
-from tests.integration.console_runner import Running, served
+from tests.integration.console_runner import Running
 from tests.integration.desks import ACTION, new_chat
 from tests.integration.house import House, button_data, until
-from tests.integration.test_console_deciding import fields, page, plain
+from tests.integration.signed_in import page, plain, signed_in
+from tests.integration.test_console_deciding import fields
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,17 +29,8 @@ LINES = "SELECT event_type, actor, detail FROM shared.approval_events WHERE acti
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def console(house: House) -> AsyncIterator[Running]:
     """The house's console with its owner signed in."""
-    async with AsyncExitStack() as held:
-        daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
-        assert daemon.ground is not None
-        url = await held.enter_async_context(served(daemon.app))  # type: ignore[arg-type]  # it is a Starlette app
-        http = await held.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)))
-        running = Running(url, daemon.app, daemon.ground, house.sql, http)  # type: ignore[arg-type]
-        async with daemon.ground.db.work() as connection:
-            await make_sign_in_link(connection, url, "editing")
-        assert (await running.post("/sign-in", code="editing")).status == 303
+    async with signed_in(house) as running:
         yield running
-        await daemon.ground.hops.close()
 
 
 @pytest.fixture

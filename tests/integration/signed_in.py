@@ -1,0 +1,41 @@
+"""The console of a whole house with its owner signed in, and its pages as a person reads them."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from html import unescape
+
+import aiohttp
+
+from butlers.console.sessions import make_sign_in_link
+from tests.integration.console_runner import Running, served
+from tests.integration.house import House
+
+
+@asynccontextmanager
+async def signed_in(house: House) -> AsyncIterator[Running]:
+    """The house's console, and a browser's session in it."""
+    async with AsyncExitStack() as held:
+        daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
+        assert daemon.ground is not None
+        url = await held.enter_async_context(served(daemon.app))  # type: ignore[arg-type]  # it is a Starlette app
+        jar = aiohttp.CookieJar(unsafe=True)
+        http = await held.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
+        running = Running(url, daemon.app, daemon.ground, house.sql, http)  # type: ignore[arg-type]
+        async with daemon.ground.db.work() as connection:
+            await make_sign_in_link(connection, url, "module")
+        assert (await running.post("/sign-in", code="module")).status == 303
+        yield running
+        await daemon.ground.hops.close()
+
+
+async def page(console: Running, path: str, status: int = 200) -> str:
+    """The HTML of a page, which must be answered so."""
+    answer = await console.get(path)
+    assert answer.status == status, await answer.text()
+    return await answer.text()
+
+
+def plain(html: str) -> str:
+    """What a person reads."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
