@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from butlers import fleet, migrate
+from butlers import fleet, logins, migrate
 from butlers.butler import Butler, Ground
 from butlers.daemon import Daemon, Door, build
 from butlers.directory import Directory
@@ -62,14 +62,31 @@ async def database(plan: Plan) -> AsyncIterator[Database]:
     """The pool of this process, on the schema this program was made for."""
     login = home.UP if plan.together else plan.names[0]
     keys = home.read(plan.settings.home, login)
-    db = await Database.open(home.dsn_as(plan.dsn, login, keys.password))
+    # Read anew for each connection, since it may be replaced meanwhile.
+    password = (lambda: home.read(plan.settings.home, login).password) if keys.password else None
+    dsn = home.dsn_as(plan.dsn, login, keys.password)
+    db = await Database.open(dsn, most=logins.pool_of(login), password=password)
     try:
-        looking = db.acting_as(home.role_of(plan.dsn, "switchboard")) if plan.together else db
-        async with looking.work() as connection:
+        async with acting(plan, db, "switchboard").work() as connection:
             await migrate.demand_schema(connection)
+            await logins.demand_mode(connection, own_login=bool(keys.password))
         yield db
     finally:
         await db.close()
+
+
+def acting(plan: Plan, db: Database, name: str) -> Database:
+    """The pool as that daemon uses it: in one process under its role, or where there are none under its name."""
+    if not plan.together:
+        return db
+    if has_logins(plan):
+        return db.acting_as(home.role_of(plan.dsn, name))
+    return db.named(name)
+
+
+def has_logins(plan: Plan) -> bool:
+    """Whether the daemons have logins of their own, as `butlers migrate` has noted with their keys."""
+    return bool(home.read(plan.settings.home, home.UP if plan.together else plan.names[0]).password)
 
 
 def listening_dsn(plan: Plan) -> str:
@@ -88,8 +105,7 @@ class Assembly:
         self.wakes: Mapping[str, Wake] = {topic: Wake() for topic in TOPICS}
         self.grounds: dict[str, Ground] = {}
         self._db = db
-        first = home.role_of(plan.dsn, plan.names[0])
-        self.directory = Directory(db.acting_as(first) if plan.together else db)
+        self.directory = Directory(acting(plan, db, plan.names[0]))
         self._instance = f"{socket.gethostname()}:{uuid.uuid4().hex[:12]}"
 
     def ground(self, name: str) -> Ground:
@@ -101,7 +117,7 @@ class Assembly:
             instance=f"{name}@{self._instance}",
             home=plan.settings.home,
             settings=plan.settings,
-            db=self._db.acting_as(home.role_of(plan.dsn, name)) if plan.together else self._db,
+            db=acting(plan, self._db, name),
             hops=Hops(Signer(name, keys.private_pem, self.directory.clock), self.directory.find, self.doors),
             secret=keys.secret,
             new_id=lambda: str(uuid.uuid4()),

@@ -10,7 +10,21 @@ from typing import Final
 import typer
 from typer.main import get_command
 
-from butlers.commands import approving, brake, contacts, deliveries, doctor, rules, serving, talking, why
+from butlers.commands import (
+    approving,
+    audit,
+    brake,
+    contacts,
+    deliveries,
+    doctor,
+    keys,
+    rules,
+    serving,
+    sign_in,
+    talking,
+    tokens,
+    why,
+)
 from shared.config import quiet_third_parties
 from shared.errors import ButlersError
 
@@ -22,12 +36,16 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
 )
 serving.add_to(app)
+sign_in.add_to(app)
 talking.add_to(app)
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(approving.app, name="approvals")
 app.add_typer(rules.app, name="rules")
 app.add_typer(brake.app, name="brake")
 app.add_typer(deliveries.app, name="deliveries")
+app.add_typer(audit.app, name="audit")
+app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
 why.add_to(app)
 doctor.add_to(app)
 

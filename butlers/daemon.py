@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
@@ -15,17 +16,19 @@ from fastmcp.tools.base import Tool as McpTool
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent, ToolAnnotations
 from pydantic import PrivateAttr
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from butlers.bounds import Share
 from butlers.butler import Answer, Arguments, Butler, Ground, Kind, Loop, Parts, Tool
 from butlers.tools.notify import notify_tool
 from butlers.tools.status import status_tools
 from shared.auth import Caller, Unauthorized, Verifier
 from shared.db import ping
-from shared.errors import ButlersError, Forbidden, Unavailable
+from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.telemetry import logger, metrics_text
 
 log = logger("butlers.daemon")
@@ -64,7 +67,17 @@ async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
     """The handler's answer; a hop tool is for daemons only, and the others are for clients only."""
     if tool.hop != (caller.kind == "hop"):
         raise Forbidden(f"`{tool.name}` is not for a {caller.kind} caller.")
+    if tool.hop:
+        _demand_text(arguments)
     return await tool.handler(caller, arguments)
+
+
+def _demand_text(arguments: Arguments) -> None:
+    """Refuse halves of characters, which JSON can name and neither a row nor another daemon can be told."""
+    try:
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("The arguments hold half a character.", "Send whole ones.") from None
 
 
 class ServedTool(McpTool):
@@ -116,6 +129,22 @@ class Unsure:
             await JSONResponse({"error": str(unknown)}, 503, headers={"Retry-After": "1"})(scope, receive, send)
 
 
+class OwnOrigin:
+    """A page on another port of this computer is foreign too: FastMCP lets every loopback origin in."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, or answer 403 to a browser whose page came from elsewhere."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origin = headers.get("origin")
+        app = self._app
+        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+            app = PlainTextResponse("This page may not talk to a butler.\n", status_code=403)
+        await app(scope, receive, send)
+
+
 class FleetVerifier(TokenVerifier):
     """FastMCP's view of our verifier: no caller, no entry (401 before MCP begins)."""
 
@@ -137,8 +166,8 @@ class FleetVerifier(TokenVerifier):
         return AccessToken(token=token, client_id=caller.name, scopes=[caller.kind], claims=claims)
 
     def get_middleware(self) -> list[Middleware]:
-        """What stands before the tools, the answer of the unsure outermost."""
-        return [Middleware(Unsure), *super().get_middleware()]
+        """What stands before the tools: the answer of the unsure, who is calling, and that caller's share."""
+        return [Middleware(Unsure), *super().get_middleware(), Middleware(Share)]
 
 
 class NoState:
@@ -186,6 +215,7 @@ def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[st
         stateless_http=True,
         host_origin_protection=True,
         allowed_hosts=list(hosts),
+        middleware=[Middleware(OwnOrigin)],
     )
     names = [tool.name for tool in tools]
     return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, ground), Door(verifier, tools)

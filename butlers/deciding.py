@@ -164,7 +164,9 @@ async def _ask_again(connection: Connection, word: Word, action: Record, judged:
 
 async def _too_late(connection: Connection, word: Word) -> Outcome:
     again = await approvals.open_action(connection, word.action_id)
-    return _late(again) if again is not None else Outcome("impossible", "There is no such question.")
+    if again is None:
+        return Outcome("impossible", "There is no such question.")
+    return Outcome("changed", "It has changed since it was shown.") if again["open"] else _late(again)
 
 
 def _late(action: Record) -> Outcome:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from shared import keyring
 from shared.clock import DatabaseClock
 from shared.db import Connection, Database, Record, pause
-from shared.errors import ButlersError
+from shared.errors import ButlersError, InvalidInput
 from shared.telemetry import logger
 
 log = logger("butlers.directory")
@@ -17,7 +18,6 @@ INSTANCES: Final = """
 SELECT name, url FROM switchboard.butlers
 WHERE status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' ORDER BY last_seen_at DESC
 """
-KEYS: Final = "SELECT name, public_key FROM shared.keyring WHERE retired_at IS NULL"
 DAEMONS: Final = """
 SELECT name, kind, url, status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' AS ready
 FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
@@ -31,6 +31,14 @@ WHERE told_at IS NOT NULL AND free_at > clock_timestamp() ORDER BY what
 """
 KEEP: Final = """
 INSERT INTO shared.client_tokens (jti, butler, expires_at) VALUES ($1, $2, clock_timestamp() + $3)
+"""
+TOKENS: Final = """
+SELECT jti AS id, butler, made_at, expires_at, revoked_at,
+    revoked_at IS NULL AND expires_at > clock_timestamp() AS counts
+FROM shared.client_tokens ORDER BY made_at
+"""
+REVOKE: Final = """
+UPDATE shared.client_tokens SET revoked_at = clock_timestamp() WHERE jti = $1 AND revoked_at IS NULL RETURNING jti
 """
 IS_LIVE: Final = """
 SELECT EXISTS (SELECT FROM shared.client_tokens
@@ -50,20 +58,30 @@ async def waiting(connection: Connection) -> list[Record]:
 
 async def names(connection: Connection) -> list[str]:
     """Everybody with a key who may ask for a message, by name."""
-    return sorted((await keys(connection)).keys() - {"console", "owner", "sandbox"})
+    return sorted((await keyring.counting(connection)).keys() - {"console", "owner", "sandbox"})
 
 
-async def keys(connection: Connection) -> dict[str, list[str]]:
-    """The public keys that count, by name."""
-    found: dict[str, list[str]] = {}
-    for row in await connection.fetch(KEYS):
-        found.setdefault(row["name"], []).append(row["public_key"])
-    return found
+async def demand_known(connection: Connection, name: str | None) -> str | None:
+    """The name, if somebody of that name can ask; InvalidInput else."""
+    known = await names(connection)
+    if name is not None and name not in known:
+        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(known)}.")
+    return name
 
 
 async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
     """Note a client token, so that it counts."""
     await connection.execute(KEEP, jti, butler, lasts)
+
+
+async def tokens(connection: Connection) -> list[Record]:
+    """Every client token, the oldest first: id, butler, made_at, expires_at, revoked_at, and whether it counts."""
+    return list(await connection.fetch(TOKENS))
+
+
+async def revoke_token(connection: Connection, jti: str) -> bool:
+    """Let a client token count no more, everywhere within five seconds; false if it was revoked before."""
+    return await connection.fetchval(REVOKE, jti) is not None
 
 
 class Directory:
@@ -101,7 +119,7 @@ class Directory:
         """Take over the keyring as it is now, and the time by which its tokens are judged."""
         async with self._db.work() as connection:
             await self.clock.read(connection)
-            self._keys = await keys(connection)
+            self._keys = await keyring.counting(connection)
 
     async def is_live(self, jti: str) -> bool:
         """Whether a client token still counts; raises Unavailable where that cannot be known."""

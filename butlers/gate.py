@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from butlers.aim import action_of, aim
+from butlers.judge import decided
 from butlers.tools.accept import NotifyCall
-from shared import answers, approvals, notifications
+from shared import answers, approvals, notifications, refusals
 from shared.approvals import Event, Parked
 from shared.contracts import NotifyEnvelope, NotifyResponse
 from shared.db import Connection, Database, tell
 from shared.identity import MissingIdentifier
 from shared.keys import notification_key
 from shared.notifications import Current, NewNotification
-from shared.policy import Decision, Finding, decide
+from shared.policy import Decision, Finding, cooled_down
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         if isinstance(target, MissingIdentifier):
             return await _admit_missing(connection, by, new, target)
         action = action_of(call.envelope, target, facts.realm, by.name)
-        decision = decide(action, facts)
+        _, decision = await decided(connection, action, facts)
         new = replace(
             new,
             content_sha=action.content_sha,
@@ -53,7 +54,8 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
             third_party=not target.is_owner,
         )
         current = await _admit_decided(connection, by, new, decision, notifications.lasts(action.intent))
-        return replace(current, note=answers.about_thread(action.intent)) if action.unproved else current
+        about = answers.about_thread(action.intent) if action.unproved else None
+        return replace(current, note=" ".join(filter(None, [current.note, about])) or None)
 
 
 async def _lineage(connection: Connection, by: Admitter, call: NotifyCall) -> str:
@@ -88,6 +90,13 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
 async def _admit_missing(
     connection: Connection, by: Admitter, new: NewNotification, missing: MissingIdentifier
 ) -> Current:
+    until = await refusals.cools_until(connection, new.origin, missing.contact_id)
+    if until is not None:
+        new = replace(new, contact_id=missing.contact_id)
+        return await _refuse(connection, by, new, cooled_down(new.origin, until))
+    waiting = await notifications.waiting_already(connection, new)
+    if waiting is not None:
+        return waiting
     # The contract's answer names the action alone: under the notification's own id it can be asked about.
     channel, action_id = new.envelope.delivery.channel, new.id
     answer = answers.missing(new.id, action_id, channel)
@@ -109,6 +118,9 @@ async def _admit_decided(
         return await notifications.admit(connection, replace(new, lasts=lasts))
     if decision.verdict == "deny":
         return await _refuse(connection, by, new, decision)
+    waiting = await notifications.waiting_already(connection, new)
+    if waiting is not None:
+        return waiting
     action_id = by.new_id()
     current = await notifications.admit(connection, replace(new, answer=answers.waiting(new.id, action_id)))
     if current.first:
@@ -121,7 +133,8 @@ async def _refuse(connection: Connection, by: Admitter, new: NewNotification, de
     answer = answers.failed(new.id, "forbidden", reasons)
     current = await notifications.admit(connection, replace(new, answer=answer))
     if current.first:
-        event = Event("denied_by_rule", by.name, rule_id=decision.rule_id, notification_id=new.id, reason=reasons)
+        happened = "cooled_down" if decision.findings[0].code == "cooled_down" else "denied_by_rule"
+        event = Event(happened, by.name, rule_id=decision.rule_id, notification_id=new.id, reason=reasons)
         await approvals.record(connection, event)
     return current
 

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.assemble import Assembly, Plan, database, default_port, listening_dsn, sandbox
+from butlers.bounds import BoundedConnection, bounded, no_core_dumps, room_for_connections
 from butlers.butler import Ground, Loop
 from butlers.daemon import Daemon
 from butlers.listening import bind, demand_ready
@@ -95,7 +96,7 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
         await assembly.directory.read_keys()
         loops.append(assembly.directory.keep_keys)
         topics = {topic: wake for topic, wake in assembly.wakes.items() if topic != "updates"}
-        loops.append(partial(listen, listening_dsn(plan), topics))
+        loops.append(partial(listen, partial(listening_dsn, plan), topics))
     for name in plan.names:
         wanted = plan.port or default_port(settings, plan.entries, name)
         listening = bind(settings.host, wanted, spare=not plan.together and plan.port is None)
@@ -119,10 +120,12 @@ def hung_up(app: ASGIApp) -> ASGIApp:
 
 
 def _server(settings: Settings, daemon: Daemon) -> Server:
+    # The sandbox plays providers that cut connections, and needs the server's own.
+    app = daemon.app if daemon.kind == "sandbox" else bounded(daemon.app)
     return Server(
         uvicorn.Config(
-            hung_up(daemon.app),
-            http="httptools",
+            hung_up(app),
+            http=BoundedConnection,
             ws="none",
             log_config=None,
             access_log=False,
@@ -212,5 +215,7 @@ async def _close(served: Sequence[Served]) -> None:
 
 def run(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]]) -> None:
     """Serve in this process's own event loop."""
+    no_core_dumps()
+    room_for_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(plan, on_ready))

@@ -3,49 +3,35 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from butlers import fleet
+from butlers import fleet, logins
 from butlers.console.password import has_password, write_password
-from shared import home, identity, realms
-from shared.auth import public_key
+from shared import home, identity, keyring, realms
 from shared.config import Settings
 from shared.db import LOST, Connection, prepare_connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
+from shared.keypairs import public_key
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection as Sync
 
 VERSIONS: Final = Path(__file__).parent.parent / "migrations" / "versions"
 OLDEST_POSTGRES: Final = 15
-GROUPS: Final = {
-    "switchboard": ("butlers_group_switchboard", "butlers_group_butler"),
-    "messenger": ("butlers_group_messenger", "butlers_group_butler"),
-    "console": ("butlers_group_console",),
-    home.OWNER: ("butlers_group_owner",),
-}
-LOCK: Final = "SELECT pg_advisory_xact_lock(4214103)"
-SCHEMA_VERSION: Final = "SELECT to_regclass('public.schema_version') IS NOT NULL"
-VERSION: Final = "SELECT version_num FROM public.schema_version"
-ROLE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)"
-ADD_KEY: Final = """
-INSERT INTO shared.keyring (name, public_key) VALUES ($1, $2)
-ON CONFLICT (name, public_key) DO UPDATE SET retired_at = NULL
+# No butler can hold it: who may only read a table may not lock it so. Before it is there, no butler is, and a number
+# serves.
+LOCK: Final = "LOCK TABLE public.schema_version IN SHARE ROW EXCLUSIVE MODE"
+LOCK_NOTHING_YET: Final = "SELECT pg_advisory_xact_lock(4214103)"
+SCHEMA_VERSION: Final = """
+SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relname = 'schema_version')
 """
-# Statements about roles take no parameters, so the server itself quotes what is put into them.
-REVOKE_DATABASE: Final = "SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC', $1::text)"
-REVOKE_PUBLIC: Final = "REVOKE ALL ON SCHEMA public FROM PUBLIC"
+VERSION: Final = "SELECT version_num FROM public.schema_version"
 DATABASE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
 CREATE_DATABASE: Final = "SELECT format('CREATE DATABASE %I', $1::text)"
-MAY_MAKE_ROLES: Final = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
-CREATE_LOGIN: Final = "SELECT format('CREATE ROLE %I LOGIN', $1::text)"
-SET_LOGIN: Final = """
-SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT 60 %s PASSWORD %L', $1::text,
-    CASE WHEN $3::boolean THEN 'INHERIT' ELSE 'NOINHERIT' END, $2::text)
-"""
-GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
-GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
-LONGEST_ROLE: Final = 63
 REFUSED: Final = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -92,7 +78,7 @@ async def ensure_database(dsn: str) -> None:
     connection = await connect(urlunsplit((parts.scheme, parts.netloc, "/postgres", parts.query, "")))
     try:
         if not await connection.fetchval(DATABASE_EXISTS, name):
-            await _do(connection, CREATE_DATABASE, name)
+            await connection.execute(await connection.fetchval(CREATE_DATABASE, name))
     except asyncpg.DuplicateDatabaseError:
         pass
     finally:
@@ -135,32 +121,25 @@ def demand_version(major: int) -> None:
         )
 
 
-async def _demand_power(connection: Connection, dsn: str) -> None:
-    """Refuse a login that cannot make the others, before anything is made."""
-    if not await connection.fetchval(MAY_MAKE_ROLES):
-        raise Misconfigured(
-            f"The login `{urlsplit(dsn).username or ''}` of DATABASE_URL may not create roles.",
-            "Give it CREATEROLE, or use another login.",
-        )
-
-
 async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> None:
     """Bring the database and BUTLERS_HOME to what this program and this fleet need."""
     connection = await connect(dsn)
     try:
-        await _demand_power(connection, dsn)
+        one_role = await logins.one_role(connection, dsn)
         found = await schema_version(connection)
         demand_not_newer(found)
+        # A home that cannot be written is found out before the schema is made.
         for name in (*names_of(entries), home.UP):
-            home.ensure(settings.home, name)  # a home that cannot be written is found out before the schema is made
+            home.ensure(settings.home, name, login=one_role is None)
         if found != head():
-            await _upgrade(dsn, found)
+            await _upgrade(dsn, found, one_role)
         async with connection.transaction():
             await connection.execute(LOCK)
-            await _harden(connection, home.database_of(dsn))
+            await logins.harden(connection)
+            if one_role is None:
+                await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
             for name in names_of(entries):
-                await _ensure_daemon(connection, settings.home, dsn, name)
-            await _ensure_up(connection, settings.home, dsn, names_of(entries))
+                await keyring.add(connection, name, public_key(home.read(settings.home, name).private_pem))
             await realms.write_channels(connection, realms.configured(settings))
             await _ensure_owner(connection, settings)
     except asyncpg.InsufficientPrivilegeError as refused:
@@ -173,12 +152,11 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
     _ensure_console_password(settings)
 
 
-async def _upgrade(dsn: str, found: str | None) -> None:
+async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
     """Run the chain in one transaction; alembic is imported only where there is something to do."""
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util.exc import CommandError  # noqa: PLC0415
-    from sqlalchemy.engine import Connection as Sync  # noqa: PLC0415
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
@@ -187,16 +165,18 @@ async def _upgrade(dsn: str, found: str | None) -> None:
     connect = partial(asyncpg.connect, dsn, timeout=10)
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
 
-    def run(sync: Sync) -> None:
+    def run(sync: "Sync") -> None:
         config = Config()
         config.set_main_option("script_location", str(VERSIONS.parent))
         config.set_main_option("path_separator", "os")
         config.attributes["connection"] = sync
+        if one_role is not None:
+            config.attributes["one_role"] = one_role
         command.upgrade(config, "head")
 
     try:
         async with engine.begin() as connection:
-            await connection.exec_driver_sql(LOCK)
+            await connection.run_sync(_one_by_one)
             await connection.run_sync(run)
     except (SQLAlchemyError, CommandError, asyncpg.PostgresError) as failed:
         why = home.trouble(_first_cause(failed))
@@ -208,50 +188,19 @@ async def _upgrade(dsn: str, found: str | None) -> None:
         await engine.dispose()
 
 
+def _one_by_one(sync: "Sync") -> None:
+    """Wait for whoever is at it; the table may come into being meanwhile."""
+    if not sync.exec_driver_sql(SCHEMA_VERSION).scalar():
+        sync.exec_driver_sql(LOCK_NOTHING_YET)
+    if sync.exec_driver_sql(SCHEMA_VERSION).scalar():
+        sync.exec_driver_sql(LOCK)
+
+
 def _first_cause(error: BaseException) -> BaseException:
     """The error at the bottom, which the layers between have wrapped."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-async def _harden(connection: Connection, database: str) -> None:
-    """What PostgreSQL gives to everybody and nobody here needs."""
-    await _do(connection, REVOKE_DATABASE, database)
-    await connection.execute(REVOKE_PUBLIC)
-
-
-async def _do(connection: Connection, form: str, *names: object) -> None:
-    """Run a statement that the server has put together and quoted."""
-    await connection.execute(await connection.fetchval(form, *names))
-
-
-async def _ensure_login(connection: Connection, login: tuple[str, str], database: str, *, inherit: bool) -> None:
-    """A login is made once; its password follows the file, so that a restored home works."""
-    role, password = login
-    if len(role) > LONGEST_ROLE:
-        raise Misconfigured(f"`{role}` is too long for a database role.", "Give the database a shorter name.")
-    if not await connection.fetchval(ROLE_EXISTS, role):
-        await _do(connection, CREATE_LOGIN, role)
-    await _do(connection, SET_LOGIN, role, password, inherit)
-    await _do(connection, GRANT_CONNECT, database, role)
-
-
-async def _ensure_daemon(connection: Connection, where: Path, dsn: str, name: str) -> None:
-    keys, role = home.ensure(where, name), home.role_of(dsn, name)
-    await _ensure_login(connection, (role, keys.password), home.database_of(dsn), inherit=True)
-    for group in GROUPS.get(name, ("butlers_group_butler",)):
-        await _do(connection, GRANT_ROLE, group, role)
-    await connection.execute(ADD_KEY, name, public_key(keys.private_pem))
-
-
-async def _ensure_up(connection: Connection, where: Path, dsn: str, names: Sequence[str]) -> None:
-    """The login of one-process mode: it may become each daemon and is nothing by itself."""
-    keys, role = home.ensure(where, home.UP), home.role_of(dsn, home.UP)
-    await _ensure_login(connection, (role, keys.password), home.database_of(dsn), inherit=False)
-    for name in names:
-        if name != home.OWNER:
-            await _do(connection, GRANT_ROLE, home.role_of(dsn, name), role)
 
 
 async def _ensure_owner(connection: Connection, settings: Settings) -> None:

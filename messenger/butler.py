@@ -14,7 +14,20 @@ from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
 from butlers.gate import Admitter, admit, answer_of
 from butlers.tools.accept import accept_envelope, describe
 from butlers.tools.notify import same_envelope, wait_settled
-from messenger import deliver, inbound, limits, mailbox, pauses, reopening, returned, revisit, store, views
+from messenger import (
+    deliver,
+    inbound,
+    limits,
+    mailbox,
+    pauses,
+    purging,
+    reopening,
+    returned,
+    revisit,
+    sealing,
+    store,
+    views,
+)
 from messenger.channels import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
@@ -188,6 +201,8 @@ def build(ground: Ground) -> Parts:
         partial(revisit.run, ground, telegram),
         partial(inbound.poll, desk, telegram, bot),
         partial(inbound.handle, desk, telegram, bot),
+        partial(purging.run, ground, jitter),
+        partial(sealing.run, ground),
     ]
     if ground.settings.imap_url is not None:
         account = mailbox.account_from(ground.settings.imap_url.reveal())

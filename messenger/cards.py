@@ -7,7 +7,6 @@ and content by a tag that only the Messenger can make.
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -21,11 +20,14 @@ from shared.auth import tag, tag_matches
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
 from shared.identity import MissingIdentifier, Target, Whom
+from shared.keys import short
 from shared.policy import Decision, Finding
 from shared.render import Message, Wire, email
-from shared.render.telegram import Button, render, split, utf16_units, visible, with_buttons
+from shared.render.telegram import Button, in_line, quoted, render, said, split, utf16_units, with_buttons
 
 VERBS: Final = {"ok": "approved", "no": "denied"}
+STALE: Final = "stale"
+NOT_VALID: Final = "This button is no longer valid."
 ROOM: Final = 4096
 CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
 
@@ -72,12 +74,12 @@ async def _asked(
 ) -> tuple[NotifyEnvelope, Target | MissingIdentifier, tuple[str, str]]:
     envelope = notifications.envelope_of(action)
     target = await aim(connection, envelope, Whom.parse(action["whom"]))
-    head, quoted = card_text(going(envelope, target), target, action["agent_summary"], action["expires_at"])
+    head, text = card_text(going(envelope, target), target, action)
     if isinstance(target, MissingIdentifier):
         head = f"{head}\nAdd it here: {link(ground, 'contacts', target.contact_id)}"
     elif not target.deliverable:
         head = f"{head}\nEdit or deny it here: {link(ground, 'approvals', action['id'])}"
-    return envelope, target, (head, quoted)
+    return envelope, target, (head, text)
 
 
 async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
@@ -115,35 +117,38 @@ def telegram_card(claimed: Claimed, text: tuple[str, str], keyboard: list[list[B
 
 def bodies(text: tuple[str, str]) -> list[str]:
     """Head and quoted text as the messages they make."""
-    head, quoted = text
-    together = f"{head}\n\n{quoted}"
-    return [together] if utf16_units(together) <= ROOM else [*numbered(quoted), f"{head}\n\n(Its text stands above.)"]
+    head, below = text
+    together = f"{head}\n\n{below}"
+    return [together] if utf16_units(together) <= ROOM else [*numbered(below), f"{head}\n\n(Its text stands above.)"]
 
 
 def numbered(text: str) -> list[str]:
-    """The text in parts that say which of how many they are; nothing is cut."""
-    parts = split(text, ROOM - 20)
+    """A quoted text in parts that say which of how many they are; nothing is cut, and all of it stays a quotation."""
+    first, *rest = split(text, ROOM - 20)
+    parts = [first, *(part if part.startswith("> ") else f"> {part}" for part in rest)]
     return [f"({n}/{len(parts)})\n{part}" for n, part in enumerate(parts, start=1)]
 
 
-def card_text(
-    envelope: NotifyEnvelope, target: Target | MissingIdentifier, summary: str, expires_at: datetime
-) -> tuple[str, str]:
-    """What is asked, and the whole text: every word of others is shown as data, hidden characters visible."""
+def card_text(envelope: NotifyEnvelope, target: Target | MissingIdentifier, action: Record) -> tuple[str, str]:
+    """What is asked, and the whole text: every word of others is shown as data, hidden characters visible.
+
+    Of the action it reads agent_summary, expires_at and content_sha.
+    """
     delivery = envelope.delivery
     name = target.contact_name or "unknown"
     address = target.address if isinstance(target, Target) else "no identifier on file"
     lines = [
         f"{envelope.origin_butler} wants to {delivery.intent} by {CHANNEL_NAMES[delivery.channel]}",
-        f"To: {visible(name)} ({visible(address)})",
+        f"To: {in_line(name)} ({in_line(address)})",
     ]
     if delivery.subject:
-        lines.append(f"Subject: {visible(delivery.subject)}")
+        lines.append(f"Subject: {in_line(delivery.subject)}")
     if delivery.emoji:
-        lines.append(f"Emoji: {visible(delivery.emoji)}")
-    lines += [f"Why asked: {visible(summary)}", f"Until: {expires_at:%Y-%m-%d %H:%M} UTC"]
-    lines.append(f"Length: {len(delivery.message)} characters")
-    return "\n".join(lines), f"Text:\n{visible(delivery.message)}"
+        lines.append(f"Emoji: {in_line(delivery.emoji)}")
+    why, until = said(action["agent_summary"]), f"{action['expires_at']:%Y-%m-%d %H:%M} UTC"
+    lines += [f"Why asked, as {envelope.origin_butler} says: {why}", f"Until: {until}"]
+    lines.append(f"Length: {len(delivery.message)} characters, hash {in_line(short(action['content_sha']))}")
+    return "\n".join(lines), f"Text:\n{quoted(delivery.message)}"
 
 
 def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Button]]:
@@ -192,7 +197,7 @@ def genuine(secret: bytes, action: Record, press: Press) -> bool:
     )
 
 
-def link(ground: Ground, page: str, which: str) -> str:
+def link(ground: Ground, *page: str) -> str:
     """A page of the console."""
     base = ground.settings.public_url or f"http://127.0.0.1:{ground.settings.port_base + 2}"
-    return f"{base}/{page}/{which}"
+    return "/".join([base, *page])

@@ -6,7 +6,7 @@ Everything is read afresh: the row, the address, the rules, the owner's yes. Not
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from butlers.judge import Judged, look
+from butlers.judge import Judged, decided, look
 from messenger import unheld, views
 from messenger.store import Claimed
 from shared import answers, approvals, notifications, withdrawals
@@ -14,7 +14,7 @@ from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier
 from shared.keys import reference
-from shared.policy import Action, Decision, Finding, decide, delay
+from shared.policy import Action, Decision, Finding, delay
 from shared.render import Wire, shas
 
 
@@ -78,7 +78,8 @@ async def _beside_others(connection: Connection, judged: Judged, claimed: Claime
     if found is None:
         return judged
     facts = replace(judged.facts, similar=reference(found))
-    return replace(judged, facts=facts, decision=decide(judged.action, facts))
+    facts, decision = await decided(connection, judged.action, facts)
+    return replace(judged, facts=facts, decision=decision)
 
 
 async def _taken_back(connection: Connection, row: Record) -> bool:

@@ -6,7 +6,7 @@ The rows say which, so that a word given in the console or on the command line s
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, uncertain, unheld, views
+from messenger import asking, cards, uncertain, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from shared import approvals, notifications
 from shared.db import Connection, Record
@@ -41,7 +41,7 @@ async def close(ground: Ground, telegram: TelegramChannel) -> int:
             if refused.retryable:
                 continue
         async with ground.db.work() as connection:
-            await unheld.close_card(connection, card["id"])
+            await asking.close_card(connection, card["id"])
     return len(over)
 
 
@@ -67,7 +67,7 @@ def edited(chat: str, message_id: str, words: str, said: str) -> tuple[str, dict
     text = f"{words}\n\n{said}"
     if not words or utf16_units(text) > LIMIT_UNITS:
         return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}
-    return "editMessageText", {**at, "text": text}
+    return "editMessageText", {**at, "link_preview_options": {"is_disabled": True}, "text": text}
 
 
 async def _outcome(connection: Connection, card: Record) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, limits, pauses, returned, settle, store, uncertain, unheld, views
+from messenger import asking, cards, digests, limits, pauses, returned, settle, store, uncertain, unheld, views
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped, check
 from messenger.outcome import Ended, Next, after
@@ -200,15 +200,16 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
 
 
 async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
-    """A card asks about an action, or about an attempt of unknown outcome, or tells of what came back or of a pause."""
+    """A card asks about actions, or about an attempt of unknown outcome, or tells of what came back or of a pause."""
     if claimed.action_id is not None:
         return await cards.check(connection, claimed, ground)
+    if claimed.digest_id is not None:
+        return await digests.check(connection, claimed, claimed.digest_id, ground)
     if claimed.revision is not None:
         row = await views.about(connection, claimed.id)
-        tells = row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision
-        if tells:
-            return await returned.check(connection, claimed, ground)
-        return await uncertain.check(connection, claimed, ground)
+        if row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision:
+            return await returned.check(connection, claimed, row, ground)
+        return await uncertain.check(connection, claimed, row, ground)
     return await pauses.check(connection, claimed)
 
 
@@ -276,9 +277,10 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
             async with desk.ground.db.work() as connection:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
                 await unheld.close_answered(connection)
-                written = await unheld.write_missing_cards(connection) + await store.delayed_no_more(connection)
-                written += await pauses.tell_owner(connection)
+                written = await store.delayed_no_more(connection) + await pauses.tell_owner(connection)
                 await limits.forget(connection)
+            async with desk.ground.db.work() as connection:
+                written += await asking.write_missing_cards(connection, desk.ground.settings.card_burst)
             if reaped or written:
                 desk.ground.wakes["deliveries"]()
         except ButlersError as lost:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from pydantic import ValidationError
+
 from butlers.deciding import Word, decide
-from messenger import cards, resolving, uncertain, unheld, updates, views
+from messenger import asking, cards, digests, resolving, uncertain, updates, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.deliver import Desk
 from shared import approvals, identity, pairing, resolutions
@@ -27,8 +29,9 @@ from shared.telemetry import logger
 
 log = logger("messenger.inbound")
 POLL_SECONDS: Final = 5
-STALE: Final = "stale"
-NOT_VALID: Final = "This button is no longer valid."
+# No moment later than this is one, and no text longer than this is somebody's message.
+LATEST: Final = 2**32
+LONGEST: Final = 20_000
 ALLOWED: Final = ["message", "callback_query"]
 Call = tuple[str, Mapping[str, object]]
 
@@ -92,9 +95,11 @@ async def _handle_press(desk: Desk, telegram: TelegramChannel, bot: str) -> bool
         row = await updates.waiting(connection, bot, presses=True)
         if row is None:
             return False
-        outcome, calls = await _press(connection, desk, row["body"]["callback_query"])
+        query = row["body"]["callback_query"]
+        outcome, calls = await _press(connection, desk, query if isinstance(query, dict) else {})
         await updates.handled(connection, bot, row["update_id"], outcome)
-    desk.ground.wakes["released"]()
+    for wake in ("released", "deliveries"):
+        desk.ground.wakes[wake]()
     for method, payload in calls:
         try:
             await telegram.call(method, payload, wait=10)
@@ -107,20 +112,24 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
     """Decide if it is the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
     spinner: Call = ("answerCallbackQuery", {"callback_query_id": query.get("id")})
     message, sender = query.get("message"), query.get("from")
-    press = cards.read(str(query.get("data", "")), {*cards.VERBS, *uncertain.VERBS})
+    press = cards.read(str(query.get("data", "")), {*cards.VERBS, *uncertain.VERBS, digests.SHOW})
     owner = await identity.owner(connection)
     if press is None or owner is None or not isinstance(message, dict) or not isinstance(sender, dict):
         return "not_ours", [spinner]
-    chat = message.get("chat", {}).get("id")
-    if not await _is_owner(connection, str(sender.get("id")), str(chat)):
+    chat = message.get("chat")
+    at = chat.get("id") if isinstance(chat, dict) else None
+    if not await _is_owner(connection, str(sender.get("id")), str(at)):
         log.warning("press by a stranger", sender=str(sender.get("id")))
         return "stranger", [spinner]
     pressed = str(message.get("message_id"))
     if press.verb in uncertain.VERBS:
         code, said = await _answered(connection, desk, press, owner["id"], pressed)
         return code, [_spinner(query, said)]
+    if press.verb == digests.SHOW:
+        code, said = await digests.pressed(connection, press, pressed, desk.ground.secret)
+        return code, [_spinner(query, said)]
     code, said = await _decided(connection, desk, press, owner["id"], pressed)
-    shown = [] if code in {STALE, "impossible"} else [_shown(message, said)]
+    shown = [] if code in {cards.STALE, "impossible"} else [_shown(message, said)]
     return code, [_spinner(query, said), *shown]
 
 
@@ -128,11 +137,11 @@ async def _answered(connection: Connection, desk: Desk, press: cards.Press, by: 
     """The owner's word on what may have arrived; its card shows the outcome as soon as that is committed."""
     row = await views.doubt(connection, press.about)
     if row is None or not uncertain.genuine(desk.ground.secret, row, press):
-        return STALE, NOT_VALID
+        return cards.STALE, cards.NOT_VALID
     word = uncertain.VERBS[press.verb]
     given = Resolution(row["id"], row["attempt"], word, by, "telegram")
     outcome = await resolving.said(connection, given, desk.ground)
-    await unheld.adopt(connection, row["id"], row["attempt"], pressed)
+    await asking.adopt(connection, row["id"], row["attempt"], pressed)
     return f"{word}_{outcome}", resolutions.said(word, outcome)
 
 
@@ -140,12 +149,12 @@ async def _decided(connection: Connection, desk: Desk, press: cards.Press, by: s
     """The owner's word on an action."""
     action = await approvals.open_action(connection, press.about)
     if action is None or not cards.genuine(desk.ground.secret, action, press):
-        return STALE, NOT_VALID
+        return cards.STALE, cards.NOT_VALID
     word = Word(press.about, press.verb == "ok", by, "telegram", desk.ground.settings.approval_ttl)
     outcome = await decide(connection, word)
-    await unheld.adopt(connection, press.about, action["revision"], pressed)
+    await asking.adopt(connection, press.about, action["revision"], pressed)
     if outcome.code != "impossible":
-        await unheld.close_cards_of(connection, press.about)
+        await asking.close_cards_of(connection, press.about)
     return outcome.code, outcome.text
 
 
@@ -156,7 +165,7 @@ def _shown(message: Mapping[str, object], outcome: str) -> Call:
     text = f"{message.get('text', '')}\n\n{outcome}"
     if utf16_units(text) > LIMIT_UNITS:
         return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}
-    return "editMessageText", {**at, "text": text}
+    return "editMessageText", {**at, "link_preview_options": {"is_disabled": True}, "text": text}
 
 
 def _spinner(query: Mapping[str, object], text: str) -> Call:
@@ -218,21 +227,27 @@ async def _bring_in(desk: Desk, bot: str, update_id: int, message: Mapping[str, 
     chat, sender = message.get("chat"), message.get("from")
     if not isinstance(chat, dict) or not isinstance(sender, dict):
         return
-    event = IngestEnvelope(
-        source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
-        event=IngestEvent(
-            external_event_id=str(update_id),
-            external_thread_id=f"{chat.get('id')}:{message.get('message_id')}",
-            observed_at=_when(message.get("date")),
-        ),
-        sender=IngestSender(identity=str(sender.get("id")), display_name=str(sender.get("first_name") or "") or None),
-        payload=IngestPayload(text=str(message.get("text"))),
-    )
+    try:
+        event = IngestEnvelope(
+            source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
+            event=IngestEvent(
+                external_event_id=str(update_id),
+                external_thread_id=f"{chat.get('id')}:{message.get('message_id')}",
+                observed_at=_when(message.get("date")),
+            ),
+            sender=IngestSender(
+                identity=str(sender.get("id")), display_name=str(sender.get("first_name") or "")[:200] or None
+            ),
+            payload=IngestPayload(text=str(message.get("text"))[:LONGEST]),
+        )
+    except ValidationError:
+        log.warning("an update is nobody's message", update=update_id)
+        return
     answer = await desk.ground.hops.call("switchboard", "ingest", wire(event), 5)
     if answer.get("status") != "ok":
         raise HopFailed("The Switchboard did not take an inbound message.")
 
 
 def _when(date: object) -> str:
-    seconds = date if isinstance(date, int) else 0
+    seconds = date if isinstance(date, int) and 0 <= date < LATEST else 0
     return datetime.fromtimestamp(seconds, UTC).isoformat()

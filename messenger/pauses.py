@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, unheld
+from messenger import asking, cards, unheld
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
@@ -17,7 +17,7 @@ from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
 from shared.errors import ButlersError
 from shared.policy import Decision, Finding
-from shared.render.telegram import visible
+from shared.render.telegram import in_line
 from shared.telemetry import channel_paused, logger
 
 log = logger("messenger.pauses")
@@ -91,7 +91,7 @@ async def tell_owner(connection: Connection) -> int:
     """Queue the word about each pause that the owner has not heard of; how many."""
     told = [row["channel"] for row in await connection.fetch(TELL)]
     for channel in told:
-        await unheld.tell_elsewhere(connection, channel)
+        await asking.tell_elsewhere(connection, channel)
     return len(told)
 
 
@@ -116,7 +116,7 @@ def words(row: Record) -> tuple[str, str]:
     remedy = REMEDIES[row["channel"]] if locked_out else "It is tried every few seconds; nothing need be done here."
     since = f"{row['since']:%Y-%m-%d %H:%M} UTC"
     waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waited when this was written."
-    said = f"It said: {visible(row['detail'])}"
+    said = f"It said: {in_line(row['detail'])}"
     return title, f"{title}\n{remedy}\nSince {since} nothing leaves by it; {waiting} Nothing is lost.\n{said}"
 
 

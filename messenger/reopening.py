@@ -4,11 +4,13 @@ Two endings can be followed by another try: every attempt is proved not sent, or
 afresh, as of now; an earlier yes counts no more. What was denied, refused, withdrawn or is uncertain stays so.
 """
 
+from dataclasses import replace
+
 from butlers.butler import Ground
-from butlers.judge import Judged, afresh, look
+from butlers.judge import Judged, afresh, decided, look
 from messenger import settle, unheld, views
 from messenger.check import Stopped
-from shared import answers, approvals, notifications, withdrawals
+from shared import answers, approvals, notifications, refusals, withdrawals
 from shared.approvals import Event
 from shared.contracts import NotifyResponse
 from shared.db import Connection, Record, tell
@@ -19,7 +21,9 @@ from shared.policy import Decision, Finding
 
 async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
     """Whether it begins anew, allowed or parked; the caller holds the notification's row."""
-    return await _may(connection, row) and await begin(connection, row["id"], ground, "Its butler asked again.")
+    if not await _may(connection, row) or await _cools(connection, row):
+        return False
+    return await begin(connection, row["id"], ground, "Its butler asked again.")
 
 
 async def begin(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
@@ -30,7 +34,7 @@ async def begin(connection: Connection, notification_id: str, ground: Ground, sa
     except (InvalidInput, Misconfigured):
         return False
     decision = _decided(judged)
-    if row is None or decision.verdict == "deny":
+    if row is None or row["wiped"] or decision.verdict == "deny":
         return False
     await unheld.ask_again(connection, notification_id)
     if decision.verdict == "allow" and isinstance(judged, Judged):
@@ -62,6 +66,18 @@ async def _may(connection: Connection, row: Record) -> bool:
     if late or await approvals.last_of(connection, notification_id) == "expired":
         return await notifications.expired_again(connection, notification_id)
     return False
+
+
+async def _cools(connection: Connection, row: Record) -> bool:
+    """Whether the owner would be asked, and has said no to this butler there too often for that."""
+    try:
+        judged = await look(connection, row["id"], lock=True)
+    except (InvalidInput, Misconfigured):
+        return False
+    if isinstance(judged, MissingIdentifier):
+        return await refusals.cools_until(connection, row["origin_butler"], judged.contact_id) is not None
+    facts, _ = await decided(connection, judged.action, replace(judged.facts, in_time=True, approval=None))
+    return facts.cools_until is not None
 
 
 def _decided(judged: Judged | MissingIdentifier) -> Decision:

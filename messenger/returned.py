@@ -23,7 +23,7 @@ from shared.db import Connection, Record, pause, tell
 from shared.errors import ButlersError, Misconfigured
 from shared.keys import reference
 from shared.policy import Decision, Finding
-from shared.render.telegram import visible
+from shared.render.telegram import in_line, quoted
 from shared.telemetry import deliveries_total, logger
 
 log = logger("messenger.returned")
@@ -129,10 +129,10 @@ async def came_back(connection: Connection, bounce: Bounce) -> Literal["bounced"
         return "ignored"
     answer = answers.bounced(row["id"], bounce.status, bounce.said)
     await notifications.settle(connection, row["id"], answer)
-    said = f"{bounce.status} {bounce.said}".strip()
-    why, result = Why("messenger", f"It bounced: {said}"), {"status": answer.status}
+    # What the far end wrote stands in the answer, which is wiped some day; the audit stays.
+    why, result = Why("messenger", f"It bounced: {bounce.status}"), {"status": answer.status}
     await approvals.move(connection, row["id"], ["uncertain"], "failed", why, result)
-    await approvals.record(connection, Event("bounced", "messenger", notification_id=row["id"], reason=said))
+    await approvals.record(connection, Event("bounced", "messenger", notification_id=row["id"], reason=bounce.status))
     deliveries_total.labels(channel="email", state="bounced", reason="").inc()
     await tell(connection, "cards")
     return "bounced"
@@ -150,24 +150,23 @@ async def _is_about(connection: Connection, bounce: Bounce, delivery: Record) ->
 def words(row: Record, answer: Mapping[str, object]) -> tuple[str, str]:
     """Title and text of what the owner is told: every word of others is shown as data."""
     delivery, error = notifications.envelope_of(row).delivery, answer.get("error")
-    whom = "you" if row["class"] == "owner" else visible(row["name"] or row["address"])
+    whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
     title = f"What {row['origin_butler']} wrote to {whom} by e-mail came back (ref {reference(row['id'])})."
-    lines = [title, f"To: {visible(row['name'] or 'unknown')} ({visible(row['address'])})"]
+    lines = [title, f"To: {in_line(row['name'] or 'unknown')} ({in_line(row['address'])})"]
     if delivery.subject:
-        lines.append(f"Subject: {visible(delivery.subject)}")
+        lines.append(f"Subject: {in_line(delivery.subject)}")
     lines += [
-        str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}",
+        in_line(str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}"),
         "It did not arrive, and nobody sends it again.",
     ]
-    return title, "\n".join(lines) + f"\n\nText:\n{visible(delivery.message)}"
+    return title, "\n".join(lines) + f"\n\nText:\n{quoted(delivery.message)}"
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
-    """The wires of the word to the owner about what came back."""
-    row = await views.about(connection, claimed.id)
+async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Cleared | Stopped:
+    """The wires of the word to the owner about what came back, which is `row`."""
     stopped = await cards.elsewhere(connection, claimed)
-    if row is None or stopped is not None:
-        return stopped or Stopped("cancelled", (Finding("gone", "There is nothing to tell of."),))
+    if stopped is not None:
+        return stopped
     said = await notifications.one(connection, row["notification_id"])
     title, text = words(row, said["answer"] if said is not None else {})
     text += f"\n\nSee {cards.link(ground, 'deliveries', row['id'])}"

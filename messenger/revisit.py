@@ -11,7 +11,7 @@ from typing import Final
 from butlers.butler import Ground
 from butlers.gate import tool_args
 from butlers.judge import Judged, afresh, look
-from messenger import closing, resolving, unheld, views
+from messenger import closing, digests, resolving, unheld, views
 from messenger.channels.telegram import TelegramChannel
 from shared import answers, approvals, notifications, withdrawals
 from shared.approvals import Event, Revision, Why
@@ -35,6 +35,7 @@ async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event
             await resolving.carry_out(ground)
             await resolving.repeat_to_owner(ground)
             await closing.close(ground, telegram)
+            await digests.refresh(ground, telegram)
         except ButlersError as lost:
             log.warning("not looked again", why=lost.message)
         timer = asyncio.ensure_future(pause(stopping, ground.settings.sweep_seconds))
@@ -94,6 +95,8 @@ async def _released(connection: Connection, notification_id: str, ground: Ground
         return
     if judged.row["status"] != "pending_missing_identifier":
         return
+    # It was asked before the owner had enough: what waits already goes on waiting.
+    judged = replace(judged, facts=replace(judged.facts, cools_until=None))
     judged = replace(judged, decision=afresh(judged))
     if judged.decision.verdict == "allow":
         await _let_go(connection, judged, action)

@@ -11,7 +11,7 @@ from typing import Final
 from butlers.butler import Ground
 from butlers.gate import tool_args, why_asked
 from butlers.judge import look
-from messenger import store, unheld, views
+from messenger import asking, store, unheld, views
 from messenger.check import Stopped
 from messenger.outcome import Next
 from messenger.store import Claimed, PartEnd
@@ -22,6 +22,7 @@ from shared.db import Connection, Record, tell
 from shared.identity import MissingIdentifier
 from shared.telemetry import deliveries_total
 
+REFUSED: Final = "The provider refused it."
 NOBODY_ANSWERED: Final = "Nobody answered in time. It was not sent."
 LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have arrived.")
 # Out of these a holder's word moves its delivery; of what is uncertain it knows the end.
@@ -71,7 +72,7 @@ async def _came_late(connection: Connection, claimed: Claimed, n: int, then: Nex
 
 
 async def _shown_again(connection: Connection, claimed: Claimed) -> None:
-    await unheld.show_again(connection, claimed.id, claimed.attempt)
+    await asking.show_again(connection, claimed.id, claimed.attempt)
     await tell(connection, "cards")
 
 
@@ -104,7 +105,8 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
     moved = {"sent": "executed", "failed": "failed", "uncertain": "uncertain"}.get(str(action))
     if moved:
         result, come_from = {"status": answer.status}, ["approved", "executing", "uncertain"]
-        reason = answer.error.message if answer.error else "The provider has it."
+        # The provider's own words may quote the message: they stand in the attempt and the answer, not in the audit.
+        reason = REFUSED if then.delivery == "failed" else answer.message or "The provider has it."
         await approvals.move(connection, notification_id, come_from, moved, Why("messenger", reason), result)
     if then.delivery == "failed" and not await unheld.begun(connection, notification_id):
         await approvals.give_back(connection, notification_id)

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
-Status = Literal[
-    "queued", "claimed", "sending", "sent", "failed", "uncertain", "parked",
-    "refused", "cancelled", "expired", "dead", "abandoned", "bounced",
-]  # fmt: skip
+from shared.states import Status
+
 PartStatus = Literal["queued", "sending", "sent", "failed", "uncertain"]
 What = Literal[
     "claim", "renew", "lease_lost", "prepare_failed", "marked",

@@ -59,7 +59,7 @@ UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attem
     lease_until = clock_timestamp() + interval '{LEASE}'
 FROM taken WHERE d.id = taken.id
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
-    d.revision, d.created_at, d.not_after <= clock_timestamp() AS too_late, d.repeated
+    d.revision, d.created_at, d.not_after <= clock_timestamp() AS too_late, d.repeated, d.digest_id::text
 """
 RENEW = f"""
 UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
@@ -173,6 +173,7 @@ class Claimed:
     too_late: bool | None
     # How often it was queued again after an attempt of unknown outcome.
     repeated: int = 0
+    digest_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

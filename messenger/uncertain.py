@@ -7,7 +7,7 @@ words on one attempt the first counts. Its buttons bind the delivery, the attemp
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import cards, views
+from messenger import cards
 from messenger.cards import CHANNEL_NAMES, Press
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
@@ -17,7 +17,7 @@ from shared.db import Connection, Record
 from shared.keys import reference
 from shared.policy import Decision, Finding
 from shared.render import Wire
-from shared.render.telegram import Button, visible
+from shared.render.telegram import Button, in_line, quoted
 from shared.resolutions import Word
 
 VERBS: Final[dict[str, Word]] = {"ar": "arrived", "ag": "again", "lv": "leave"}
@@ -27,9 +27,8 @@ ARRIVED: Final = "Its receipt came after all: it arrived."
 BOTH: Final = "Its receipt came after all. You had it sent again: both may have arrived."
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
-    """The card's wires, as long as nobody knows what became of this attempt."""
-    row = await views.about(connection, claimed.id)
+async def check(connection: Connection, claimed: Claimed, row: Record | None, ground: Ground) -> Cleared | Stopped:
+    """The card's wires, as long as nobody knows what became of this attempt; `row` is what the card is about."""
     if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
         return Stopped("cancelled", (Finding("answered", "It is not uncertain any more."),))
     elsewhere = await cards.elsewhere(connection, claimed)
@@ -53,14 +52,14 @@ def words(row: Record) -> tuple[str, str]:
     lines = [
         f"This may have arrived, and may not (ref {reference(row['id'])}).",
         f"From {row['origin_butler']}, by {CHANNEL_NAMES[delivery.channel]}",
-        f"To: {visible(row['name'] or 'unknown')} ({visible(row['address'])})",
+        f"To: {in_line(row['name'] or 'unknown')} ({in_line(row['address'])})",
     ]
     if delivery.subject:
-        lines.append(f"Subject: {visible(delivery.subject)}")
+        lines.append(f"Subject: {in_line(delivery.subject)}")
     if delivery.emoji:
-        lines.append(f"Emoji: {visible(delivery.emoji)}")
+        lines.append(f"Emoji: {in_line(delivery.emoji)}")
     lines += [resolutions.evidence(row), "Nobody sends it again unless you say so."]
-    return "\n".join(lines), f"Text:\n{visible(delivery.message)}"
+    return "\n".join(lines), f"Text:\n{quoted(delivery.message)}"
 
 
 def outcome(row: Record) -> str:

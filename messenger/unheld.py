@@ -1,4 +1,4 @@
-"""Deliveries of what waits: cards that are missing, what ends unsent, what is asked for again.
+"""Deliveries of what waits: what ends unsent, what is asked for again, and what the owner says of the uncertain.
 
 Beside `messenger/store.py` the only writer of deliveries, parts and attempts; here it moves only what nobody holds.
 """
@@ -10,37 +10,6 @@ from uuid import UUID
 from messenger.store import Claimed
 from shared.db import Connection
 
-# What is to be asked is the outbox of its card: a question that waits in this revision, and what may have arrived at
-# this attempt; so is what is to be told, that it came back after its last attempt. Whatever has none gets one. Where
-# Telegram refused it, or did not take it within a minute, the next channel is asked as well.
-WRITE_MISSING: Final = """
-WITH a AS (
-    SELECT id AS action_id, NULL::uuid AS about, revision, origin_butler, requested_at AS at
-    FROM shared.pending_actions WHERE status = 'pending' AND expires_at > clock_timestamp()
-    UNION ALL
-    SELECT NULL, id, attempt, origin_butler, settled_at FROM messenger.deliveries
-    WHERE status = 'uncertain' AND class = 'third_party'
-    UNION ALL
-    SELECT NULL, id, attempt + 1, origin_butler, settled_at FROM messenger.deliveries
-    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
-INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, about, revision, origin_butler)
-SELECT 'card', c.channel, i.value, c.realm, a.action_id, a.about, a.revision, a.origin_butler
-FROM a
-CROSS JOIN shared.contacts o
-JOIN shared.channels c ON c.channel IN ('telegram', o.preferred_channel) OR NOT EXISTS (SELECT FROM
-    shared.contact_info t WHERE t.contact_id = o.id AND t.type = 'telegram' AND t.lookup ~ '^[1-9][0-9]*$')
-    OR EXISTS (SELECT FROM messenger.deliveries t
-        WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about) AND t.revision = a.revision
-        AND t.channel = 'telegram' AND (t.status = 'failed'
-            OR (t.status <> 'sent' AND t.created_at < clock_timestamp() - interval '60 seconds')))
-JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
-    AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
-    ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
-WHERE 'owner' = ANY (o.roles) AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card'
-    AND (d.action_id = a.action_id OR d.about = a.about) AND d.revision = a.revision AND d.channel = c.channel)
-ORDER BY a.at LIMIT 50
-ON CONFLICT DO NOTHING RETURNING id
-"""
 # A parked delivery whose question got a no, or no answer, ends with it.
 CLOSE_ANSWERED: Final = """
 UPDATE messenger.deliveries d SET status = 'cancelled', reason = 'answered', settled_at = clock_timestamp()
@@ -118,25 +87,6 @@ UPDATE messenger.attempts a SET outcome = 'late_receipt', detail = $4
 WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND EXISTS (SELECT FROM messenger.attempts later
     WHERE later.delivery_id = $1 AND later.n = $2 AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING n
 """
-# A late answer has more to say about a card that is closed.
-SHOW_AGAIN: Final = """
-UPDATE messenger.deliveries SET reason = NULL
-WHERE about = $1 AND revision = $2 AND class = 'card' AND status = 'sent' AND reason = 'closed'
-"""
-# A press on a card that has no receipt, and lies in the queue to be sent again, proves that it arrived.
-ADOPT: Final = """
-WITH d AS (
-    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp()
-    WHERE class = 'card' AND channel = 'telegram' AND (action_id = $1 OR about = $1) AND revision = $2
-        AND status = 'queued' AND attempt > 0 RETURNING id)
-UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
-WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
-"""
-CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
-CLOSE_CARDS_OF: Final = """
-UPDATE messenger.deliveries SET reason = 'closed'
-WHERE class = 'card' AND channel = 'telegram' AND status = 'sent' AND reason IS NULL AND action_id = $1
-"""
 # A report of what came back proves that the mail server had taken what nobody answered for.
 TAKEN: Final = """
 WITH d AS (
@@ -154,21 +104,6 @@ DUE_AGAIN: Final = """
 UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
     AND send_at > clock_timestamp() AND reason IN ('unauthorized', 'unavailable', 'server_error') RETURNING id
 """
-# To the owner by the channels that are left; what it says stands in `messenger.pauses`.
-TELL_ELSEWHERE: Final = """
-INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
-SELECT 'card', c.channel, i.value, c.realm, 'messenger'
-FROM shared.contacts o CROSS JOIN shared.channels c
-JOIN LATERAL (SELECT value FROM shared.contact_info i WHERE i.contact_id = o.id AND i.type = c.channel
-    AND (c.channel <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
-    ORDER BY i.is_primary DESC, i.created_at LIMIT 1) i ON true
-WHERE 'owner' = ANY (o.roles) AND c.channel <> $1
-"""
-
-
-async def write_missing_cards(connection: Connection) -> int:
-    """Put the cards that are missing in the queue; how many."""
-    return len(await connection.fetch(WRITE_MISSING))
 
 
 async def close_answered(connection: Connection) -> None:
@@ -224,26 +159,6 @@ async def late(connection: Connection, claimed: Claimed, n: int, receipt: str) -
     return await connection.fetchval(LATE, *args) is not None
 
 
-async def show_again(connection: Connection, delivery_id: str, attempt: int) -> None:
-    """Let the card about this attempt be written anew."""
-    await connection.execute(SHOW_AGAIN, UUID(delivery_id), attempt)
-
-
-async def adopt(connection: Connection, about: str, revision: int, message_id: str) -> bool:
-    """Whether the pressed message is the card about this that nobody had a receipt for; it is not sent again."""
-    return await connection.fetchval(ADOPT, UUID(about), revision, message_id) is not None
-
-
-async def close_card(connection: Connection, delivery_id: str) -> None:
-    """Note that a card shows its outcome."""
-    await connection.execute(CLOSE_CARD, UUID(delivery_id))
-
-
-async def close_cards_of(connection: Connection, action_id: str) -> None:
-    """The same for the card of an action whose press is answered on the spot."""
-    await connection.execute(CLOSE_CARDS_OF, UUID(action_id))
-
-
 async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
     """Note that the provider had taken what nobody knew of."""
     await connection.execute(TAKEN, UUID(delivery_id), receipt)
@@ -257,8 +172,3 @@ async def bounced(connection: Connection, delivery_id: str, status: str) -> bool
 async def due_again(connection: Connection, channel: str) -> None:
     """Let go at once what waited for a channel that works again."""
     await connection.execute(DUE_AGAIN, channel)
-
-
-async def tell_elsewhere(connection: Connection, channel: str) -> None:
-    """Queue the word about this channel's pause, to the owner by another."""
-    await connection.execute(TELL_ELSEWHERE, channel)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from shared.db import Connection, Record
 
+# Numbers beyond are no provider's, and a row could not count on from them.
+HIGHEST = 2**53
 TAKE_LEASE = """
 INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + interval '8 seconds')
 ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + interval '8 seconds'
@@ -45,9 +47,14 @@ async def next_offset(connection: Connection, bot: str) -> int:
     return int(await connection.fetchval(NEXT_OFFSET, bot))
 
 
-async def store(connection: Connection, bot: str, updates: Sequence[Mapping[str, object]]) -> int:
-    """Keep updates, each once; how many were new."""
-    return len(await connection.fetch(STORE, bot, _storable(list(updates))))
+async def store(connection: Connection, bot: str, updates: Sequence[object]) -> int:
+    """Keep updates, each once; how many were new. What has no number is none."""
+    numbered = [one for one in updates if isinstance(one, Mapping) and _is_number(one.get("update_id"))]
+    return len(await connection.fetch(STORE, bot, _storable(numbered)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < HIGHEST
 
 
 def _storable(value: object) -> object:

@@ -32,11 +32,7 @@ SELECT coalesce(extract(epoch FROM now.at - min(send_at) FILTER (WHERE send_at <
 FROM (SELECT statement_timestamp() AS at) now LEFT JOIN messenger.deliveries
     ON status IN ('queued', 'claimed', 'sending') GROUP BY now.at
 """
-OWNER_AT = """
-SELECT i.value FROM shared.contacts o JOIN shared.contact_info i ON i.contact_id = o.id AND i.type = $1
-WHERE 'owner' = ANY (o.roles) AND (i.type <> 'telegram' OR i.lookup ~ '^[1-9][0-9]*$')
-ORDER BY i.is_primary DESC, i.created_at LIMIT 1
-"""
+OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
 
 # A card that was answered, or asks in a revision that is gone, and still shows its buttons.
 CARDS_OVER = """
@@ -71,6 +67,28 @@ FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about
 JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
 WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
     AND p.provider_id IS NOT NULL AND (u.status <> 'uncertain' OR u.attempt <> d.revision) AND d.revision <= u.attempt
+ORDER BY d.created_at LIMIT 20
+"""
+# What a digest lists now: what waits in it and has no card of its own, the oldest first, and how many that are.
+DIGEST_ITEMS = """
+SELECT q.id::text, q.revision, q.content_sha, n.envelope, n.owner_text, n.whom, c.name, i.value AS address,
+    count(*) OVER () AS total
+FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
+JOIN shared.notifications n ON n.id = q.notification_id
+LEFT JOIN shared.contacts c ON c.id = n.contact_id
+LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+WHERE t.digest_id = $1 AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
+    SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id AND d.revision = q.revision)
+ORDER BY q.requested_at, q.id LIMIT $2
+"""
+DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
+# Digests in Telegram that may list what is over; each is looked at every few seconds at most.
+DIGESTS_OPEN = """
+SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.provider_id
+FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id
+JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
+WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+    AND p.provider_id IS NOT NULL AND g.shown_at < clock_timestamp() - make_interval(secs => $1)
 ORDER BY d.created_at LIMIT 20
 """
 # Messages to the owner that nobody answered for, and that no machine has repeated yet.
@@ -148,3 +166,19 @@ async def owner_at(connection: Connection, channel: str) -> str | None:
 async def cards_over(connection: Connection) -> list[Record]:
     """Cards in Telegram whose question is over: id, address, provider_id, action_id, status, notification_id."""
     return list(await connection.fetch(CARDS_OVER))
+
+
+async def digest_items(connection: Connection, digest_id: str, most: int) -> list[Record]:
+    """The first questions of a digest that wait without a card: id, revision, content_sha, words, whom, total."""
+    return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), most))
+
+
+async def digest_of(connection: Connection, action_id: str) -> str | None:
+    """The digest a question stands in."""
+    found: str | None = await connection.fetchval(DIGEST_OF, UUID(action_id))
+    return found
+
+
+async def digests_open(connection: Connection, seconds: float) -> list[Record]:
+    """Digests in Telegram, none shown within so many seconds: id, address, digest_id, origin_butler, shown."""
+    return list(await connection.fetch(DIGESTS_OPEN, seconds))

@@ -12,6 +12,10 @@ SAME_WORDS: Final = (
     "The same words went to the same address in this request before. To repeat on purpose, give a new "
     "request_context.idempotency_key."
 )
+WAITS_ALREADY: Final = (
+    "The same request waits for the owner already, and this is how it stands. To ask for it once more on purpose, give "
+    "a new request_context.idempotency_key."
+)
 ALREADY_BEING_SENT: Final = "It is already being sent and can no longer be withdrawn. Do not send it again."
 WITHDRAWAL_NOTED: Final = "It is written down that you withdraw it; it is not known yet whether that came in time."
 NEW_MESSAGE: Final = (
@@ -25,6 +29,10 @@ UNKNOWN: Final = "It may have arrived. Do not send it again."
 EARLIER: Final = "An earlier attempt may have arrived. Do not send it again."
 LEFT: Final = "It may have arrived; the owner left it at that. Do not send it again."
 TWICE: Final = "It was sent again after an attempt of unknown outcome, and may have arrived twice."
+WIPED: Final = (
+    "It was not delivered, and its words are no longer kept. To say it anew, give a new "
+    "request_context.idempotency_key."
+)
 BY_OWNER: Final = "The owner said that it arrived; the provider gave no receipt."
 
 
@@ -93,7 +101,9 @@ def withdrawn(butler: str) -> str:
 
 def may_reopen(answer: NotifyResponse) -> bool:
     """Whether asking for the same thing again may begin it anew; the Messenger looks at how it really ended."""
-    return answer.error is not None and answer.error.error_class in {"provider_rejected", "timeout"}
+    if answer.error is None or answer.error.message == WIPED:
+        return False
+    return answer.error.error_class in {"provider_rejected", "timeout"}
 
 
 def sent(notification_id: str, delivered: Delivered, note: str | None = None) -> NotifyResponse:

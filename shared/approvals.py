@@ -112,7 +112,7 @@ ORDER BY notification_id LIMIT 100
 """
 LIST = """
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.expires_at,
-    a.decided_at, a.decision_reason, a.notification_id::text, n.envelope, n.owner_text
+    a.decided_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
 WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """

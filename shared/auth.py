@@ -6,29 +6,20 @@ Times are seconds since 1970 by the `clock` handed in.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
+import json
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache
 from typing import Final, Literal
 
 import jwt
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
-from jwt.types import Options
 
-from shared.errors import ButlersError, Misconfigured
+from shared.errors import ButlersError
+from shared.keypairs import load_private, signer_of
 from shared.remembered import Remembered
 
 Clock = Callable[[], float]
@@ -45,16 +36,11 @@ _ALGORITHM: Final = "EdDSA"
 _CLAIMS: Final = frozenset({"iss", "sub", "aud", "scope", "iat", "exp", "jti"})
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 _JTI: Final = re.compile(r"[A-Za-z0-9_-]{8,64}", re.ASCII)
-# Times are compared with the clock handed in, so PyJWT is asked for the signature and nothing else.
-_SIGNATURE_ONLY: Final[Options] = {
-    "verify_exp": False,
-    "verify_nbf": False,
-    "verify_iat": False,
-    "verify_aud": False,
-    "verify_iss": False,
-    "verify_sub": False,
-    "verify_jti": False,
-}
+_HEADER: Final = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9"  # {"alg":"EdDSA","typ":"JWT"}
+# 86 characters are 64 bytes and four bits, which are zero.
+_TOKEN: Final = re.compile(
+    rf"(?P<signed>{_HEADER}\.(?P<payload>[A-Za-z0-9_-]+))\.(?P<signature>[A-Za-z0-9_-]{{85}}[AQgw])", re.ASCII
+)
 
 
 class Unauthorized(ButlersError):
@@ -93,15 +79,13 @@ class _Claims:
     exp: int
 
 
-def generate_key() -> tuple[bytes, str]:
-    """A new key: the private half as PKCS #8 PEM, the public half as 43 characters of base64url."""
-    private = Ed25519PrivateKey.generate()
-    return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), _public_text(private)
+@dataclass(frozen=True, slots=True)
+class _Proved:
+    """Who was proved, and by which key of which name: once that is retired, it proves nothing more."""
 
-
-def public_key(private_pem: bytes) -> str:
-    """The public half that belongs to a private one; raises Misconfigured if it is no Ed25519 key."""
-    return _public_text(_load_private(private_pem))
+    caller: Caller
+    name: str
+    key: str
 
 
 class Signer:
@@ -111,7 +95,7 @@ class Signer:
         self, name: str, private_pem: bytes, clock: Clock, new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     ) -> None:
         self.name = name
-        self._key = _load_private(private_pem)
+        self._key = load_private(private_pem)
         self._clock = clock
         self._new_id = new_id
         self._minted: dict[str, tuple[float, str]] = {}
@@ -146,7 +130,7 @@ class Verifier:
 
     `accepts` names the daemons whose hop tokens count (None: all the keyring knows); client tokens count
     if `is_live` is given. A verified token is remembered by its SHA-256 for at most two minutes and never
-    beyond its end; whether a client token was revoked is asked again after five seconds.
+    beyond its end or that of its key; whether a client token was revoked is asked again after five seconds.
     """
 
     def __init__(
@@ -163,21 +147,21 @@ class Verifier:
         self._clock = clock
         self._accepts = accepts
         self._is_live = is_live
-        self._verified: Remembered[bytes, Caller] = Remembered()
+        self._verified: Remembered[bytes, _Proved] = Remembered()
         self._live: Remembered[str, bool] = Remembered()
 
     async def verify(self, token: str) -> Caller:
         """The caller this token proves; raises Unauthorized, or what `is_live` raises if it cannot tell."""
         now = self._clock()
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        caller = self._verified.get(digest, now)
-        if caller is None:
-            claims = _signed_claims(token, self._keyring)
-            caller = self._caller(claims, now)
-            self._verified.put(digest, caller, min(claims.exp + _LEEWAY, now + HOP_SECONDS))
-        if caller.kind == "client":
-            await self._demand_live(caller.jti, now)
-        return caller
+        known = self._verified.get(digest, now)
+        if known is None or known.key not in self._keyring(known.name):
+            claims, key = _signed_claims(token, self._keyring)
+            known = _Proved(self._caller(claims, now), claims.iss, key)
+            self._verified.put(digest, known, min(claims.exp + _LEEWAY, now + HOP_SECONDS))
+        if known.caller.kind == "client":
+            await self._demand_live(known.caller.jti, now)
+        return known.caller
 
     def _caller(self, claims: _Claims, now: float) -> Caller:
         _demand(claims.aud == self._audience, "was made for another daemon")
@@ -199,31 +183,37 @@ class Verifier:
         _demand(live is True, "was revoked")
 
 
-def _signed_claims(token: str, keyring: Keyring) -> _Claims:
-    """The claims, once a key of the one they name has proved them."""
-    _demand(token.isascii() and len(token) <= _LONGEST_TOKEN, "is no token of ours")
+def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
+    """The claims, and the key of the one they name that has proved them.
+
+    There is one way to write a token. Nothing in its header may choose the key or how it is read (kid, jwk, crit).
+    """
+    found = _TOKEN.fullmatch(token) if len(token) <= _LONGEST_TOKEN else None
+    if found is None:
+        raise _refused("is no token of ours")
+    said = _claims(_payload(found["payload"]))
+    key = signer_of(found["signed"].encode(), _raw(found["signature"]), keyring(said.iss))
+    if key is None:
+        raise _refused("is not signed by the one it names")
+    return said, key
+
+
+def _payload(text: str) -> Mapping[str, object]:
+    """The object in that part of a token, each name in it once."""
+    raw = _raw(text)
+    _demand(_b64(raw) == text, "is no token of ours")
     try:
-        _demand_plain_header(jwt.get_unverified_header(token))
-        said = _claims(jwt.decode(token, options={"verify_signature": False, **_SIGNATURE_ONLY}))
-        for key in keyring(said.iss):
-            if _proves(key, token):
-                return said
-    except jwt.PyJWTError:
-        raise _refused("is no token of ours") from None
-    raise _refused("is not signed by the one it names")
+        payload = json.loads(raw, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):
+        payload = None
+    if not isinstance(payload, dict):
+        raise _refused("is no token of ours")
+    return payload
 
 
-def _proves(key: str, token: str) -> bool:
-    try:
-        jwt.decode(token, _load_public(key), algorithms=[_ALGORITHM], options=_SIGNATURE_ONLY)
-    except jwt.InvalidSignatureError:
-        return False
-    return True
-
-
-def _demand_plain_header(header: Mapping[str, object]) -> None:
-    """Nothing in a header may choose the key or how it is read (kid, jwk, crit and the like)."""
-    _demand(header == {"alg": _ALGORITHM, "typ": "JWT"}, "has a header that tokens here do not have")
+def _each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    _demand(len(dict(pairs)) == len(pairs), "says the same thing twice")
+    return dict(pairs)
 
 
 def _claims(payload: Mapping[str, object]) -> _Claims:
@@ -269,26 +259,8 @@ def _refused(why: str) -> Unauthorized:
     return Unauthorized(f"The token {why}.", "Get a fresh one with `butlers token NAME`.")
 
 
-def _load_private(pem: bytes) -> Ed25519PrivateKey:
-    try:
-        key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise Misconfigured("A private key file does not hold an Ed25519 key.", "Restore it, or run `butlers migrate`.")
-    return key
-
-
-@lru_cache(maxsize=256)
-def _load_public(text: str) -> Ed25519PublicKey:
-    try:
-        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
-    except (ValueError, binascii.Error):
-        raise Misconfigured("A public key of the keyring is not an Ed25519 key.", "Run `butlers migrate`.") from None
-
-
-def _public_text(private: Ed25519PrivateKey) -> str:
-    return _b64(private.public_key().public_bytes_raw())
+def _raw(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def _b64(raw: bytes) -> str:

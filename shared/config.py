@@ -30,6 +30,7 @@ _QUIET: Final = {
     "FASTMCP_CHECK_FOR_UPDATES": "off",
     "FASTMCP_ENABLE_RICH_TRACEBACKS": "false",
     "FASTMCP_LOG_LEVEL": "WARNING",
+    "FASTMCP_LOG_ENABLED": "false",  # its lines go the way of all others, redacted
     "FASTMCP_ENV_FILE": os.devnull,  # otherwise it reads ./.env of whatever folder we were started in
 }
 

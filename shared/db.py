@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -19,6 +19,7 @@ from shared.keys import canonical
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Record: TypeAlias = asyncpg.Record
+Setting: TypeAlias = Literal["role", "butlers.me"]
 
 # A connection is lost in these ways; whoever meets one may try again later.
 LOST = (
@@ -27,6 +28,8 @@ LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.InterfaceError,
+    # What asyncpg says of a connection that was ended between two statements.
+    asyncpg.InternalClientError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
@@ -35,11 +38,13 @@ LOST = (
     asyncpg.DeadlockDetectedError,
     asyncpg.InsufficientResourcesError,
 )
-# Whoever stands still within a unit of work, for whatever reason, must not hold its locks against all others.
+# Whoever stands still within a unit of work, for whatever reason, must not hold its locks against all others; nor does
+# the session of a process that is gone go on waiting for one.
 SESSION = {
     "application_name": "butlers",
     "statement_timeout": "20000",
-    "idle_in_transaction_session_timeout": "10000",
+    "idle_in_transaction_session_timeout": "5000",
+    "client_connection_check_interval": "1000",
 }
 TELL = "SELECT pg_notify($1, $2)"
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
@@ -59,19 +64,26 @@ async def _roll_back_if_open(connection: Connection) -> None:
 
 
 class Database:
-    """One pool and, in one-process mode, the role each unit of work acts as."""
+    """One pool and, in one-process mode, the role each unit of work acts as.
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", role: str | None = None) -> None:
+    Where the database has one role for all, `setting` is not `role` but `butlers.me`: a name that nobody checks.
+    """
+
+    def __init__(
+        self, pool: "asyncpg.Pool[asyncpg.Record]", role: str | None = None, setting: Setting = "role"
+    ) -> None:
         if role is not None and not _ROLE.match(role):
             raise Misconfigured(f"`{role}` cannot be a database role.", "Use letters, digits and underscores.")
         self._pool = pool
         self.role = role
         # The role's name is checked above; a parameter would cost a second round trip per unit of work.
-        self._begin = "BEGIN" if role is None else f"BEGIN; SELECT set_config('role', '{role}', true)"
+        self._begin = "BEGIN" if role is None else f"BEGIN; SELECT set_config('{setting}', '{role}', true)"
 
     @classmethod
-    async def open(cls, dsn: str, *, role: str | None = None, most: int = 24) -> "Database":
-        """Connect, or say in one sentence why not."""
+    async def open(
+        cls, dsn: str, *, role: str | None = None, most: int = 24, password: Callable[[], str] | None = None
+    ) -> "Database":
+        """Connect, or say in one sentence why not; `password` is asked anew for each connection, before the URL's."""
         try:
             pool = await asyncpg.create_pool(
                 dsn,
@@ -80,6 +92,7 @@ class Database:
                 init=prepare_connection,
                 reset=_roll_back_if_open,
                 timeout=10,
+                password=password,
                 command_timeout=30,
                 server_settings=SESSION,
             )
@@ -98,12 +111,16 @@ class Database:
         """The same pool, each unit of work as `role` (one-process mode)."""
         return Database(self._pool, role)
 
+    def named(self, name: str) -> "Database":
+        """The same pool, each unit of work under that name (one-process mode, one role for all)."""
+        return Database(self._pool, name, "butlers.me")
+
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Connection]:
         """One transaction as this daemon's role; anything raised inside undoes it."""
         try:
             connection = await self._pool.acquire(timeout=10)
-        except LOST as lost:
+        except (*LOST, asyncpg.InvalidAuthorizationSpecificationError) as lost:
             raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
         try:
             await connection.execute(self._begin)
@@ -115,6 +132,8 @@ class Database:
                 raise
             await connection.execute("COMMIT")
         except LOST as lost:
+            if isinstance(lost, asyncpg.InternalClientError):
+                connection.terminate()
             raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
         except asyncpg.PostgresError as refused:
             # Its own words may hold what somebody wrote; its kind is enough.
@@ -130,11 +149,11 @@ class Database:
             self._pool.terminate()
 
 
-async def listen(dsn: str, topics: Mapping[str, Callable[[str], None]], stopping: asyncio.Event) -> None:
-    """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever in between."""
+async def listen(dsn: Callable[[], str], topics: Mapping[str, Callable[[str], None]], stopping: asyncio.Event) -> None:
+    """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever, by the URL that `dsn` then says."""
     while not stopping.is_set():
         try:
-            connection = await asyncpg.connect(dsn, timeout=5)
+            connection = await asyncpg.connect(dsn(), timeout=5)
         except (*LOST, asyncpg.PostgresError):
             await pause(stopping, 1)
             continue

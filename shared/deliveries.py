@@ -12,21 +12,6 @@ from shared.db import Connection, Record
 from shared.errors import InvalidInput
 from shared.keys import reference
 
-STATUSES: Final = (
-    "queued",
-    "claimed",
-    "sending",
-    "sent",
-    "failed",
-    "uncertain",
-    "parked",
-    "refused",
-    "cancelled",
-    "expired",
-    "dead",
-    "abandoned",
-    "bounced",
-)
 SHORTEST: Final = 4
 LIST: Final = """
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,

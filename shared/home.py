@@ -7,19 +7,21 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from shared import postgres
-from shared.auth import generate_key
 from shared.config import Settings
 from shared.errors import Misconfigured
+from shared.keypairs import generate_key, public_key
 
 OWNER = "owner"
 UP = "up"
 DATABASE = "butlers"
 LAST_PORT = 65535
+# The public keys that key.pem had before, one a line, the oldest first.
+FORMER = "former"
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What one daemon holds and nobody else."""
+    """What one daemon holds and nobody else; an empty password means that it has no login of its own."""
 
     name: str
     private_pem: bytes
@@ -50,36 +52,89 @@ def read(home: Path, name: str) -> Keys:
         raise Misconfigured(f"The keys for {name} in {where} cannot be read: {why}.", remedy) from None
 
 
-def ensure(home: Path, name: str) -> Keys:
+def public_keys(home: Path, name: str) -> list[str]:
+    """The public keys that one daemon has here or had here before, today's first; none where its keys are not here."""
+    where = folder(home, name)
+    try:
+        former = (where / FORMER).read_text(encoding="ascii").split() if (where / FORMER).exists() else []
+        return [public_key((where / "key.pem").read_bytes()), *reversed(former)]
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as unfit:
+        why = getattr(unfit, "strerror", None) or "the public keys are no plain text"
+        remedy = "Correct BUTLERS_HOME, or start as the user who made it."
+        raise Misconfigured(f"The keys for {name} in {where} cannot be read: {why}.", remedy) from None
+
+
+def ensure(home: Path, name: str, *, login: bool = True) -> Keys:
     """The keys of one daemon, made where they are missing; nobody else may read them."""
     where = folder(home, name)
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(where, 0o700)  # noqa: PTH101  # an existing folder, such as a mounted volume, may be wider
         _write_once(where / "key.pem", generate_key()[0])
-        _write_once(where / "password", secrets.token_urlsafe(32).encode())
+        _keep_password(where / "password", login=login)
         _write_once(where / "secret", secrets.token_bytes(32))
     except OSError as refused:
         raise Misconfigured(f"{where} cannot be written: {refused.strerror}.", "Correct BUTLERS_HOME.") from None
     return read(home, name)
 
 
+def replace_key(home: Path, name: str, private_pem: bytes) -> None:
+    """Put this key in the place of the one on file, whose public half is kept beside it."""
+    where = folder(home, name)
+    former = "".join(f"{key}\n" for key in reversed(dict.fromkeys(public_keys(home, name))))
+    _replace(where / FORMER, former.encode())
+    _replace(where / "key.pem", private_pem)
+
+
+def replace_password(home: Path, name: str, password: str) -> None:
+    """Put this password in the place of the one on file."""
+    _replace(folder(home, name) / "password", password.encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """The whole of the new or the whole of the old is there at any moment, for the same user."""
+    draft, owner = _draft(path, content), path.parent.stat()
+    if os.geteuid() == 0:
+        os.chown(draft, owner.st_uid, owner.st_gid)
+    draft.replace(path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _keep_password(path: Path, *, login: bool) -> None:
+    """A password exactly where there is a login that it opens."""
+    if path.exists() and bool(path.read_bytes().strip()) is not login:
+        path.unlink()
+    _write_once(path, secrets.token_urlsafe(32).encode() if login else b"")
+
+
 def _write_once(path: Path, content: bytes) -> None:
     """Whoever comes first writes; a half-written file is never seen."""
     if path.exists():
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    draft = _draft(path, content)
     try:
         os.link(draft, path)
     except FileExistsError:
         pass
     finally:
         draft.unlink()
+
+
+def _draft(path: Path, content: bytes) -> Path:
+    """A file beside this one with that content, for nobody else to read."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return draft
 
 
 def admin_dsn(settings: Settings) -> str:
@@ -117,8 +172,11 @@ def place_of(dsn: str) -> str:
 
 
 def dsn_as(admin: str, name: str, password: str) -> str:
-    """The same database by the login of one daemon."""
+    """The same database by the login of one daemon; without a password by the login of the URL, under that name."""
     parts = urlsplit(admin)
+    if not password:
+        query = f"{parts.query}&" if parts.query else ""
+        return urlunsplit((parts.scheme, parts.netloc, parts.path, f"{query}butlers.me={quote(name)}", ""))
     login = f"{quote(database_of(admin))}_{name}:{quote(password, safe='')}"
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, f"{login}@{host}", parts.path, parts.query, ""))

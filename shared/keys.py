@@ -92,6 +92,11 @@ def reference(delivery_id: str) -> str:
     return "".join(_DIGITS[number >> shift & 31] for shift in (15, 10, 5, 0))
 
 
+def short(sha: str | None) -> str:
+    """As much of a content's hash as the owner is shown, everywhere the same; `none` as long as there is no address."""
+    return sha[:8] if sha else "none"
+
+
 EXPLICIT = "key:"
 
 

@@ -124,6 +124,8 @@ class Hops:
         async with self._session.post(f"{url}/mcp", json=body, headers=headers) as response:
             if response.status in {401, 403, 404, 421}:
                 raise HopRefused(f"{target} refused this daemon ({response.status}).")
+            if response.status == 503:  # noqa: PLR2004
+                raise HopRefused(f"{target} has too much to do.", proved_not_begun=True)
             return tool_object(await response.read(), target, tool)
 
     async def close(self) -> None:

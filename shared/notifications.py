@@ -1,7 +1,7 @@
 """Admission and the current answer: the only writer of shared.notifications and shared.recent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -9,6 +9,7 @@ from shared import answers
 from shared.contracts import NotifyEnvelope, NotifyResponse, wire
 from shared.db import Connection, Record
 from shared.errors import IdempotencyConflict
+from shared.keys import EXPLICIT
 
 # While a message is on its way its authority lasts this long (design section 8).
 SEND_WITHIN = timedelta(hours=24)
@@ -29,11 +30,19 @@ BY_CONTENT = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
 WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3
 """
+# The same request under another lineage, while it waits and this one was never taken.
+WAITING_ALREADY = """
+SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
+WHERE origin_butler = $1 AND request_sha = $2 AND status IN ('pending_approval', 'pending_missing_identifier')
+    AND key <> $3 AND NOT EXISTS (SELECT FROM shared.notification_status own
+        WHERE own.origin_butler = $1 AND own.key = $3)
+ORDER BY created_at LIMIT 1
+"""
 STATUS = "SELECT notification_id::text, status, answer FROM shared.notification_status WHERE notification_id = $1"
 ONE = """
 SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
     contact_id::text, third_party, status, answer, created_at, owner_text, not_after,
-    not_after <= clock_timestamp() AS too_late
+    not_after <= clock_timestamp() AS too_late, wiped_at IS NOT NULL AS wiped
 FROM shared.notifications WHERE id = $1
 """
 REACTIONS = """
@@ -49,9 +58,10 @@ ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
 RETURNING r.lineage
 """
 # Whoever waits for the answer is woken with its commit. Of what goes out in the owner's words its butler is told so.
+# What is said of it may hold words again, and is wiped in its turn.
 SETTLE = """
 WITH settled AS (
-    UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(),
+    UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
         answer = jsonb_strip_nulls(jsonb_build_object('note',
             CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
     WHERE id = $1 RETURNING id)
@@ -156,6 +166,14 @@ async def _first(connection: Connection, new: NewNotification) -> Current | None
         return _current(row)
     row = await connection.fetchrow(BY_CONTENT, new.origin, new.lineage, new.content_sha)
     return _current(row, same_content=True) if row else None
+
+
+async def waiting_already(connection: Connection, new: NewNotification) -> Current | None:
+    """The same request that waits for the owner; None too where a key was stated, which asks for another one."""
+    if new.lineage.startswith(EXPLICIT):
+        return None
+    row = await connection.fetchrow(WAITING_ALREADY, new.origin, new.request_sha, new.key)
+    return replace(_current(row), note=answers.WAITS_ALREADY) if row else None
 
 
 def _current(row: Record, *, same_content: bool = False) -> Current:

@@ -6,6 +6,7 @@ whoever could not gather them must not ask.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 Verdict = Literal["allow", "park", "deny"]
@@ -79,6 +80,8 @@ class Facts:
     brakes: tuple[Brake, ...] = ()
     # The reference of another message of this request to this address that is in flight, or may have arrived.
     similar: str | None = None
+    # Until when, as seconds since 1970, nothing is asked of the owner there.
+    cools_until: float | None = None
     # The From address configured now; rendering needs it, judging does not.
     sender: str = ""
 
@@ -108,6 +111,13 @@ class Decision:
 
 def decide(action: Action, facts: Facts) -> Decision:
     """Say whether this may leave now; total, and the same for every order of the rules."""
+    decision = _judged(action, facts)
+    if decision.verdict == "park" and facts.cools_until is not None and not action.is_owner:
+        return cooled_down(action.origin, facts.cools_until)
+    return decision
+
+
+def _judged(action: Action, facts: Facts) -> Decision:
     matching = [rule for rule in facts.rules if matches(rule, action)]
     denied = _denied(action, facts, matching)
     if denied is not None:
@@ -120,13 +130,14 @@ def decide(action: Action, facts: Facts) -> Decision:
     if yes is not None and owner_approved_these_bytes(action, yes):
         return Decision("allow", (Finding("approved", "The owner said yes to exactly this."),), None, yes.action_id)
     if facts.similar is not None:
-        return _park("near_duplicate", similar_may_have_arrived(facts.similar))
+        return _park("near_duplicate", f"A similar message there may have gone out a moment ago (ref {facts.similar}).")
     return _by_rule(action, facts, matching)
 
 
-def similar_may_have_arrived(ref: str) -> str:
-    """Other words of the same request to the same address may be a second try at the first."""
-    return f"A similar message to the same address may have gone out a moment ago (ref {ref})."
+def cooled_down(butler: str, until: float) -> Decision:
+    """The owner said no three times in a row to this butler there: there is no fourth question for a while."""
+    said = f"nothing more is asked before {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again"
+    return _deny("cooled_down", f"The owner said no to {butler} there three times in a row: {said}.")
 
 
 def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | None:

@@ -24,12 +24,20 @@ IO_METHOD_SINCE = 18
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
-    "max_connections": "200",
+    "max_connections": "500",
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
+    # What a statement carries and what a row holds is told to whoever ran it, and never lies in the log.
+    "log_min_messages": "log",
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_statement": "none",
+    "log_min_duration_statement": "-1",
+    "log_parameter_max_length": "0",
+    "log_parameter_max_length_on_error": "0",
     "max_logical_replication_workers": "0",
 }
 SETTINGS_SINCE_18 = {"io_method": "sync"}

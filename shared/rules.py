@@ -10,28 +10,38 @@ from shared.addresses import parse_recipient
 from shared.approvals import Event, record
 from shared.db import Connection, Record
 from shared.errors import InvalidInput
-from shared.policy import Action, Decision, Facts, Rule, decide, matches
+from shared.keys import canonical
+from shared.policy import Action, Decision, Facts, Rule, Verdict, decide, matches
 
 ADD: Final = """
 INSERT INTO shared.approval_rules (origin_butler, effect, arg_constraints, description, expires_at, max_uses,
-    max_per_day, realm, made_by)
-VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9) RETURNING id::text
+    max_per_day, realm, made_by, created_from)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9, (SELECT id FROM shared.pending_actions WHERE id = $10))
+RETURNING id::text
 """
 REVOKE: Final = "UPDATE shared.approval_rules SET active = false WHERE id = $1 AND active RETURNING id"
 LIST: Final = """
 SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, r.expires_at, r.max_uses, r.max_per_day,
-    r.realm, r.made_by::text, r.created_at, c.name AS contact,
+    r.realm, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
     (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
-    r.active AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active
+    r.active AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active, NOT r.active AS revoked
 FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
-WHERE r.tool_name = 'notify' ORDER BY r.created_at, r.id
+    LEFT JOIN shared.contacts w ON w.id = r.made_by
+WHERE r.tool_name = 'notify' AND ($1::uuid IS NULL OR r.id = $1) ORDER BY r.created_at, r.id
 """
 REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NULL OR channel = $1"
 PAST: Final = """
 SELECT id::text, envelope, whom, realm, admitted_by, status, created_at FROM shared.notifications
-ORDER BY created_at DESC LIMIT 1000
+WHERE wiped_at IS NULL ORDER BY created_at DESC LIMIT 1000
 """
 DAY: Final = timedelta(days=1)
+# What became, or would become, of a message, as every surface says it.
+VERDICTS: Final[Mapping[Verdict, str]] = {
+    "allow": "sent without asking",
+    "park": "asked all the same",
+    "deny": "forbidden",
+}
+_VERBS: Final = {"send": "send to", "reply": "reply to", "react": "react to what comes from"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,8 @@ class NewRule:
     max_uses: int | None = None
     max_per_day: int | None = None
     lasts: timedelta | None = None
+    # The pending action on whose page it was begun.
+    created_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ def constraints_of(
 ) -> dict[str, str]:
     """What the rule pins, as stored; raises InvalidInput where it pins nobody or contradicts itself."""
     if (contact_id is None) == (recipient is None):
-        raise InvalidInput("A rule is for one contact or one recipient.", "Give --contact-id or --recipient.")
+        raise InvalidInput("A rule is for one contact or one recipient.", "Name one of the two.")
     if channel not in {None, "telegram", "email"}:
         raise InvalidInput(f"There is no channel `{channel}`.", "Known are: telegram, email.")
     if intent not in {None, "send", "reply", "react"}:
@@ -70,52 +82,98 @@ def constraints_of(
     if recipient is not None:
         address = parse_recipient(recipient)
         if channel not in {None, address.channel}:
-            raise InvalidInput(f"{address.value} cannot be reached by {channel}.", f"Use --channel {address.channel}.")
+            raise InvalidInput(f"{address.value} cannot be reached by {channel}.", f"Its channel is {address.channel}.")
         recipient = address.value
     wanted = {"contact_id": contact_id, "recipient": recipient, "channel": channel, "intent": intent}
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-async def add(connection: Connection, new: NewRule, by: str) -> str:
+async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli") -> str:
     """The new rule's id; it holds in the realm its channel is configured for now."""
-    realm = await _realm(connection, new.constraints)
+    realm, origin = await _realm(connection, new), UUID(new.created_from) if new.created_from else None
     args = (new.effect, new.constraints, describe(new), new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
-    rule_id = str(await connection.fetchval(ADD, new.butler, *args))
-    await record(connection, Event("rule_made", "owner", rule_id=rule_id, reason=describe(new)), contact=by)
+    rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin))
+    made = Event("rule_made", "owner", rule_id=rule_id, reason=describe(new))
+    await record(connection, made, contact=by, surface=surface)
     return rule_id
 
 
-async def _realm(connection: Connection, constraints: Mapping[str, str]) -> str:
-    channel = constraints.get("channel")
-    if channel is None and "recipient" in constraints:
-        channel = parse_recipient(constraints["recipient"]).channel
+async def trial(connection: Connection, new: NewRule) -> Rule:
+    """The rule as policy would judge it if it were made now; nothing is stored."""
+    realm, bounded = await _realm(connection, new), bool(new.max_uses or new.max_per_day or new.lasts)
+    return Rule(
+        "new",
+        new.effect,
+        new.constraints,
+        new.butler,
+        max_uses=new.max_uses,
+        max_per_day=new.max_per_day,
+        bounded=bounded,
+        realm=realm,
+    )
+
+
+async def _realm(connection: Connection, new: NewRule) -> str:
+    if new.effect == "deny" and (new.max_uses or new.max_per_day):
+        raise InvalidInput("A rule that forbids is not used up.", "Leave its numbers of uses out.")
+    channel = new.constraints.get("channel")
+    if channel is None and "recipient" in new.constraints:
+        channel = parse_recipient(new.constraints["recipient"]).channel
     realms = [row["realm"] for row in await connection.fetch(REALMS, channel)]
     if len(realms) > 1:
-        raise InvalidInput("Telegram and e-mail are not both live or both in the sandbox.", "Say --channel.")
+        raise InvalidInput("Telegram and e-mail are not both live or both in the sandbox.", "Name its channel.")
     return realms[0] if realms else "sandbox"
 
 
 def describe(new: NewRule) -> str:
     """The rule in one sentence."""
-    may = "may" if new.effect == "allow" else "may never"
-    said = [f"{new.butler or 'every butler'} {may} {new.constraints.get('intent', 'write')} to"]
-    said.append(new.constraints.get("contact_id") or new.constraints.get("recipient") or "nobody")
-    if "channel" in new.constraints:
-        said.append(f"by {new.constraints['channel']}")
+    return scope(new.effect, new.butler, new.constraints)
+
+
+def scope(effect: str, butler: str | None, constraints: Mapping[str, object], contact: str | None = None) -> str:
+    """Who may write what to whom, in words; `contact` is the name behind a contact_id. Pure."""
+    pinned = dict(constraints)
+    whom = [_said(pinned.pop(name)) for name in ("contact_id", "recipient") if name in pinned]
+    if contact and whom:
+        whom[0] = contact
+    intent = pinned.pop("intent", None)
+    verb = "write to" if intent is None else _VERBS.get(str(intent), f"{_said(intent)} to")
+    said = [butler or "every butler", "may" if effect == "allow" else "may never", verb, " at ".join(whom) or "nobody"]
+    if "channel" in pinned:
+        said.append(f"by {_said(pinned.pop('channel'))}")
+    said += [f"where {name} is {_said(value)}" for name, value in sorted(pinned.items())]
     return " ".join(said)
 
 
-async def revoke(connection: Connection, rule_id: str, by: str) -> bool:
+def _said(constraint: object) -> str:
+    match constraint:
+        case str(value) | {"type": "exact", "value": str(value)}:
+            return value
+        case {"type": "one_of", "value": [*values]}:
+            return " or ".join(map(str, values))
+        case {"type": "domain", "value": str(value)}:
+            return f"anybody at {value}"
+        case {"type": "max_length", "value": int(value)}:
+            return f"at most {value} characters long"
+    return f"{canonical(constraint)}, which nothing ever is,"
+
+
+async def revoke(connection: Connection, rule_id: str, by: str, surface: str = "cli") -> bool:
     """Whether this call ended it; from the commit on it counts for no marker."""
     if await connection.fetchval(REVOKE, UUID(rule_id)) is None:
         return False
-    await record(connection, Event("rule_revoked", "owner", rule_id=rule_id), contact=by)
+    await record(connection, Event("rule_revoked", "owner", rule_id=rule_id), contact=by, surface=surface)
     return True
 
 
 async def list_rules(connection: Connection) -> list[Record]:
     """Every rule with its uses, oldest first; `active` is false for what is revoked or over."""
-    return list(await connection.fetch(LIST))
+    return list(await connection.fetch(LIST, None))
+
+
+async def one(connection: Connection, rule_id: str) -> Record | None:
+    """The row of one rule, as in the list."""
+    return await connection.fetchrow(LIST, UUID(rule_id))
 
 
 async def past(connection: Connection) -> list[Record]:

@@ -1,22 +1,30 @@
 """What a process says about itself: JSON log lines on stderr without secrets, and its metrics.
 
 Our own lines and those of every library go the same way, and each value is made plain and scrubbed
-last of all: a bot token stands in the URL that an HTTP library is glad to log.
+last of all: a bot token stands in the URL that an HTTP library is glad to log. Of an exception the place
+and the kind are told; its words may quote what somebody wrote, so that only our own are.
 """
 
+import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Final, TextIO
+import traceback
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from types import TracebackType
+from typing import Final, TextIO, TypeAlias
+from urllib.parse import quote, quote_plus, unquote
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from shared.config import MASK, Secret
+from shared.errors import ButlersError
 
 Event = MutableMapping[str, object]
 Processor = Callable[[object, str, Event], Mapping[str, object] | str]
+Raised: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _LONGEST: Final = 8000
 _MARGIN: Final = 3000
@@ -30,6 +38,7 @@ _CHATTY: Final = (
     "aiohttp.access",
     "mail.log",
     "alembic",
+    "fastmcp",
     "uvicorn",
     "uvicorn.error",
     "uvicorn.access",
@@ -45,6 +54,10 @@ _PATTERNS: Final = (
     (re.compile(r"\b(pass(?:word|wd)?|token|secret)=[^\s&\"',;]+", re.IGNORECASE), rf"\1={MASK}"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL), MASK),
 )
+
+# What is secret in a URL, and in a bot token.
+_PASSWORD: Final = re.compile(r"://([^/?#\s:@]*):(.+)@")
+_TOKEN: Final = re.compile(r"[0-9]+:(\S+)")
 
 _BEFORE: Final[tuple[structlog.typing.Processor, ...]] = (
     structlog.contextvars.merge_contextvars,
@@ -81,6 +94,9 @@ oldest_open_delivery_seconds: Final = Gauge(
 rate_limited_total: Final = Counter(
     "butlers_rate_limited", "Messages at their marker that a limit delayed.", ["channel"], registry=REGISTRY
 )
+purged_total: Final = Counter(
+    "butlers_purged_rows", "Rows wiped or removed because their time was over.", ["table", "how"], registry=REGISTRY
+)
 channel_paused: Final = Gauge(
     "butlers_channel_paused", "1 while a channel has paused itself, else 0.", ["channel"], registry=REGISTRY
 )
@@ -116,6 +132,19 @@ def scrubbed(text: str, literals: tuple[str, ...] = ()) -> str:
     return head if whole else f"{head[:-_MARGIN]}... ({len(text)} characters)"
 
 
+def forms(secret: str) -> Iterator[str]:
+    """A secret as it may turn up: whole, its password or token alone, quoted for a URL or JSON, in Base64."""
+    found, token = _PASSWORD.search(secret), _TOKEN.fullmatch(secret)
+    bare = [secret, *([unquote(found[2])] if found else []), *([token[1]] if token else [])]
+    if found:
+        user, password = unquote(found[1]), unquote(found[2])
+        bare += [f"{user}:{password}", f"\0{user}\0{password}"]
+    for text in bare:
+        encoded = b64encode(text.encode("utf-8", "surrogatepass")).decode()
+        spelled = (text, quote(text, safe=""), quote(text), quote_plus(text), json.dumps(text)[1:-1], encoded)
+        yield from (one for one in spelled if len(one) >= _SHORTEST_LITERAL)
+
+
 def configure(
     daemon: str, *, pretty: bool = False, secrets: Iterable[Secret] = (), stream: TextIO | None = None
 ) -> None:
@@ -124,14 +153,15 @@ def configure(
     `secrets` are masked wherever they appear. Where one process holds several daemons, each binds its own
     name: `structlog.contextvars.bind_contextvars(daemon=...)`.
     """
-    literals = tuple(text for text in (secret.reveal() for secret in secrets) if len(text) >= _SHORTEST_LITERAL)
+    literals = tuple(sorted({form for one in secrets for form in forms(one.reveal())}, key=len, reverse=True))
     renderer = structlog.dev.ConsoleRenderer(colors=False) if pretty else structlog.processors.JSONRenderer()
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_BEFORE,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.StackInfoRenderer(),
-            structlog.processors.format_exc_info,
+            structlog.processors.ExceptionRenderer(_place_and_kind),
+            _first_line_of_asyncio,
             _of_daemon(daemon),
             _redaction(literals),
             renderer,
@@ -171,6 +201,31 @@ def _of_daemon(daemon: str) -> Processor:
         return event
 
     return add_daemon
+
+
+def _place_and_kind(exc_info: Raised) -> str:
+    """Where it was raised, of what kind it is, and what it comes from; the words only of our own errors."""
+    return _told(exc_info[1])
+
+
+def _told(raised: BaseException) -> str:
+    error: BaseException | None = raised
+    told = list[str]()
+    while error is not None:
+        said = f": {error.message}" if isinstance(error, ButlersError) else ""
+        inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+        lines = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
+        head = f"Traceback (most recent call last):\n{lines}{type(error).__qualname__}{said}"
+        told.append("\nof\n".join([head, *map(_told, inside)]))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\ncaused\n".join(reversed(told))
+
+
+def _first_line_of_asyncio(_logger: object, _method: str, event: Event) -> Event:
+    """What follows it shows the task with its exception's words."""
+    if event.get("logger") == "asyncio":
+        event["event"] = str(event["event"]).partition("\n")[0]
+    return event
 
 
 def _redaction(literals: tuple[str, ...]) -> Processor:

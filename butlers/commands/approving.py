@@ -12,7 +12,8 @@ from shared import approvals
 from shared.config import Settings
 from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput
-from shared.render.telegram import visible
+from shared.keys import short
+from shared.render.telegram import in_line, quoted, said
 
 if TYPE_CHECKING:  # keeps --help quick
     from butlers.deciding import Outcome
@@ -58,10 +59,15 @@ def show(
     if as_json:
         say_json({**row, "tool_args": _args(row)})
         return
-    for key in ("id", "status", "origin_butler", "agent_summary", "requested_at", "expires_at"):
-        say(f"{key}: {visible(str(row[key]))}")
-    for key, value in _args(row).items():
-        say(f"{key}: {visible(str(value))}")
+    for key in ("id", "status", "origin_butler", "requested_at", "expires_at"):
+        say(f"{key}: {in_line(str(row[key]))}")
+    say(f"agent_summary: {said(row['agent_summary'])}")
+    args = _args(row)
+    for key, value in args.items():
+        if key != "message":
+            say(f"{key}: {in_line(str(value))}")
+    message = str(args.get("message", ""))
+    say(f"length: {len(message)} characters, hash {in_line(short(row['content_sha']))}\nmessage:\n{quoted(message)}")
 
 
 @app.command()

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from butlers.commands.desk import as_owner, known_butler, one_of, owner_id, say, say_json, settings_of, table
+from butlers import directory
+from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
 from shared import brakes, identity
 from shared.brakes import Scope
 from shared.config import duration
@@ -27,7 +28,7 @@ async def _scope(connection: Connection, butler: str | None, contact: str | None
     if channel not in {None, "telegram", "email"}:
         raise InvalidInput(f"There is no channel `{channel}`.", "Known are: telegram, email.")
     known = one_of(await identity.list_contacts(connection), contact, "contact")["id"] if contact is not None else None
-    return Scope(await known_butler(connection, butler), known, channel)
+    return Scope(await directory.demand_known(connection, butler), known, channel)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from shared.errors import ButlersError, InvalidInput
 from shared.keys import reference
 from shared.render.telegram import visible
 from shared.resolutions import Outcome, Resolution, Word
+from shared.states import STATUSES
 
 app = typer.Typer(help="What became of each message, and your word on it.", no_args_is_help=True)
 HomeOption = Annotated[Path | None, typer.Option("--home")]
@@ -34,8 +35,8 @@ def list_all(
     home_folder: HomeOption = None,
 ) -> None:
     """The last 200 deliveries, newest first."""
-    if status not in {None, *deliveries.STATUSES}:
-        raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(deliveries.STATUSES)}.")
+    if status not in {None, *STATUSES}:
+        raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from butlers import directory
+from butlers import logins
 from butlers.migrate import demand_schema
 from shared import home, identity
 from shared.config import Settings, current
@@ -42,7 +42,9 @@ async def as_owner(settings: Settings) -> AsyncIterator[Connection]:
 @asynccontextmanager
 async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
     """One connection by the login of that daemon."""
-    dsn = home.dsn_as(home.admin_dsn(settings), name, home.read(settings.home, name).password)
+    admin = home.admin_dsn(settings)
+    keys = home.read(settings.home, name)
+    dsn = home.dsn_as(admin, name, keys.password)
     try:
         connection = await asyncpg.connect(dsn, timeout=10)
     except asyncpg.InvalidAuthorizationSpecificationError:
@@ -53,6 +55,7 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
         raise Unavailable(f"The database {where} cannot be reached: {why}.", way) from None
     try:
         await demand_schema(connection)
+        await logins.demand_mode(connection, own_login=bool(keys.password))
         await prepare_connection(connection)
         yield connection
     except LOST as lost:
@@ -67,14 +70,6 @@ async def owner_id(connection: Connection) -> str:
     if found is None:
         raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
     return str(found["id"])
-
-
-async def known_butler(connection: Connection, name: str | None) -> str | None:
-    """The name, if somebody of that name can ask; InvalidInput else."""
-    names = await directory.names(connection)
-    if name is not None and name not in names:
-        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
-    return name
 
 
 def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:

@@ -9,13 +9,13 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from butlers import directory, fleet, migrate
+from butlers import directory, fleet, logins, migrate
 from butlers.commands.desk import as_owner, say, say_json, settings_of
-from shared import home, identity, realms
-from shared.auth import public_key
+from shared import home, identity, keyring, realms
 from shared.config import Settings
 from shared.db import Connection
 from shared.errors import ButlersError
+from shared.keypairs import public_key
 
 NOT_FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -99,12 +99,14 @@ def _network(settings: Settings) -> Iterator[Result]:
 
 async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
     yield await _owner(connection, settings)
+    async for result in _roles(connection, settings):
+        yield result
     expected = [name for name in migrate.names_of(fleet.load(settings.fleet)) if name != home.OWNER]
-    keyring = await directory.keys(connection)
+    counting = await keyring.counting(connection)
     for name in (*expected, home.OWNER):
         if (home.folder(settings.home, name) / "key.pem").exists():
             ours = public_key(home.read(settings.home, name).private_pem)
-            if ours not in keyring.get(name, ()):
+            if ours not in counting.get(name, ()):
                 text = f"The database does not know the key that {name} has here, so nobody believes it."
                 yield Result("keyring", "wrong", text, "Run `butlers migrate`, or correct BUTLERS_HOME.")
     ready = {row["name"] for row in await directory.daemons(connection) if row["ready"]}
@@ -113,6 +115,22 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
             yield Result("daemon", "ok", f"{name} is ready.")
         else:
             yield Result("daemon", "wrong", f"{name} is not ready.", f"Run `butlers up`, or `butlers run {name}`.")
+
+
+async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
+    """The logins are what the home says, and the server leaves nothing open that it could close."""
+    entries = fleet.load(settings.fleet)
+    has_logins = bool(home.read(settings.home, home.OWNER).password)
+    if not has_logins:
+        yield Result("roles", "warning", logins.ONE_ROLE, logins.MOVING)
+    for name in (*migrate.names_of(entries), home.UP) if has_logins else ():
+        if (home.folder(settings.home, name) / "password").exists():
+            password = home.read(settings.home, name).password
+            if not await logins.opens(home.dsn_as(home.admin_dsn(settings), name, password)):
+                text = f"The login of {name} does not open by the password here; it may have been changed from within."
+                yield Result("roles", "wrong", text, "Run `butlers migrate`, which sets it again.")
+    for text, remedy in await logins.left_open(connection, len(entries) if has_logins else 0):
+        yield Result("roles", "warning", text, remedy)
 
 
 async def _owner(connection: Connection, settings: Settings) -> Result:

@@ -3,18 +3,18 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from butlers.commands.desk import as_owner, known_butler, one_of, owner_id, say, say_json, settings_of, table
+from butlers import directory
+from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
 from shared import identity, rules
 from shared.config import duration
 from shared.db import Connection, Record
-from shared.errors import ButlersError, InvalidInput, Misconfigured
-from shared.identity import MissingIdentifier, Whom
-from shared.policy import Decision, Verdict
-from shared.rules import NewRule, Past
+from shared.errors import ButlersError
+from shared.policy import Decision
+from shared.rules import VERDICTS, NewRule, Past
 
 app = typer.Typer(help="What may leave without asking you, and what may never.", no_args_is_help=True)
 HomeOption = Annotated[Path | None, typer.Option("--home")]
@@ -22,7 +22,6 @@ DenyOption = Annotated[bool, typer.Option("--deny", help="Never, instead of with
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 IdArgument = Annotated[str, typer.Argument(help="The rule's id; its beginning is enough.")]
 SHORT = 8
-WORDS: Final[dict[Verdict, str]] = {"allow": "sent without asking", "park": "asked all the same", "deny": "forbidden"}
 
 
 @app.command("list")
@@ -73,15 +72,13 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     home_folder: HomeOption = None,
 ) -> None:
     """Make a standing rule; prints its id."""
-    if deny and (max_uses or max_per_day):
-        raise InvalidInput("A rule that forbids is not used up.", "Leave --max-uses and --max-per-day out.")
     lasts = duration(expires) if expires else None
 
     async def write() -> str:
         async with as_owner(settings_of(None, home_folder)) as connection:
             contact = await _contact(connection, contact_id) if contact_id else None
             pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
-            named = await known_butler(connection, butler)
+            named = await directory.demand_known(connection, butler)
             new = NewRule("deny" if deny else "allow", pinned, named, max_uses, max_per_day, lasts)
             return await rules.add(connection, new, await owner_id(connection))
 
@@ -113,49 +110,31 @@ def try_out(
     home_folder: HomeOption = None,
 ) -> None:
     """What this rule alone would have made of the last thousand messages."""
+    from butlers import past  # noqa: PLC0415  # keeps --help quick
 
     async def read() -> list[tuple[Past, Decision]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await rules.list_rules(connection), rule_id, "rule")
-            return list(rules.would_have(rules.rule_of(row), await _past(connection)))
+            return list(rules.would_have(rules.rule_of(row), await past.actions(connection)))
 
     found = asyncio.run(read())
     counts = Counter(decision.verdict for _, decision in found)
     if as_json:
-        lines = [_line(past, decision) for past, decision in found]
-        say_json({"counts": {verdict: counts[verdict] for verdict in WORDS}, "lines": lines})
+        lines = [_line(one, decision) for one, decision in found]
+        say_json({"counts": {verdict: counts[verdict] for verdict in VERDICTS}, "lines": lines})
         return
-    said = ", ".join(f"{counts[verdict]} {words}" for verdict, words in WORDS.items())
+    said = ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items())
     say(f"It speaks of {len(found)} messages: {said}.")
     if found:
-        lines = [_line(past, decision) for past, decision in found]
+        lines = [_line(one, decision) for one, decision in found]
         table(("message", "at", "then", "would be", "text"), [list(line.values()) for line in lines])
 
 
-def _line(past: Past, decision: Decision) -> dict[str, object]:
+def _line(one: Past, decision: Decision) -> dict[str, object]:
     return {
-        "notification_id": past.notification_id,
-        "at": past.at.isoformat(timespec="seconds"),
-        "status": past.status,
+        "notification_id": one.notification_id,
+        "at": one.at.isoformat(timespec="seconds"),
+        "status": one.status,
         "verdict": decision.verdict,
-        "message": past.message[:60],
+        "message": one.message[:60],
     }
-
-
-async def _past(connection: Connection) -> list[Past]:
-    """The stored notifications as actions of today, oldest first; what is for nobody now is left out."""
-    from butlers.aim import action_of, aim  # noqa: PLC0415  # keeps --help quick
-    from shared.contracts import NotifyEnvelope  # noqa: PLC0415  # keeps --help quick
-
-    found = []
-    for row in reversed(await rules.past(connection)):
-        envelope = NotifyEnvelope.model_validate(row["envelope"])
-        delivery = envelope.delivery
-        try:
-            target = await aim(connection, envelope, Whom.parse(row["whom"]))
-        except (InvalidInput, Misconfigured):
-            continue
-        if not isinstance(target, MissingIdentifier):
-            action = action_of(envelope, target, row["realm"], row["admitted_by"])
-            found.append(Past(row["id"], row["created_at"], row["status"], delivery.message, action))
-    return found

@@ -6,12 +6,13 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers import fleet, listening
+from butlers import fleet, listening, logins
 from butlers.commands.desk import say, settings_of
 from shared import home, postgres
 from shared.config import Secret, Settings
@@ -156,6 +157,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     if settings.smtp_url is None:
         say("E-mail goes to the sandbox: BUTLERS_SMTP_URL is not set.")
     say("This is one process and one trust domain; `butlers run NAME` gives each daemon a process of its own.")
+    if not home.read(settings.home, home.UP).password:
+        say(logins.ONE_ROLE)
     say("Ready. Ctrl-C stops everything.")
     sys.stdout.flush()
 
@@ -177,6 +180,8 @@ def run(
     _log(settings, name)
 
     async def ready(served: "Sequence[Served]") -> None:
+        if name != "sandbox" and not home.read(settings.home, name).password:
+            say(logins.ONE_ROLE)
         say(f"{name} is ready at {served[0].url}")
         sys.stdout.flush()
 
@@ -216,6 +221,5 @@ def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None) ->
 def _log(settings: Settings, name: str) -> None:
     from shared import telemetry  # noqa: PLC0415
 
-    found = (settings.database_url, settings.telegram_token, settings.smtp_url, settings.console_password)
-    known = [one for one in found if isinstance(one, Secret)]
-    telemetry.configure(name, secrets=known)
+    found = [getattr(settings, field.name) for field in fields(settings)]
+    telemetry.configure(name, secrets=[one for one in found if isinstance(one, Secret)])

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from butlers.butler import Ground
-from butlers.console import approvals, contacts, deliveries, sessions, sign_in
+from butlers.console import approvals, contacts, deliveries, rules, sessions, sign_in
 from butlers.console.guard import Doorstep, Guard
 from butlers.console.house import House, Private, Public, Session, only_signed_in
 from butlers.console.pages import FOLDER, Pages
@@ -23,7 +23,6 @@ from butlers.console.watch import Watch, changes
 from shared.errors import ButlersError
 from shared.telemetry import metrics_text
 
-LONGEST_FORM: Final = 256 * 1024
 SLOWEST_LOOK: Final = 2.0
 _STATUS: Final = {"validation_error": 400, "forbidden": 403, "target_unavailable": 503, "misconfigured": 503}
 _HTTP: Final = {
@@ -53,7 +52,6 @@ def create_app(
         routes=_routes(house),
         middleware=[Middleware(Guard, doorstep=doorstep, error_page=house.pages.error)],
         exception_handlers={ButlersError: partial(_refused, house), HTTPException: partial(_http_error, house)},
-        max_body_size=LONGEST_FORM,
     )
     app.state.stopping = house.stopping
     app.router.redirect_slashes = False
@@ -83,10 +81,15 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/contacts", contacts.index),
         owner("/contacts/{id}", contacts.show),
         owner("/contacts/{id}", contacts.submit, "POST"),
+        owner("/rules", rules.index),
+        owner("/rules", rules.submit, "POST"),
+        owner("/rules/{id}", rules.show),
+        owner("/rules/{id}", rules.end, "POST"),
         owner("/deliveries", deliveries.index),
         owner("/deliveries/{id}", deliveries.show),
         owner("/deliveries/{id}", deliveries.submit, "POST"),
         owner("/events", events),
+        owner("/confirm", sign_in.confirm),
         owner("/sign-out", sign_in.sign_out, "POST"),
         anybody("/sign-in", sign_in.show),
         anybody("/sign-in", sign_in.submit, "POST"),
@@ -104,6 +107,8 @@ async def start(house: House, _request: Request, session: Session) -> Response:
 
 async def events(house: House, request: Request, session: Session) -> Response:
     """A stream that says when the start page is no longer as the asker saw it."""
+    if request.method == "HEAD":  # which has no body, and would wait ten minutes for the end of it
+        return Response(media_type="text/event-stream")
     seen = request.headers.get("last-event-id") or request.query_params.get("seen", "")
 
     async def still_in() -> bool:

@@ -8,9 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from butlers.console import views_contacts
+from butlers.console import sessions, views_contacts
 from butlers.console.approvals import owner_id
-from butlers.console.house import House, Session, demand_csrf, demand_id, read_form
+from butlers.console.house import House, Session, demand_csrf, demand_id, read_form, to_confirm
 from butlers.deciding import Word, decide
 from butlers.gate import tool_args
 from butlers.judge import Judged, look
@@ -31,27 +31,36 @@ async def index(house: House, _request: Request, session: Session) -> Response:
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
-    """One contact, and whatever waits for an address of theirs."""
-    return await _page(house, demand_id(request), session)
+    """One contact, and whatever waits for an address of theirs; a link may fill the form in."""
+    return await _page(house, demand_id(request), session, typed=_typed(request.query_params))
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
-    """Add an identifier, make one primary, or add it and send what the page showed; wholly or not at all."""
+    """Add an identifier, make one primary, or add it and send what the page showed; wholly or not at all.
+
+    Where messages go to this contact without asking, only by who has just proved who it is: a changed address
+    would lead them elsewhere.
+    """
     form = await read_form(request)
     demand_csrf(house, session, form)
-    contact_id = demand_id(request)
-    kind, value = form.get("type", ""), form.get("value", "")
+    contact_id, typed, sends = demand_id(request), _typed(form), form.get("do") == "send"
     try:
         async with house.ground.db.work() as connection:
-            if form.get("do") == "send":
+            unasked = await views_contacts.hears_unasked(connection, contact_id)
+            if unasked and not await sessions.has_proved(connection, session.id):
+                return to_confirm(f"/contacts/{contact_id}", **typed)
+            if sends:
                 await _add_and_send(house, connection, contact_id, form)
             else:
-                primary = form.get("primary") == "yes"
-                await identity.set_identifier(connection, contact_id, kind, value, primary=primary)
+                primary = typed["primary"] == "yes"
+                await identity.set_identifier(connection, contact_id, typed["type"], typed["value"], primary=primary)
     except InvalidInput as refused:
-        return await _page(house, contact_id, session, notice=str(refused), typed=(kind, value))
-    done = "?sent" if form.get("do") == "send" else ""
-    return RedirectResponse(f"/contacts/{contact_id}{done}", status_code=303)
+        return await _page(house, contact_id, session, notice=str(refused), typed=typed)
+    return RedirectResponse(f"/contacts/{contact_id}{'?sent' if sends else ''}", status_code=303)
+
+
+def _typed(fields: Mapping[str, str]) -> dict[str, str]:
+    return {name: fields.get(name, "") for name in ("type", "value", "primary")}
 
 
 async def _add_and_send(house: House, connection: Connection, contact_id: str, form: Mapping[str, str]) -> None:
@@ -84,7 +93,7 @@ async def _send(house: House, connection: Connection, row: Record, by: str, entr
 
 
 async def _page(
-    house: House, contact_id: str, session: Session, *, notice: str = "", typed: tuple[str, str] = ("", "")
+    house: House, contact_id: str, session: Session, *, typed: Mapping[str, str], notice: str = ""
 ) -> Response:
     async with house.ground.db.work() as connection:
         person = await views_contacts.person(connection, contact_id)

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,12 +61,19 @@ class Doorstep:
         return scheme == "https" or self.public == f"https://{host.lower()}"
 
     def is_ours(self, scheme: str, headers: Headers) -> bool:
-        """Whether a changing request comes from a page of our own."""
-        origin = headers.get("origin")
-        if origin is None or origin == "null":
-            return headers.get("sec-fetch-site") == "same-origin"
-        said = _origin(origin)
-        return said is not None and said in {_origin(f"{scheme}://{headers.get('host', '')}"), self.public}
+        """Whether a changing request comes from a page of our own: no header of the browser may speak against it."""
+        ours = {_origin(f"{scheme}://{headers.get('host', '')}"), self.public} - {None}
+        origin, site, referer = (headers.get(name) for name in ("origin", "sec-fetch-site", "referer"))
+        if site not in {None, "same-origin"} or (referer is not None and _origin(referer) not in ours):
+            return False
+        return site is not None if origin in {None, "null"} else _origin(origin) in ours
+
+    def is_embedded(self, headers: Headers) -> bool:
+        """Whether a page that is not ours wants this as a part of itself: a picture, a script, a frame."""
+        if headers.get("sec-fetch-site") not in {"cross-site", "same-site"}:
+            return False
+        mode, dest = headers.get("sec-fetch-mode", "navigate"), headers.get("sec-fetch-dest", "document")
+        return (mode, dest) != ("navigate", "document")
 
 
 def host_name(host: str) -> str:
@@ -81,7 +89,10 @@ def host_name(host: str) -> str:
 
 
 def _origin(url: str) -> str | None:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
     default = {"http": ":80", "https": ":443"}.get(parts.scheme)
     if default is None or not parts.netloc:
         return None
@@ -113,6 +124,8 @@ class Guard:
         answer: ASGIApp = self._refusal(scope) or self._app
         try:
             await answer(scope, receive, send_guarded)
+        except ClientDisconnect:
+            raise  # nobody is there to be told
         except Exception:  # the outermost edge: a person must not meet a traceback
             log.exception("page failed", path=scope["path"])
             if not begun:
@@ -129,7 +142,11 @@ class Guard:
                 "This console does not answer to that host name.",
                 "Use the address `butlers up` printed, or set BUTLERS_PUBLIC_URL.",
             )
-        if scope["method"] in {"GET", "HEAD"} or self._doorstep.is_ours(scope["scheme"], headers):
+        if scope["method"] in {"GET", "HEAD"}:
+            foreign = self._doorstep.is_embedded(headers)
+        else:
+            foreign = not self._doorstep.is_ours(scope["scheme"], headers)
+        if not foreign:
             return None
         return self._error_page(
             403, "This request did not come from a page of the console.", "Open the console itself and repeat it there."

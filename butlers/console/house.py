@@ -19,8 +19,9 @@ from butlers.console.watch import Watch
 from shared.auth import tag, tag_matches
 from shared.errors import Forbidden, InvalidInput
 
+LONGEST_FORM: Final = 256 * 1024
 _MOST_FIELDS: Final = 50
-_LONGEST_PATH: Final = 500
+_LONGEST_PATH: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,40 @@ def demand_csrf(house: House, session: Session, form: Mapping[str, str]) -> None
 
 
 async def read_form(request: Request) -> Mapping[str, str]:
-    """The fields of a posted form, the last one of each name; raises InvalidInput if it is none."""
+    """The fields of a posted form, the last one of each name; raises InvalidInput if it is none.
+
+    Of one over 256 KiB no more than that is read, and none of it where it says so beforehand: HTTPException 413.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise InvalidInput("That is no form of this console.", "Use the page's own buttons.")
     try:
-        text = (await request.body()).decode("ascii")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
+        text = (await _body(request)).decode("ascii")
+        fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
     except ValueError:
-        raise InvalidInput("The form cannot be read.", "Load the page again and repeat it.") from None
+        fields = {"\0": ""}
+    if any("\0" in part for field in fields.items() for part in field):  # which no text of the database can hold
+        raise InvalidInput("The form cannot be read.", "Load the page again and repeat it.")
+    return fields
+
+
+async def _body(request: Request) -> bytes:
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said[:10]) > LONGEST_FORM:
+        raise HTTPException(413)
+    taken = bytearray()
+    async for chunk in request.stream():
+        taken += chunk
+        if len(taken) > LONGEST_FORM:
+            raise HTTPException(413)
+    return bytes(taken)
+
+
+def to_confirm(wanted: str, **filled: str) -> Response:
+    """First "confirm it is you", then that page with its form filled again: nothing is repeated by itself."""
+    fields = urlencode({name: value for name, value in filled.items() if value})
+    page = f"{wanted}?{fields}" if fields else wanted
+    return RedirectResponse(f"/confirm?{urlencode({'next': page})}", status_code=303)
 
 
 def safe_next(wanted: str) -> str:

@@ -13,6 +13,7 @@ NAVIGATION: Final = (
     ("/approvals", "Approvals"),
     ("/deliveries", "Deliveries"),
     ("/contacts", "Contacts"),
+    ("/rules", "Rules"),
 )
 _TITLES: Final = {
     403: "Not allowed",

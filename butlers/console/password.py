@@ -74,7 +74,7 @@ def _kept(folder: Path) -> tuple[tuple[int, int, int], bytes, bytes]:
     if name != "scrypt" or found is None:
         raise Misconfigured(
             "The console has no password.",
-            "Sign in with the link `butlers up` prints, or set BUTLERS_CONSOLE_PASSWORD.",
+            "Sign in with the link `butlers sign-in` prints, or set BUTLERS_CONSOLE_PASSWORD.",
         )
     return found
 

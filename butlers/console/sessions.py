@@ -12,9 +12,10 @@ from shared.db import Connection
 
 LINK_LASTS: Final = timedelta(minutes=10)
 SESSION_LASTS: Final = timedelta(days=30)
+# How long after signing in a session may change what leaves without asking.
+PROOF_LASTS: Final = timedelta(minutes=10)
 FAILURES: Final = 5
 WITHIN: Final = timedelta(minutes=1)
-_TURNSTILE: Final = 0x636F6E73  # any number: the advisory lock that attempts pass one by one
 
 MAKE_LINK = """
 INSERT INTO console.sign_in_links (code_sha, expires_at) VALUES ($1, clock_timestamp() + $2::interval)
@@ -23,15 +24,23 @@ USE_LINK = """
 UPDATE console.sign_in_links SET used_at = clock_timestamp()
 WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
 """
-BEGIN = "INSERT INTO console.sessions (id_sha, expires_at) VALUES ($1, clock_timestamp() + $2::interval)"
+BEGIN = """
+INSERT INTO console.sessions (id_sha, expires_at, proved_at)
+VALUES ($1, clock_timestamp() + $2::interval, clock_timestamp())
+"""
 FIND = """
 SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
+"""
+PROVED = """
+SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
+    AND proved_at > clock_timestamp() - $2::interval
 """
 END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $1 AND ended_at IS NULL"
 SWEEP_SESSIONS = "DELETE FROM console.sessions WHERE expires_at < clock_timestamp()"
 SWEEP_LINKS = "DELETE FROM console.sign_in_links WHERE expires_at < clock_timestamp() - interval '1 day'"
 SWEEP_FAILURES = "DELETE FROM console.failed_sign_ins WHERE at < clock_timestamp() - interval '1 day'"
-ONE_BY_ONE = "SELECT pg_advisory_xact_lock($1)"
+# Attempts pass one by one. No butler may lock this table; an advisory lock anybody could hold, and keep the owner out.
+ONE_BY_ONE = "LOCK TABLE console.failed_sign_ins IN SHARE ROW EXCLUSIVE MODE"
 RESERVE = """
 INSERT INTO console.failed_sign_ins (at) SELECT clock_timestamp()
 WHERE (SELECT count(*) FROM console.failed_sign_ins WHERE at > clock_timestamp() - $1::interval) < $2
@@ -57,7 +66,7 @@ async def use_link(connection: Connection, code: str) -> bool:
 
 
 async def begin(connection: Connection, session_id: str) -> None:
-    """A session for 30 days; what has run out is swept away on the occasion."""
+    """A session for 30 days, proved by the sign-in that begins it; what has run out is swept away on the occasion."""
     await connection.execute(BEGIN, sha(session_id), SESSION_LASTS)
     for sweep in (SWEEP_SESSIONS, SWEEP_LINKS, SWEEP_FAILURES):
         await connection.execute(sweep)
@@ -66,6 +75,11 @@ async def begin(connection: Connection, session_id: str) -> None:
 async def is_live(connection: Connection, session_id: str) -> bool:
     """Whether this session was begun, not ended, and has not run out."""
     return await connection.fetchval(FIND, sha(session_id)) is True
+
+
+async def has_proved(connection: Connection, session_id: str) -> bool:
+    """Whether whoever holds this live session signed in to it within the last ten minutes."""
+    return await connection.fetchval(PROVED, sha(session_id), PROOF_LASTS) is True
 
 
 async def end(connection: Connection, session_id: str) -> None:
@@ -78,7 +92,7 @@ async def reserve_attempt(connection: Connection) -> str | None:
 
     Booking first holds the limit also for guesses that come at the same time. `forgive` undoes it.
     """
-    await connection.execute(ONE_BY_ONE, _TURNSTILE)
+    await connection.execute(ONE_BY_ONE)
     attempt: str | None = await connection.fetchval(RESERVE, WITHIN, FAILURES)
     return attempt
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlencode
 from uuid import UUID
 
 from butlers.aim import going
@@ -11,11 +12,13 @@ from shared import notifications
 from shared.db import Connection, Record
 from shared.errors import ButlersError
 from shared.identity import MissingIdentifier
-from shared.render.telegram import seen, visible
+from shared.keys import short
+from shared.render.telegram import in_line, said, seen, visible
 
 ONE = """
 SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
-    a.decision_reason, a.expires_at, n.envelope, n.owner_text, n.realm, n.status AS told, n.answer, n.contact_id::text,
+    a.content_sha, a.decision_reason, a.expires_at, n.envelope, n.owner_text, n.realm, n.status AS told, n.answer,
+    n.contact_id::text,
     w.name AS decided_by, c.name, coalesce(d.address, i.value) AS address,
     a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
@@ -80,6 +83,8 @@ class Question:
     id: str
     revision: int
     notification_id: str
+    # The beginning of the content's hash, as on its card.
+    hash: str
     letter: Letter
     summary: str
     # What the owner's text took the place of, if it did.
@@ -99,6 +104,14 @@ class Question:
     left: str
     expires_at: str
     history: tuple[Step, ...]
+
+    @property
+    def rule_form(self) -> str:
+        """Where a rule for the same butler, address, channel and kind can be made; it holds nothing of the text."""
+        one = self.letter
+        whom = {"contact_id": one.contact_id} if one.contact_id else {"recipient": one.address}
+        narrow = {"channel": one.channel, "intent": one.intent, "butler": one.butler, "expires": "30d"}
+        return f"/rules?{urlencode({**whom, **narrow, 'from': self.id})}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +141,9 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         id=row["id"],
         revision=row["revision"],
         notification_id=row["notification_id"],
+        hash=in_line(short(row["content_sha"])),
         letter=await letter(connection, row),
-        summary=visible(row["agent_summary"]),
+        summary=said(row["agent_summary"]),
         original=text(asked, "message") if row["owner_text"] is not None else "",
         draft=seen(str(notifications.delivery_of(row).get("message", ""))),
         status=status,

@@ -31,6 +31,12 @@ WHERE n.contact_id = $1 AND n.status = 'pending_missing_identifier' AND a.status
         WHERE i.contact_id = c.id AND i.type = n.envelope #>> '{delivery,channel}')
 ORDER BY a.requested_at, a.id LIMIT 20
 """
+# A rule may pin a contact by a plain value or by one of several kinds: whatever names it counts.
+HEARS_UNASKED = """
+SELECT EXISTS (SELECT FROM shared.contacts c WHERE c.id = $1 AND ('owner' = ANY (c.roles)
+    OR EXISTS (SELECT FROM shared.approval_rules r WHERE r.active AND r.effect = 'allow'
+        AND strpos(lower(r.arg_constraints ->> 'contact_id'), c.id::text) > 0)))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,11 @@ async def person(connection: Connection, contact_id: str) -> Person | None:
     """One contact."""
     row = await connection.fetchrow(PEOPLE, UUID(contact_id))
     return _person(row) if row else None
+
+
+async def hears_unasked(connection: Connection, contact_id: str) -> bool:
+    """Whether messages may go to this contact without asking: to the owner, and to whom a standing rule names."""
+    return await connection.fetchval(HEARS_UNASKED, UUID(contact_id)) is True
 
 
 async def without_address(connection: Connection, contact_id: str) -> list[Record]:

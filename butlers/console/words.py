@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from shared.render.telegram import visible
+from shared.states import Status
 
 EXCERPT: Final = 160
 
@@ -30,7 +31,7 @@ ACTION: Final[Mapping[str, str]] = {
     "failed": "approved, could not be sent",
     "uncertain": "approved, may have arrived",
 }
-DELIVERY: Final[Mapping[str, str]] = {
+DELIVERY: Final[Mapping[Status, str]] = {
     "queued": "on its way",
     "claimed": "on its way",
     "sending": "being sent",
@@ -69,6 +70,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "withdrawn": "Taken back by its butler",
     "reopened": "Asked for again by its butler",
     "denied_by_rule": "Forbidden by a standing rule",
+    "cooled_down": "Not asked, after three noes in a row",
     "duplicate": "The same as an earlier message",
 }
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from shared.auth import generate_key
+from shared.keypairs import generate_key
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
 

@@ -3,6 +3,7 @@
 import json
 import time
 
+import aiohttp
 import pytest
 
 from tests.rig import fresh
@@ -126,7 +127,7 @@ async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet:
     assert "Approve" in str(second.payload)
     shown = json.loads(await said(fleet, "approvals", "show", action, "--json"))
     assert (shown["revision"], shown["tool_args"]["message"]) == (2, other)
-    assert f"message: {other}" in await said(fleet, "approvals", "show", action)
+    assert f"message:\n> {other}" in await said(fleet, "approvals", "show", action)
     await fleet.outside.press(first, "Approve")
     asked = {"notification_id": answer["notification_id"]}
     assert await fleet.call("health", "notification_status", asked) == answer
@@ -141,3 +142,20 @@ async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet:
     told = await said(fleet, "why", action)
     assert f"put other words in its place by way of cli. It says: {other}" in told
     assert told.count("said yes by way of cli") == 1
+
+
+async def test_a_fresh_link_signs_in_to_a_console_that_runs(fleet: Fleet) -> None:
+    link = await said(fleet, "sign-in")
+    other = json.loads(await said(fleet, "sign-in", "--json"))
+    assert other["seconds"] == 600
+    assert other["link"] != link
+    url = fleet.url("console")
+    async with aiohttp.ClientSession() as browser:
+        for where in (link, other["link"]):
+            assert where.startswith(f"{url}/sign-in?code=")
+            form = {"code": where.rpartition("=")[2]}
+            for expected in (303, 403):
+                sent = browser.post(f"{url}/sign-in", data=form, headers={"Origin": url}, allow_redirects=False)
+                async with sent as answer:
+                    assert answer.status == expected
+                    await answer.read()

@@ -112,8 +112,9 @@ async def test_the_card_of_a_long_text_shows_all_of_it_and_the_buttons_last(flee
     numbers = [part.text.partition("\n")[0] for part in card.parts[:-1]]
     assert numbers == [f"({n}/{len(numbers)})" for n in range(1, len(numbers) + 1)]
     assert len(numbers) >= 3
-    shown = "".join(part.text.partition("\n")[2] for part in card.parts[:-1])
-    assert "".join(message.split()) in "".join(shown.split())
+    first, *lines = [line for part in card.parts[:-1] for line in part.text.split("\n")[1:]]
+    assert (first, {line[:2] for line in lines}) == ("Text:", {"> "})
+    assert "".join(message.split()) == "".join("".join(line[2:].split()) for line in lines)
     assert not any("reply_markup" in part.payload for part in card.parts[:-1])
     await fleet.outside.press(card, "Approve")
     parts = await fleet.outside.until(lambda e: e.to == str(chat), len(numbers) - 1)

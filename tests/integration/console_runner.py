@@ -23,9 +23,10 @@ from butlers import migrate
 from butlers.butler import Ground
 from butlers.console.app import create_app
 from shared import postgres
-from shared.auth import Signer, generate_key
+from shared.auth import Signer
 from shared.config import Settings
 from shared.db import Database
+from shared.keypairs import generate_key
 from shared.mcp import Hops
 
 PASSWORD = "correct horse battery staple"
@@ -113,12 +114,22 @@ class Running:
     async def post(self, path: str, *, origin: str | None = "", **fields: str) -> aiohttp.ClientResponse:
         """Post a form, as from our own page unless told otherwise (None: without Origin)."""
         headers = {} if origin is None else {"Origin": origin or self.url}
-        return await self.http.post(f"{self.url}{path}", data=fields, headers=headers, allow_redirects=False)
+        return await self.send(path, fields, headers)
+
+    async def send(
+        self, path: str, data: object, headers: Mapping[str, str], http: aiohttp.ClientSession | None = None
+    ) -> aiohttp.ClientResponse:
+        """Post these data with exactly these headers; the answer is read, redirects are not followed."""
+        answer = await (http or self.http).post(f"{self.url}{path}", data=data, headers=headers, allow_redirects=False)
+        await answer.read()
+        return answer
 
     async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
-        """Get a page, redirects not followed; `Sec_Fetch_Site` stands for Sec-Fetch-Site."""
+        """Get a page and read it, redirects not followed; `Sec_Fetch_Site` stands for Sec-Fetch-Site."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.http.get(f"{self.url}{path}", headers=sent, allow_redirects=False)
+        answer = await self.http.get(f"{self.url}{path}", headers=sent, allow_redirects=False)
+        await answer.read()
+        return answer
 
     async def sign_in(self) -> None:
         """By password; the cookie is kept."""

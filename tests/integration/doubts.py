@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from messenger import resolving, unheld
+from messenger import asking, resolving
 from messenger.channels.telegram import TelegramChannel
 from messenger.closing import close
 from shared import resolutions
@@ -36,7 +36,7 @@ async def uncertain(house: House, message: str, **arguments: object) -> str:
 
 async def cards_written(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await unheld.write_missing_cards(connection)
+        return await asking.write_missing_cards(connection, 1000)
 
 
 async def card_of(house: House, told: str) -> Mapping[str, object]:

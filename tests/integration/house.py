@@ -302,6 +302,8 @@ def _settings(folder: Path, box: Running, variables: Mapping[str, str]) -> Setti
         "BUTLERS_SANDBOX_URL": box.url,
         "BUTLERS_SANDBOX_SMTP_URL": f"smtp://127.0.0.1:{box.smtp_port}",
         "BUTLERS_SWEEP_SECONDS": "0.1",
+        # A house is shared by many tests, each of which may ask.
+        "BUTLERS_CARD_BURST": "1000",
     }
     return Settings.from_env({**environ, **variables})
 
@@ -312,7 +314,7 @@ async def _working(house: House) -> AsyncIterator[None]:
     topics = {topic: wake for topic, wake in house.assembly.wakes.items() if topic != "updates"}
     loops = [loop for daemon in house.daemons.values() for loop in daemon.loops]
     tasks = [asyncio.ensure_future(loop(stopping)) for loop in loops]
-    tasks.append(asyncio.ensure_future(listen(listening_dsn(house.assembly.plan), topics, stopping)))
+    tasks.append(asyncio.ensure_future(listen(partial(listening_dsn, house.assembly.plan), topics, stopping)))
     try:
         yield
     finally:

@@ -35,7 +35,7 @@ from tests.rig.forks import Process
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65534
-WAITING = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+WAITING = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'public.schema_version'::regclass AND NOT granted)"
 CORRECT = "Start it, or correct DATABASE_URL."
 
 
@@ -105,19 +105,22 @@ def test_parameters_of_the_url_hold_for_the_migration_too(house: House) -> None:
     assert (code, err) == (0, "")
 
 
-def test_a_login_that_may_not_make_roles_or_tables_is_refused_before_anything_is_made(house: House) -> None:
+def test_a_login_that_may_not_make_roles_or_tables_where_they_are_needed_is_refused(house: House) -> None:
     server = server_of(house)
     execute(
         house.dsn,
         "CREATE ROLE bad_start_weak LOGIN PASSWORD 'w'",
         "CREATE DATABASE bad_start_weak OWNER bad_start_weak",
         "CREATE ROLE bad_start_guest LOGIN CREATEROLE PASSWORD 'w'",
+        f"GRANT CONNECT ON DATABASE {house.name} TO bad_start_weak",
     )
-    home = str(house.folder / "home-weak")
-    env = {"DATABASE_URL": f"postgresql://bad_start_weak:w@{server}/bad_start_weak"}
-    told = "The login `bad_start_weak` of DATABASE_URL may not create roles. Give it CREATEROLE, or use another login."
+    env = {"DATABASE_URL": f"postgresql://bad_start_weak:w@{server}/{house.name}"}
+    told = (
+        "The login `bad_start_weak` of DATABASE_URL may not create roles, and this database's daemons have logins of "
+        "their own. Give it CREATEROLE, or use another login."
+    )
     for command in ("up", "migrate"):
-        demand_refused(house, (command, "--home", home), told, env)
+        demand_refused(house, (command,), told, env)
     env = {"DATABASE_URL": f"postgresql://bad_start_guest:w@{server}/bad_start_weak"}
     told = f"The database's schema cannot be brought from nothing to {head()}: permission denied for schema public."
     demand_refused(house, ("migrate",), f"{told} Nothing was changed; remove that cause, or restore a backup.", env)

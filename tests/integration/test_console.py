@@ -116,7 +116,7 @@ async def test_the_kept_password_counts_and_its_absence_is_said(bench: Cluster, 
     async with running(bench, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
         answer = await console.post("/sign-in", password=PASSWORD)
         assert answer.status == 503
-        assert "Sign in with the link `butlers up` prints" in await answer.text()
+        assert "Sign in with the link `butlers sign-in` prints" in await answer.text()
         page = await (await console.get("/sign-in")).text()
         assert "No password is set." in page
         assert "<form" not in page

@@ -224,6 +224,13 @@ async def test_a_client_tool_is_refused_to_a_daemon(greeter: Served) -> None:
     assert greeter.house.sent(message) == []
 
 
+@pytest.mark.parametrize("tool", ["route", "heartbeat"])
+async def test_half_a_character_is_refused_before_a_daemons_tool_sees_it(switchboard: Served, tool: str) -> None:
+    status, said = await switchboard.post(switchboard.hop_token("greeter"), tool, {"status": "a\ud800"})
+    assert status == 200
+    assert "The arguments hold half a character." in said
+
+
 async def test_a_hop_tool_is_refused_to_a_client_and_names_the_daemon_by_its_token(switchboard: Served) -> None:
     status, text = await switchboard.post(switchboard.house.tokens["switchboard"], "heartbeat", BEAT)
     assert (status, json.loads(text)["result"]["isError"]) == (200, True)

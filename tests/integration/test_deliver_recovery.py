@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger import deliver, store, unheld
+from messenger import asking, deliver, store
 from messenger.deliver import Desk
 from shared import identity
 from tests.integration.desks import (
@@ -51,7 +51,7 @@ def message() -> str:
 
 async def written_cards(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await unheld.write_missing_cards(connection)
+        return await asking.write_missing_cards(connection, 1000)
 
 
 async def parts(house: House, notification_id: str) -> list[str]:

@@ -17,8 +17,9 @@ from fastmcp.tools.base import ToolResult
 from pydantic import BaseModel
 from starlette.types import ASGIApp
 
-from shared.auth import Signer, generate_key
+from shared.auth import Signer
 from shared.errors import ButlersError, Forbidden, HopFailed
+from shared.keypairs import generate_key
 from shared.mcp import Answer, Hops
 from tests.integration.console_runner import Server
 
@@ -208,6 +209,12 @@ async def test_a_page_instead_of_an_answer_is_a_failure(status: bytes) -> None:
     page = b"HTTP/1.1 %s\r\nContent-Length: 6\r\n\r\n<html>" % status
     async with answering(page) as (where, _), hops(where) as way:
         assert not (await failure(way.call("target", "echo", {}, 5))).proved_not_begun
+
+
+async def test_who_has_too_much_to_do_has_proved_that_nothing_began() -> None:
+    busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
+    async with answering(busy) as (where, _), hops(where) as way:
+        assert (await failure(way.call("target", "echo", {}, 5))).proved_not_begun
 
 
 async def test_a_token_that_is_refused_is_a_failure(url: str) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger import deliver, limits, unheld
+from messenger import asking, deliver, limits
 from messenger.deliver import Desk
 from messenger.limits import Limit
 from shared.db import Connection, Record
@@ -233,7 +233,7 @@ async def test_what_a_chat_was_told_to_wait_its_next_message_waits_too(own_house
     asked = await own_house.contact("Asked", telegram=new_chat())
     await admitted(own_house, f"{message} card", contact_id=asked)
     async with own_house.ground("messenger").db.work() as connection:
-        assert await unheld.write_missing_cards(connection) >= 1
+        assert await asking.write_missing_cards(connection, 1000) >= 1
     await work(desk)
     assert own_house.cards(message) == []
     other = await in_queue(own_house, f"{message} other")

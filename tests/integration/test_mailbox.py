@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import returned, unheld
+from messenger import asking, returned
 from messenger.bounces import Bounce
 from messenger.butler import build
 from messenger.mailbox import Found, Look, Seen, account_from
@@ -218,7 +218,7 @@ async def sent(house: House, message: str) -> tuple[str, str, str]:
 async def word_to_owner(house: House, told: str) -> int:
     """How many words to the owner there are about it."""
     async with house.ground("messenger").db.work() as connection:
-        await unheld.write_missing_cards(connection)
+        await asking.write_missing_cards(connection, 1000)
     return len(await house.sql.fetch(TOLD, (await house.delivery(told))["id"]))
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def test_begins_in_the_background_and_serves_with_its_settings(house: House) -> 
             "unix_socket_directories": "",
             "fsync": "on",
             "synchronous_commit": "on",
-            "max_connections": "200",
+            "max_connections": "500",
             "shared_buffers": "64MB",
             "password_encryption": "scram-sha-256",
             "server_encoding": "UTF8",
@@ -144,6 +145,40 @@ def test_the_password_is_private_and_needed(house: House) -> None:
             assert b"HOME" not in environment.read_bytes()
     finally:
         stop(server)
+
+
+def test_the_servers_log_holds_no_word_of_a_statement_or_a_row(house: House) -> None:
+    server = house.start()
+    refusing = (
+        "SELECT 'canary'::integer",
+        "CREATE TABLE t (body text UNIQUE CHECK (body <> 'canary three')); INSERT INTO t VALUES ('canary one')",
+        "INSERT INTO t VALUES ('canary one')",
+        "INSERT INTO t VALUES ('canary three')",
+        "SET statement_timeout = '10ms'; SELECT pg_sleep(5) /* canary */",
+        "DO $$ BEGIN RAISE WARNING 'canary'; RAISE EXCEPTION 'canary'; END $$",
+        "ALTER ROLE postgres PASSWORD 'canary'; SELECT 1 / 0",
+        "canary",
+    )
+
+    async def go() -> list[str]:
+        connection = await asyncpg.connect(server.dsn)
+        said = []
+        try:
+            for statement in refusing:
+                with suppress(asyncpg.PostgresError):
+                    await connection.execute(statement)
+                    said.append(statement)
+            with suppress(asyncpg.PostgresError):
+                await connection.execute("SELECT $1::text::integer", "canary as a parameter")
+        finally:
+            await connection.close()
+        return said
+
+    assert asyncio.run(go()) == [refusing[1]]
+    stop(server)
+    log = (house.home / "postgres" / "postgres.log").read_text()
+    assert "ready to accept connections" in log
+    assert "canary" not in log
 
 
 def test_data_and_port_survive_a_restart_and_a_crash(house: House) -> None:

@@ -205,6 +205,7 @@ async def test_a_butler_parks_and_speaks_only_as_itself(still_house: House, mess
     other = next(other for other in BUTLERS if other != name)
     told = await admitted(still_house, message, name)
     await refused(still_house, name, PARK, other, told)
+    await refused(still_house, name, PARK, name, await admitted(still_house, message, other))
     await refused(still_house, name, EVENT, other)
     await refused(still_house, name, EVENT, "owner")
     async with logged_in(still_house, name) as connection:

@@ -218,4 +218,4 @@ async def test_nobody_withdraws_in_anothers_name_or_says_what_became_of_it(
     await refused(still_house, name, ASK, told, "health")
     if name != "messenger":
         await refused(still_house, name, "UPDATE shared.withdrawals SET outcome = 'cancelled'")
-    await refused(still_house, name, "DELETE FROM shared.withdrawals")
+        await refused(still_house, name, "DELETE FROM shared.withdrawals")

@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from messenger.states import LEGAL, Delivery, Event, Status, Stepped, step
+from messenger.states import LEGAL, Delivery, Event, Stepped, step
+from shared.states import Status
 from tests.models.walk import PER_WORLD, one_world, walk
 from tests.models.world import Broken
 

@@ -110,6 +110,8 @@ class Bench:
             "BUTLERS_HOME": str(folder / "home"),
             "BUTLERS_FLEET": str(folder / "fleet"),
             "BUTLERS_PORT_BASE": str(base),
+            # Many tests share a fleet, and each may ask.
+            "BUTLERS_CARD_BURST": "1000",
         }
         environment |= {key: value.replace("{sandbox}", str(base + 3)) for key, value in env.items()}
         house = House(name, dsn, folder, base, claim, environment, self.forks, code)

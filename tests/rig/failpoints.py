@@ -168,7 +168,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("lease.renewed", M, "messenger.deliver:renew"),
     *commit("tidy.done", M, "messenger.deliver:tidy"),
     after("reap.written", M, "messenger.store:reap", when=_true, rare=True),
-    after("card.queued", M, "messenger.unheld:write_missing_cards", when=_true),
+    after("card.queued", M, "messenger.asking:write_missing_cards", when=_true),
     after("card.checked", M, "messenger.cards:check"),
     after("card.edited", M, "messenger.closing:_edit", rare=True),
     after("poll.leased", M, "messenger.updates:take_lease", when=_true),

@@ -21,6 +21,7 @@ QUIET = {
     "FASTMCP_CHECK_FOR_UPDATES": "off",
     "FASTMCP_ENABLE_RICH_TRACEBACKS": "false",
     "FASTMCP_LOG_LEVEL": "WARNING",
+    "FASTMCP_LOG_ENABLED": "false",
     "FASTMCP_ENV_FILE": os.devnull,
 }
 

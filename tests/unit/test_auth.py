@@ -16,13 +16,12 @@ from shared.auth import (
     Signer,
     Unauthorized,
     Verifier,
-    generate_key,
     mint_client_token,
-    public_key,
     tag,
     tag_matches,
 )
 from shared.errors import Misconfigured, Unavailable
+from shared.keypairs import generate_key, public_key, sign
 
 NOW = 1_800_000_000
 PEMS = {name: generate_key()[0] for name in ("owner", "switchboard", "messenger", "health", "stranger", "next_health")}
@@ -79,6 +78,18 @@ def b64(raw: bytes) -> str:
 def handmade(header: object, payload: object, sign: Callable[[bytes], bytes]) -> str:
     body = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(payload).encode())}"
     return f"{body}.{b64(sign(body.encode()))}"
+
+
+def by_hand(payload: str, header: str = '{"alg":"EdDSA","typ":"JWT"}') -> str:
+    """A token whose parts are these very texts, truly signed by health."""
+    body = f"{b64(header.encode())}.{b64(payload.encode())}"
+    return f"{body}.{b64(sign(PEMS['health'], body.encode()))}"
+
+
+def with_spare_bits(part: str) -> str:
+    """The same bytes in another spelling: the bits of the last character that no byte uses are set."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return part[:-1] + letters[letters.index(part[-1]) + 1]
 
 
 def with_public_key_as_secret(secret: bytes) -> str:
@@ -152,6 +163,31 @@ BAD_TOKENS = {
     "two scopes": signed(claims(scope="hop client")),
     "tampered claims": tampered(signed(claims())),
     "cut signature": signed(claims())[:-8],
+    "signature with spare bits set": with_spare_bits(signed(claims())),
+    "signature doubled": signed(claims()) + signed(claims()).rpartition(".")[2],
+    "padded signature": signed(claims()) + "==",
+    "padded claims": signed(claims()).replace(".", "=.", 2),
+    "a fourth part": signed(claims()) + ".AA",
+    "a newline after it": signed(claims()) + "\n",
+    "a space before it": " " + signed(claims()),
+    "a newline within it": signed(claims())[:-3] + "\n" + signed(claims())[-3:],
+    "a NUL after it": signed(claims()) + "\0",
+    "a claim twice": by_hand(json.dumps(claims())[:-1] + ', "aud": "switchboard"}'),
+    "another issuer first": by_hand('{"iss": "owner", ' + json.dumps(claims())[1:]),
+    "alg none first and EdDSA second": by_hand(json.dumps(claims()), '{"alg":"none","alg":"EdDSA","typ":"JWT"}'),
+    "header with spaces": by_hand(json.dumps(claims()), '{"alg": "EdDSA", "typ": "JWT"}'),
+    "header jwk": signed(claims(), headers={"jwk": {"kty": "OKP", "crv": "Ed25519", "x": KEYS["health"][0]}}),
+    "header jku": signed(claims(), headers={"jku": "http://127.0.0.1/keys"}),
+    "RS256 by name": by_hand(json.dumps(claims()), '{"alg":"RS256","typ":"JWT"}'),
+    "more than one object": by_hand(json.dumps(claims()) + "{}"),
+    "a sub that ends with a newline": signed(claims(sub="health\n", iss="health\n")),
+    "a jti that ends with a newline": signed(claims(jti="0123456789abcdef\n")),
+    "exp below zero": signed(claims(iat=-200, exp=-100)),
+    "exp without end": by_hand(json.dumps(claims(exp=float("inf")))),
+    "exp of a thousand digits": signed(claims(exp=10**1000)),
+    "exp of ten thousand digits": by_hand(json.dumps(claims()).replace(str(NOW + 120), "9" * 1500)),
+    "iat as true": signed(claims(iat=True, exp=100)),
+    "iat null": by_hand(json.dumps(claims()).replace(f'"iat": {NOW}', '"iat": null')),
     "a client of another butler": signed(client(sub="client:health"), by="owner"),
     "a client token for another audience": signed(client(sub="client:health", aud="health"), by="owner"),
     "a client token a butler signed": signed(client(iss="health"), by="health"),
@@ -240,6 +276,24 @@ async def test_revoking_a_client_token_is_felt_after_five_seconds() -> None:
     clock.now += 5
     with pytest.raises(Unauthorized, match="revoked"):
         await ours.verify(minted.token)
+
+
+@pytest.mark.parametrize("kind", ["hop", "client"])
+async def test_a_key_that_is_retired_proves_nothing_more_not_even_what_was_seen_before(kind: str) -> None:
+    ring = {"health": [public_key(PEMS["next_health"]), *KEYS["health"]], "owner": list(KEYS["owner"])}
+    tokens = Tokens()
+    tokens.live.add("live-token")
+    ours = Verifier("switchboard", lambda name: ring.get(name, []), Clock(), is_live=tokens)
+    token = signed(claims()) if kind == "hop" else signed(client(), by="owner")
+    assert (await ours.verify(token)).kind == kind
+    next_token = signed(claims(), by="next_health")
+    assert (await ours.verify(next_token)).name == "health"
+    ring["health"].remove(KEYS["health"][0])
+    ring["owner"].clear()
+    for _ in range(2):
+        with pytest.raises(Unauthorized, match="not signed by the one it names"):
+            await ours.verify(token)
+    assert (await ours.verify(next_token)).name == "health"
 
 
 async def test_a_revocation_check_that_cannot_tell_lets_nobody_in() -> None:

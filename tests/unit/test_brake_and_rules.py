@@ -8,7 +8,7 @@ import pytest
 from shared.errors import InvalidInput
 from shared.life import told
 from shared.policy import Brake, Facts, Rule, delay
-from shared.rules import Past, constraints_of, would_have
+from shared.rules import Past, constraints_of, scope, would_have
 from tests.unit.test_policy import ANNA, TO_ANNA, TO_OWNER
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -124,3 +124,25 @@ def test_a_life_is_told_in_order() -> None:
     assert steps[0].text == "health asked to send by telegram to Anna (contact:c1): Hello"
     assert steps[2].text == "owner (Ida) said yes by way of cli."
     assert steps[3].text == "The attempt at part 1 ended: sent. The receipt is 17."
+
+
+@pytest.mark.parametrize(
+    ("effect", "butler", "constraints", "contact", "said"),
+    [
+        ("allow", None, {"contact_id": "c"}, "Anna", "every butler may write to Anna"),
+        ("allow", "health", {"contact_id": "c", "intent": "reply"}, None, "health may reply to c"),
+        ("deny", None, {"recipient": "42", "channel": "email"}, None, "every butler may never write to 42 by email"),
+        ("allow", None, {"contact_id": "c", "recipient": "a@b.c"}, "Anna", "every butler may write to Anna at a@b.c"),
+        ("allow", "x", {"recipient": {"type": "domain", "value": "b.org"}}, None, "x may write to anybody at b.org"),
+        ("allow", "x", {"recipient": {"type": "one_of", "value": ["1", "2"]}}, None, "x may write to 1 or 2"),
+        ("allow", None, {"recipient": "1", "message": {"type": "max_length", "value": 9}}, None,
+            "every butler may write to 1 where message is at most 9 characters long"),
+        ("allow", None, {"recipient": "1", "mood": {"type": "good"}}, None,
+            'every butler may write to 1 where mood is {"type":"good"}, which nothing ever is,'),
+        ("allow", None, {}, None, "every butler may write to nobody"),
+    ],
+)  # fmt: skip
+def test_a_rule_says_what_it_is_for(
+    effect: str, butler: str | None, constraints: dict[str, object], contact: str | None, said: str
+) -> None:
+    assert scope(effect, butler, constraints, contact) == said

@@ -25,7 +25,8 @@ CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 
 
 def action(**changes: object) -> Record:
     """A pending action's row as far as buttons read it."""
-    return cast("Record", {"id": ID, "revision": 1, "content_sha": "sha", **changes})
+    row = {"id": ID, "revision": 1, "content_sha": "sha", "agent_summary": "why", "expires_at": UNTIL}
+    return cast("Record", {**row, **changes})
 
 
 def asked(message: str = "Hello", **delivery: object) -> NotifyEnvelope:
@@ -34,15 +35,13 @@ def asked(message: str = "Hello", **delivery: object) -> NotifyEnvelope:
 
 
 def text_of(envelope: NotifyEnvelope, target: Target | MissingIdentifier = ANNA, summary: str = "why") -> str:
-    return "\n\n".join(cards.card_text(envelope, target, summary, UNTIL))
+    return "\n\n".join(cards.card_text(envelope, target, action(agent_summary=summary)))
 
 
 def card(message: str) -> list[dict[str, object]]:
     """The bodies of the card that asks for this message."""
     keyboard = cards.buttons(SECRET, action(), can_approve=True)
-    wires: tuple[Wire, ...] = cards.telegram_card(
-        CLAIMED, cards.card_text(asked(message), ANNA, "why", UNTIL), keyboard
-    )
+    wires: tuple[Wire, ...] = cards.telegram_card(CLAIMED, cards.card_text(asked(message), ANNA, action()), keyboard)
     return [json.loads(wire.body) for wire in wires]
 
 
@@ -52,10 +51,10 @@ def test_it_says_who_wants_what_to_whom_why_and_until_when() -> None:
         "health wants to send by e-mail",
         "To: Anna (4242)",
         "Subject: Dinner",
-        "Why asked: why",
+        'Why asked, as health says: "why"',
         "Until: 2026-01-04 12:30 UTC",
-        "Length: 16 characters",
-        "Text:\nSee you at nine.",
+        "Length: 16 characters, hash sha",
+        "Text:\n> See you at nine.",
     ):
         assert words in text
 
@@ -87,12 +86,13 @@ def test_it_holds_the_whole_message(message: str) -> None:
     for character in message:
         assert character in shown or f"<U+{ord(character):04X}>" in shown
     if not {"\u202e", "\u200d"} & set(message):
-        assert message in shown
+        lines = shown.partition("Text:\n")[2].split("\n")
+        assert [line.removeprefix(">").removeprefix(" ") for line in lines] == message.split("\n")
 
 
 def test_a_short_text_is_one_message_with_its_buttons() -> None:
     (body,) = card("Hello")
-    assert "Text:\nHello" in str(body["text"])
+    assert "Text:\n> Hello" in str(body["text"])
     assert [button["text"] for button in _keyboard(body)] == ["Approve", "Deny"]
 
 
@@ -104,7 +104,8 @@ def test_a_long_text_comes_whole_in_numbered_parts_with_the_buttons_last() -> No
     assert [button["text"] for button in _keyboard(bodies[-1])] == ["Approve", "Deny"]
     texts = [str(body["text"]) for body in bodies[:-1]]
     assert [text.partition("\n")[0] for text in texts] == ["(1/3)", "(2/3)", "(3/3)"]
-    assert " ".join(text.partition("\n")[2] for text in texts).split() == ["Text:", *words.split()]
+    assert [line[:2] for text in texts for line in text.split("\n")[1:]] == ["Te", "> ", "> ", "> "]
+    assert " ".join(text.partition("\n")[2] for text in texts).replace("> ", "").split() == ["Text:", *words.split()]
     assert all(utf16_units(str(body["text"])) <= 4096 for body in bodies)
     assert "health wants to send" in str(bodies[-1]["text"])
 
@@ -181,6 +182,6 @@ def test_what_was_never_a_button_of_ours_is_none(data: str) -> None:
 
 
 def test_the_mail_card_says_where_to_decide() -> None:
-    head, quoted = cards.card_text(asked("Hello"), ANNA, "why", UNTIL)
+    head, quoted = cards.card_text(asked("Hello"), ANNA, action())
     assert "Hello" not in head
-    assert quoted == "Text:\nHello"
+    assert quoted == "Text:\n> Hello"

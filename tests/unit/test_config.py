@@ -288,6 +288,7 @@ def test_third_parties_are_left_only_what_we_mean() -> None:
         "FASTMCP_CHECK_FOR_UPDATES": "off",
         "FASTMCP_ENABLE_RICH_TRACEBACKS": "false",
         "FASTMCP_LOG_LEVEL": "WARNING",
+        "FASTMCP_LOG_ENABLED": "false",
         "FASTMCP_ENV_FILE": os.devnull,
     }
 

@@ -16,9 +16,12 @@ from butlers.console.guard import HEADERS, Doorstep, Guard, host_name
 from butlers.console.house import safe_next
 from butlers.console.pages import Pages
 from butlers.console.password import check_password, has_password, write_password
-from butlers.console.words import ago, count, span
+from butlers.console.sign_in import code_of
+from butlers.console.views_deliveries import FILTERS
+from butlers.console.words import DELIVERY, ago, count, span
 from shared.config import Secret
 from shared.errors import InvalidInput, Misconfigured
+from shared.states import STATUSES
 
 
 def test_the_password_is_kept_as_a_scrypt_hash_for_its_owner_alone(tmp_path: Path) -> None:
@@ -51,6 +54,52 @@ def test_a_configured_password_counts_alone(tmp_path: Path) -> None:
     assert check_password("from the setting", configured=configured, folder=tmp_path)
     for wrong in ("kept in the file", "", "from the settin", "x" * 2000, "\ud800"):
         assert not check_password(wrong, configured=configured, folder=tmp_path)
+
+
+class Watched(str):
+    """A text that may be hashed, and must be compared with nothing."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("the password was compared, letter by letter")
+
+    def startswith(self, *_: object) -> bool:
+        raise AssertionError("the password was looked into")
+
+    def encode(self, *how: str) -> bytes:
+        return str(self).encode(*how)
+
+    def __str__(self) -> str:
+        return "".join(self)
+
+
+def test_a_configured_password_is_never_compared_as_it_is(tmp_path: Path) -> None:
+    configured = Secret(Watched("from the setting"))
+    for given_password, right in (("from the setting", True), ("from the settinG", False), ("f", False), ("", False)):
+        assert check_password(given_password, configured=configured, folder=tmp_path) is right
+
+
+def test_every_state_of_a_delivery_has_its_words_and_each_filter_is_a_state() -> None:
+    assert set(DELIVERY) == set(STATUSES)
+    assert {state for state, _ in FILTERS} <= {"", *STATUSES}
+
+
+@pytest.mark.parametrize(
+    ("pasted", "code"),
+    [
+        ("abc-_1", "abc-_1"),
+        ("  abc ", "abc"),
+        ("http://127.0.0.1:41102/sign-in?code=abc", "abc"),
+        ("https://butlers.example/sign-in?code=a%2Bc&x=1", "a+c"),
+        ("http://[", ""),
+        ("", ""),
+        ("?code=", "?code="),
+    ],
+)
+def test_a_link_is_pasted_whole_or_as_its_code(pasted: str, code: str) -> None:
+    assert code_of(pasted) == code
 
 
 @pytest.mark.parametrize("content", [None, "", "scrypt$1$2", "md5$32768$8$3$AAAA$AAAA", "scrypt$a$8$3$AAAA$AAAA", "é"])
@@ -122,7 +171,7 @@ def test_after_sign_in_our_own_pages_may_follow(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["", "//evil.test", "https://evil.test", "/\\evil.test", "/\nx", "\t//evil.test", "x", "/é", "/" + "x" * 600],
+    ["", "//evil.test", "https://evil.test", "/\\evil.test", "/\nx", "\t//evil.test", "x", "/é", "/" + "x" * 2000],
 )
 def test_after_sign_in_nobody_elses_page_follows(path: str) -> None:
     assert safe_next(path) == "/"

@@ -29,7 +29,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "butlers/host.py::_supervise": "the outermost loop around every loop of a daemon",
 }
 ASSEMBLED_SQL: dict[str, str] = {
-    "shared/db.py::Database.__init__": "the role is checked there, and a parameter costs a round trip each time",
+    "shared/db.py::Database.__init__": "role and setting are checked, and a parameter costs a round trip each time",
 }
 
 # The files that may hold SQL: one table has one writing module.
@@ -37,9 +37,12 @@ SQL_FILES = (
     "butlers/console/sessions.py",
     "butlers/console/views*.py",
     "butlers/directory.py",
+    "butlers/logins.py",
     "butlers/migrate.py",
+    "messenger/asking.py",
     "messenger/limits.py",
     "messenger/pauses.py",
+    "messenger/purging.py",
     "messenger/returned.py",
     "messenger/store.py",
     "messenger/unheld.py",
@@ -53,13 +56,16 @@ SQL_FILES = (
     "shared/db.py",
     "shared/deliveries.py",
     "shared/identity.py",
+    "shared/keyring.py",
     "shared/life.py",
     "shared/notifications.py",
     "shared/pairing.py",
     "shared/realms.py",
+    "shared/refusals.py",
     "shared/resolutions.py",
     "shared/withdrawals.py",
     "shared/rules.py",
+    "shared/seals.py",
     "shared/threads.py",
     "switchboard/forward.py",
     "switchboard/inbox.py",

@@ -30,6 +30,7 @@ NOTHING = Facts(realm="sandbox")
 ALLOW = Rule("r1", "allow", {"contact_id": ANNA})
 DENY = Rule("r0", "deny", {"contact_id": ANNA})
 YES = Approval("a1", "sha-of-hello", ("w1",))
+COOL = Facts(realm="sandbox", cools_until=1767528000.0)
 
 
 def told(decision: Decision) -> tuple[str, str]:
@@ -71,6 +72,20 @@ def rules(*given: Rule) -> Facts:
             replace(rules(ALLOW), similar="7K2Q"),
             ("park", "near_duplicate"),
             id="no rule lets out what may be a second try",
+        ),
+        pytest.param(TO_ANNA, COOL, ("deny", "cooled_down"), id="after three noes nothing is asked"),
+        pytest.param(
+            TO_ANNA, replace(COOL, similar="7K2Q"), ("deny", "cooled_down"), id="nor about what may be a second try"
+        ),
+        pytest.param(TO_ANNA, replace(COOL, rules=(ALLOW,)), ("allow", "rule_allows"), id="a rule still lets it out"),
+        pytest.param(TO_ANNA, replace(COOL, rules=(DENY,)), ("deny", "rule_denies"), id="deny comes first"),
+        pytest.param(TO_ANNA, replace(COOL, approval=YES), ("allow", "approved"), id="a yes counts all the same"),
+        pytest.param(TO_OWNER, COOL, ("allow", "to_the_owner"), id="the owner is told as ever"),
+        pytest.param(
+            replace(TO_OWNER, deliverable=False),
+            COOL,
+            ("park", "address_of_another_channel"),
+            id="about the owner nothing cools",
         ),
         pytest.param(
             TO_ANNA,
@@ -287,3 +302,11 @@ def test_it_is_total_and_does_not_depend_on_the_order_of_the_rules(found: list[R
     allowing = [rule for rule in found if rule.effect == "allow" and matches(rule, TO_ANNA)]
     assert decision.verdict != "allow" or allowing
     assert decision.findings
+
+
+def test_a_butler_that_cools_down_is_told_until_when() -> None:
+    (finding,) = decide(TO_ANNA, COOL).findings
+    assert finding.text == (
+        "The owner said no to health there three times in a row: "
+        "nothing more is asked before 2026-01-04 12:00 UTC, so do not ask again."
+    )

@@ -3,13 +3,16 @@
 import io
 import json
 import logging
+from base64 import b64encode
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 import structlog
 
 from shared import telemetry
 from shared.config import MASK, Secret
+from shared.errors import InvalidInput
 from shared.telemetry import configure, logger, redacted, scrubbed
 
 TOKEN = "123456789:AAE_s3cr3t-s3cr3t-s3cr3t-s3cr3t-abcd"
@@ -130,6 +133,73 @@ def test_an_exceptions_text_is_clean(stream: io.StringIO) -> None:
         logging.getLogger("y").exception("failed too")
     assert "s3cr3t" not in stream.getvalue()
     assert ["ValueError" in str(line["exception"]) for line in lines(stream)] == [True, True]
+
+
+def test_of_an_exception_the_place_and_the_kind_are_told_and_no_words_but_our_own(stream: io.StringIO) -> None:
+    words = "dear " + "Anna"
+    try:
+        try:
+            try:
+                raise KeyError(words)  # noqa: TRY301  # three in a row
+            except KeyError as lost:
+                raise InvalidInput("The field is wrong.") from lost
+        except InvalidInput:
+            raise ValueError(words)  # noqa: B904  # the context is told as well
+    except ValueError:
+        logger("x").exception("a loop broke")
+        logging.getLogger("y").exception("and a library's")
+    assert words not in stream.getvalue()
+    for line in lines(stream):
+        told = str(line["exception"])
+        assert [told.count(kind) for kind in ("Traceback", "KeyError\n", "InvalidInput: The field is wrong.")] == [
+            3,
+            1,
+            1,
+        ]
+        assert told.endswith("ValueError")
+        assert "test_telemetry.py" in told
+
+
+def test_of_a_group_all_that_is_in_it_is_told(stream: io.StringIO) -> None:
+    words = "dear " + "Anna"
+    logger("x").error("a loop broke", exc_info=ExceptionGroup(words, [KeyError(words), InvalidInput("It is wrong.")]))
+    told = str(lines(stream)[0]["exception"])
+    assert [kind in told for kind in ("ExceptionGroup", "KeyError", "InvalidInput: It is wrong.", words)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_what_asyncio_tells_of_a_task_ends_before_its_words(stream: io.StringIO) -> None:
+    words = "dear " + "Anna"
+    said = f"Task exception was never retrieved\nfuture: <Task finished exception=ValueError('{words}')>"
+    logging.getLogger("asyncio").error(said, exc_info=ValueError(words))
+    (line,) = lines(stream)
+    assert line["event"] == "Task exception was never retrieved"
+    assert words not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "smtp://someone:s3cr3t%2Fp%40ss%22%C3%A9@mail.test:25",
+        "7700001:s3cr3t-AAAAAAAAAA",
+        's3cr3t "console" p@ss',
+    ],
+)
+def test_a_known_secret_is_masked_in_every_spelling(stream: io.StringIO, secret: str) -> None:
+    password = 's3cr3t/p@ss"é'
+    bare = {"smtp": password, "7700": "s3cr3t-AAAAAAAAAA", "s3cr": secret}[secret[:4]]
+    into = io.StringIO()
+    configure("greeter", secrets=[Secret(secret)], stream=into)
+    login = b64encode(f"\0someone\0{bare}".encode()).decode() if secret.startswith("smtp") else ""
+    spelled = (bare, quote(bare, safe=""), json.dumps(bare)[1:-1], b64encode(bare.encode()).decode(), login)
+    for text in spelled:
+        logger("x").info(f"the server said <{text}>")
+    for line in map(json.loads, into.getvalue().splitlines()):
+        assert line["event"] in {f"the server said <{MASK}>", "the server said <>"}
 
 
 def test_a_bound_daemon_is_the_one_named(stream: io.StringIO) -> None:

@@ -1,0 +1,150 @@
+"""audit verify: whether the audit is what was written, line by line and seal by seal."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from butlers.commands.desk import as_login, say, say_json, settings_of
+from shared import home, keyring, seals
+from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
+from shared.config import Settings
+from shared.db import Connection
+from shared.errors import InvalidInput
+from shared.keypairs import signer_of
+
+app = typer.Typer(help="The record of what was asked, decided and sent.", no_args_is_help=True)
+app.callback()(lambda: None)
+SHOWN: Final = 100
+MESSENGER: Final = "messenger"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found; of the flaws the first hundred, and how many there are."""
+
+    seals: int = 0
+    lines: int = 0
+    head: Seal | None = None
+    unsealed: int = 0
+    unsealed_since: str | None = None
+    # Whether the public keys are those of BUTLERS_HOME, which no superuser of the database can change.
+    own_keys: bool = True
+    count: int = 0
+    flaws: list[Flaw] = field(default_factory=list)
+
+    def add(self, flaws: Iterator[Flaw]) -> None:
+        """Count them, and keep the first hundred."""
+        for flaw in flaws:
+            self.count += 1
+            if len(self.flaws) < SHOWN:
+                self.flaws.append(flaw)
+
+
+@app.command()
+def verify(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002  # typer's way
+    head: Annotated[str | None, typer.Option("--head", help="A seal's hash that the chain must contain.")] = None,
+    home_folder: Annotated[Path | None, typer.Option("--home")] = None,
+) -> None:
+    """Recompute the whole chain and say what was edited, removed or put in; exit code 1 if anything was."""
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise InvalidInput("--head is not the hash of a seal.", "Give the 64 digits that the Messenger's log shows.")
+    report = asyncio.run(judge(settings_of(None, home_folder), bytes.fromhex(head) if head else None))
+    if as_json:
+        say_json(_object(report))
+    else:
+        for line in _words(report):
+            say(line)
+    if report.count:
+        raise typer.Exit(1)
+
+
+async def judge(settings: Settings, wanted: bytes | None) -> Report:
+    """Everything in one view of the database, a page at a time."""
+    report, chain = Report(), Chain()
+    known: Sequence[str] = home.public_keys(settings.home, MESSENGER)
+    async with (
+        as_login(settings, home.OWNER) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        if not known:
+            report.own_keys, known = False, await keyring.all_of(connection, MESSENGER)
+        is_signed = _checker(known)
+        while page := await seals.after(connection, chain.head.n if chain.head else 0):
+            for seal in page:
+                report.add(flaws_of_seal(seal, chain.head, is_signed))
+                chain.add(seal)
+                wanted = None if seal.hash == wanted else wanted
+            await _lines(connection, page, report)
+        await _rest(connection, chain, report)
+    report.seals, report.head = chain.seals, chain.head
+    if wanted is not None:
+        text = f"No seal has the hash {wanted.hex()}: seals were removed together with what they covered."
+        report.add(iter([Flaw("seal_missing", text)]))
+    return report
+
+
+def _checker(known: Sequence[str]) -> Callable[[Seal], bool]:
+    return lambda seal: signer_of(signed_words(seal), seal.signature, known) is not None
+
+
+async def _lines(connection: Connection, page: Sequence[Seal], report: Report) -> None:
+    """Compare what these seals cover with what is there."""
+    left = iter(page)
+    seal = next(left)
+    there = Lines(seal)
+    async for n, line in seals.covered(connection, page[0].n, page[-1].n):
+        while seal.n != n:
+            report.add(there.end())
+            seal = next(left)
+            there = Lines(seal)
+        report.add(there.meet(line))
+        report.lines += 1
+    report.add(there.end())
+    for seal in left:
+        report.add(Lines(seal).end())
+
+
+async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
+    """What no seal covers: put in by hand, or written since."""
+    async for seq, at in seals.uncovered(connection, chain.covered):
+        if seq <= chain.floor:
+            text = f"Line {seq} lies where all is sealed and no seal covers it: it was put in, or its seal is gone."
+            report.add(iter([Flaw("inserted", text, None, seq)]))
+        else:
+            report.unsealed += 1
+            report.unsealed_since = min(f"{at}Z", report.unsealed_since or f"{at}Z")
+
+
+def _object(report: Report) -> dict[str, object]:
+    head, since = report.head, report.unsealed_since
+    return {
+        "whole": report.count == 0,
+        "seals": report.seals,
+        "lines": report.lines,
+        "head": {"seal": head.n, "hash": head.hash.hex(), "at": head.at} if head else None,
+        "unsealed": {"lines": report.unsealed, "since": since},
+        "keys": "home" if report.own_keys else "keyring",
+        "flaws": [asdict(flaw) for flaw in report.flaws],
+        "more": report.count - len(report.flaws),
+    }
+
+
+def _words(report: Report) -> Iterator[str]:
+    for flaw in report.flaws:
+        yield flaw.text
+    if report.count > len(report.flaws):
+        yield f"And {report.count - len(report.flaws)} more."
+    said = "The audit is whole" if report.count == 0 else "The audit is broken"
+    yield f"{said}: {report.seals} seals over {report.lines} lines."
+    if report.head:
+        yield f"The newest seal is {report.head.n}: {report.head.hash.hex()}"
+    if report.unsealed:
+        yield f"Not yet sealed: {report.unsealed} lines since {report.unsealed_since}."
+    if not report.own_keys:
+        yield "Its signatures were checked by the database's keyring; where the Messenger's keys lie they prove more."

@@ -1,0 +1,24 @@
+"""What was asked before, as the actions it would be today: what a standing rule is tried on."""
+
+from butlers.aim import action_of, aim
+from shared import rules
+from shared.contracts import NotifyEnvelope
+from shared.db import Connection
+from shared.errors import InvalidInput, Misconfigured
+from shared.identity import MissingIdentifier, Whom
+from shared.rules import Past
+
+
+async def actions(connection: Connection) -> list[Past]:
+    """The last thousand notifications, oldest first; what is for nobody now is left out."""
+    found = []
+    for row in reversed(await rules.past(connection)):
+        envelope = NotifyEnvelope.model_validate(row["envelope"])
+        try:
+            target = await aim(connection, envelope, Whom.parse(row["whom"]))
+        except (InvalidInput, Misconfigured):
+            continue
+        if not isinstance(target, MissingIdentifier):
+            action = action_of(envelope, target, row["realm"], row["admitted_by"])
+            found.append(Past(row["id"], row["created_at"], row["status"], envelope.delivery.message, action))
+    return found

@@ -1,0 +1,166 @@
+"""Cards as deliveries: what is to be asked or told gets the one that is missing, and what is answered loses it.
+
+A butler causes so many cards in ten minutes; what it asks beyond that stands in a digest, which is a card too.
+The only writer of digests and of what stands in them.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from shared.db import Connection
+
+# Whoever writes cards counts them first, so that two Messengers never count at once.
+ONE_AT_A_TIME: Final = "LOCK TABLE messenger.digests IN SHARE ROW EXCLUSIVE MODE"
+# The owner changed it, and is asked with the new words at once.
+OWNERS_CHANGE: Final = """
+EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.actor = 'owner' AND q.revision > 1
+    AND e.detail @> jsonb_build_object('revision', q.revision))
+"""
+# Questions nobody was shown, which count against their butler. What had a card before is asked anew because of the
+# owner or of the world, and counts against nobody.
+UNASKED: Final = f"""
+SELECT id, revision, origin_butler, requested_at FROM shared.pending_actions q
+WHERE status = 'pending' AND expires_at > clock_timestamp()
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
+    AND NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id) AND NOT {OWNERS_CHANGE}
+"""
+SPENT: Final = """
+SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
+WHERE class = 'card' AND counted AND created_at > clock_timestamp() - interval '10 minutes' GROUP BY origin_butler
+"""
+# Of each butler the oldest, as many as its burst ($1) has room for.
+WITHIN: Final = f"""
+SELECT u.*, coalesce(s.cards, 0)
+    + row_number() OVER (PARTITION BY origin_butler ORDER BY requested_at, id) <= $1 AS fits
+FROM ({UNASKED}) u LEFT JOIN ({SPENT}) s USING (origin_butler)
+"""
+# What is to be asked is the outbox of its card: a question that waits in this revision, a digest, and what may have
+# arrived at this attempt; so is what is to be told, that it came back after its last attempt. Whatever has none gets
+# one, and what stands in a digest only once the owner has asked for it. Where Telegram refused it, or did not take it
+# within a minute, the next channel is asked as well.
+WRITE_MISSING: Final = f"""
+WITH unasked AS MATERIALIZED ({WITHIN}),
+a AS (
+    SELECT q.id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, q.revision, q.origin_butler,
+        q.requested_at AS at, u.id IS NOT NULL AS counted
+    FROM shared.pending_actions q LEFT JOIN unasked u ON u.id = q.id
+    WHERE status = 'pending' AND expires_at > clock_timestamp() AND coalesce(u.fits, true)
+        AND (NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id)
+            OR (SELECT true FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id LIMIT 1)
+            OR {OWNERS_CHANGE})
+    UNION ALL
+    SELECT NULL, NULL, g.id, 1, g.origin_butler, g.opened_at, false FROM messenger.digests g
+    WHERE EXISTS (SELECT FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
+        WHERE t.digest_id = g.id AND q.status = 'pending' AND q.expires_at > clock_timestamp())
+    UNION ALL
+    SELECT NULL, id, NULL, attempt, origin_butler, settled_at, false FROM messenger.deliveries
+    WHERE status = 'uncertain' AND class = 'third_party'
+    UNION ALL
+    SELECT NULL, id, NULL, attempt + 1, origin_butler, settled_at, false FROM messenger.deliveries
+    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
+INSERT INTO messenger.deliveries
+    (class, channel, address, realm, action_id, about, digest_id, revision, origin_butler, counted)
+SELECT 'card', o.channel, o.address, o.realm, a.action_id, a.about, a.digest_id, a.revision, a.origin_butler, a.counted
+FROM a
+JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
+    OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram')
+    OR EXISTS (SELECT FROM messenger.deliveries t
+        WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
+        AND t.revision = a.revision AND t.channel = 'telegram' AND (t.status = 'failed'
+            OR (t.status <> 'sent' AND t.created_at < clock_timestamp() - interval '60 seconds')))
+WHERE NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card'
+    AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
+    AND d.revision = a.revision AND d.channel = o.channel)
+ORDER BY a.at LIMIT 50
+ON CONFLICT DO NOTHING RETURNING id
+"""
+# One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
+# it holds what comes in one breath.
+OPEN_DIGESTS: Final = f"""
+WITH over AS MATERIALIZED (SELECT id, origin_butler, requested_at FROM ({WITHIN}) u WHERE NOT fits),
+opened AS (
+    INSERT INTO messenger.digests (origin_butler) SELECT origin_butler FROM over
+    WHERE NOT EXISTS (SELECT FROM messenger.digests g WHERE g.origin_butler = over.origin_butler
+        AND g.opened_at > clock_timestamp() - interval '10 minutes')
+    GROUP BY origin_butler HAVING min(requested_at) < clock_timestamp() - interval '5 seconds'
+    RETURNING id, origin_butler)
+INSERT INTO messenger.digest_items (action_id, digest_id)
+SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id
+"""
+# The owner wants to see it: its card is sent where that was said, and counts against nobody.
+ASK_NOW: Final = """
+INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
+SELECT 'card', o.channel, o.address, o.realm, a.id, a.revision, a.origin_butler
+FROM shared.pending_actions a JOIN messenger.owner_at o ON o.channel = 'telegram'
+WHERE a.id = $1 AND a.revision = $2 AND a.status = 'pending' AND a.expires_at > clock_timestamp()
+ON CONFLICT DO NOTHING RETURNING id
+"""
+DIGEST_SHOWS: Final = """
+UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id = $1 AND shown IS DISTINCT FROM $2
+"""
+# A late answer has more to say about a card that is closed.
+SHOW_AGAIN: Final = """
+UPDATE messenger.deliveries SET reason = NULL
+WHERE about = $1 AND revision = $2 AND class = 'card' AND status = 'sent' AND reason = 'closed'
+"""
+# A press on a card that has no receipt, and lies in the queue to be sent again, proves that it arrived.
+ADOPT: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp()
+    WHERE class = 'card' AND channel = 'telegram' AND (action_id = $1 OR about = $1 OR digest_id = $1) AND revision = $2
+        AND status = 'queued' AND attempt > 0 RETURNING id)
+UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
+WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
+"""
+CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
+CLOSE_CARDS_OF: Final = """
+UPDATE messenger.deliveries SET reason = 'closed'
+WHERE class = 'card' AND channel = 'telegram' AND status = 'sent' AND reason IS NULL AND action_id = $1
+"""
+# To the owner by the channels that are left; what it says stands in `messenger.pauses`.
+TELL_ELSEWHERE: Final = """
+INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
+SELECT 'card', channel, address, realm, 'messenger' FROM messenger.owner_at WHERE channel <> $1
+"""
+
+
+async def write_missing_cards(connection: Connection, burst: int) -> int:
+    """Put the cards that are missing in the queue; how many. A transaction of its own, in which nothing is held yet."""
+    await connection.execute(ONE_AT_A_TIME)
+    await connection.execute(OPEN_DIGESTS, burst)
+    return len(await connection.fetch(WRITE_MISSING, burst))
+
+
+async def ask_now(connection: Connection, action_id: str, revision: int) -> bool:
+    """Whether this put the card of this revision in the queue, because the owner asked for it."""
+    return await connection.fetchval(ASK_NOW, UUID(action_id), revision) is not None
+
+
+async def digest_shows(connection: Connection, digest_id: str, shown: list[str]) -> None:
+    """Write down what a digest's message lists."""
+    await connection.execute(DIGEST_SHOWS, UUID(digest_id), shown)
+
+
+async def show_again(connection: Connection, delivery_id: str, attempt: int) -> None:
+    """Let the card about this attempt be written anew."""
+    await connection.execute(SHOW_AGAIN, UUID(delivery_id), attempt)
+
+
+async def adopt(connection: Connection, about: str, revision: int, message_id: str) -> bool:
+    """Whether the pressed message is the card about this that nobody had a receipt for; it is not sent again."""
+    return await connection.fetchval(ADOPT, UUID(about), revision, message_id) is not None
+
+
+async def close_card(connection: Connection, delivery_id: str) -> None:
+    """Note that a card shows its outcome."""
+    await connection.execute(CLOSE_CARD, UUID(delivery_id))
+
+
+async def close_cards_of(connection: Connection, action_id: str) -> None:
+    """The same for the card of an action whose press is answered on the spot."""
+    await connection.execute(CLOSE_CARDS_OF, UUID(action_id))
+
+
+async def tell_elsewhere(connection: Connection, channel: str) -> None:
+    """Queue the word about this channel's pause, to the owner by another."""
+    await connection.execute(TELL_ELSEWHERE, channel)

@@ -1,0 +1,146 @@
+"""Digests: what a butler asks beyond its burst, listed in one card, each with a button that shows it whole.
+
+A digest decides nothing. Each line is data only, and its button sends the card of that question, which shows exactly
+the message and takes the yes; it binds the action, its revision and its content like any button of a card.
+"""
+
+from typing import Final
+
+from butlers.butler import Ground
+from messenger import asking, cards, views
+from messenger.cards import CHANNEL_NAMES, Press
+from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from messenger.check import Cleared, Stopped
+from messenger.store import Claimed
+from shared import approvals, notifications
+from shared.db import Connection, Record, tell
+from shared.policy import Decision, Finding
+from shared.render import Wire
+from shared.render.telegram import Button, in_line, keyboard
+from shared.telemetry import logger
+
+log = logger("messenger.digests")
+SHOW: Final = "sh"
+MOST: Final = 20
+IN_A_ROW: Final = 5
+# An edit makes no sound, and Telegram takes only so many of them.
+EDIT_SECONDS: Final = 5.0
+OVER: Final = "Nothing of this waits any more, or has its own card by now."
+NO_ANSWER_HERE: Final = "Nothing of this goes out unless you say yes to it; a button shows the whole message first."
+NAME_ROOM: Final = 32
+ADDRESS_ROOM: Final = 64
+
+
+async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Cleared | Stopped:
+    """The digest's wires, as long as anything in it waits; what its message lists is written down with its marker."""
+    rows = await views.digest_items(connection, digest_id, MOST)
+    if not rows:
+        return Stopped("cancelled", (Finding("answered", "All of it is answered."),))
+    stopped = await cards.elsewhere(connection, claimed)
+    if stopped is not None:
+        return stopped
+    if claimed.channel == "telegram":
+        await asking.digest_shows(connection, digest_id, listed(rows))
+    wires = await _wires(connection, claimed, rows, ground)
+    return Cleared(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
+
+
+async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
+    title, text = words(rows, cards.link(ground, "approvals"))
+    if claimed.channel == "email":
+        pages = [f"{n}. {cards.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
+        body = "\n".join([f"{title}:", "", text, "", "Read and decide them here:", *pages])
+        return await cards.told(connection, claimed, title, body)
+    return cards.telegram_card(claimed, (f"{title}:", text), buttons(ground.secret, rows))
+
+
+def words(rows: list[Record], where: str) -> tuple[str, str]:
+    """Title, and a numbered line for each; `where` is the page that lists those for which there is no room."""
+    total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
+    title = f"{butler} asks {total} more thing{'' if total == 1 else 's'}"
+    lines = [f"{n}. {_line(row)}" for n, row in enumerate(rows, start=1)]
+    more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
+    return title, "\n".join([*lines, *more, "", NO_ANSWER_HERE])
+
+
+def _line(row: Record) -> str:
+    """Whom it is for, by which channel, and how long: no word of the message itself."""
+    delivery = notifications.envelope_of(row).delivery
+    named = row["whom"].removeprefix("thread:") if row["whom"].startswith("thread:") else None
+    address = row["address"] or delivery.recipient or named or "no identifier on file"
+    to = f"{_clipped(row['name'] or 'unknown', NAME_ROOM)} ({_clipped(address, ADDRESS_ROOM)})"
+    how = "to" if delivery.intent == "send" else f"{delivery.intent} to"
+    return f"{how} {to} by {CHANNEL_NAMES[delivery.channel]}, {len(delivery.message)} characters"
+
+
+def _clipped(text: str, room: int) -> str:
+    shown = in_line(text)
+    return shown if len(shown) <= room else f"{shown[: room - 3]}..."
+
+
+def buttons(secret: bytes, rows: list[Record]) -> list[list[Button]]:
+    """Show 1, Show 2 and so on, each for exactly that question as it stands now."""
+    made = [Button(f"Show {n}", cards.data(secret, row, SHOW)) for n, row in enumerate(rows, start=1)]
+    return [made[start : start + IN_A_ROW] for start in range(0, len(made), IN_A_ROW)]
+
+
+def listed(rows: list[Record]) -> list[str]:
+    """What a message with these rows lists, as it is written down."""
+    return [*(f"{row['id']}:{row['revision']}" for row in rows), *(str(row["total"]) for row in rows[:1])]
+
+
+async def pressed(connection: Connection, press: Press, message_id: str, secret: bytes) -> tuple[str, str]:
+    """The owner wants to see one of them: its card follows at once, whatever its butler has asked before."""
+    action = await approvals.open_action(connection, press.about)
+    if action is None or not cards.genuine(secret, action, press):
+        return cards.STALE, cards.NOT_VALID
+    digest_id = await views.digest_of(connection, press.about)
+    if digest_id is not None:
+        await asking.adopt(connection, digest_id, 1, message_id)
+    if not action["open"]:
+        status = "expired" if action["status"] == "pending" else action["status"]
+        return "late", f"It is over: it was {status}."
+    if not await asking.ask_now(connection, press.about, action["revision"]):
+        return "shown_before", "Its card is in this chat already."
+    await tell(connection, "cards")
+    return "shown", "Its card follows."
+
+
+async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
+    """Let each digest in Telegram list what waits in it now; how many were changed. A refusal is not tried again."""
+    async with ground.db.work() as connection:
+        found = await views.digests_open(connection, EDIT_SECONDS)
+    return sum([await _refresh_one(ground, telegram, card) for card in found])
+
+
+async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) -> bool:
+    async with ground.db.work() as connection:
+        rows = await views.digest_items(connection, card["digest_id"], MOST)
+    if listed(rows) == list(card["shown"]):
+        return False
+    try:
+        await telegram.call("editMessageText", edited(ground, card, rows), wait=10)
+    except ProviderRefused as refused:
+        log.info("a digest was not changed", why=refused.message)
+        if refused.retryable:
+            return False
+    async with ground.db.work() as connection:
+        await asking.digest_shows(connection, card["digest_id"], listed(rows))
+        if not rows:
+            await asking.close_card(connection, card["id"])
+    return True
+
+
+def edited(ground: Ground, card: Record, rows: list[Record]) -> dict[str, object]:
+    """The message as it should stand now; without buttons once nothing in it waits."""
+    text = OVER
+    if rows:
+        title, lines = words(rows, cards.link(ground, "approvals"))
+        text = f"{title}:\n\n{lines}"
+    return {
+        "chat_id": int(card["address"]),
+        "message_id": int(card["provider_id"]),
+        "link_preview_options": {"is_disabled": True},
+        "text": text,
+        "reply_markup": {"inline_keyboard": keyboard(buttons(ground.secret, rows))},
+    }

@@ -1,0 +1,141 @@
+"""What is kept, and how long: every column that can hold text, once, with what becomes of it and why.
+
+Words go first, the fences that keep a message from going out twice much later. `messenger/purging.py` carries it out,
+by the database's clock; docs/operations.md shows this list, and a test compares it with the catalogue. Pure.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+
+WORDS: Final = timedelta(days=30)
+"""What somebody wrote, counted from the end of it; of what is open or uncertain it is never taken."""
+
+FENCES: Final = timedelta(days=400)
+"""Keys, hashes, receipts and times: as long as they lie here, asking again sends nothing again."""
+
+ROUTES: Final = timedelta(days=30)
+# Telegram repeats for 24 hours, and the poller looks back six days for where it was.
+UPDATES: Final = timedelta(days=7)
+# A call without a lineage is the same call for five minutes.
+RECENT: Final = timedelta(days=1)
+TOKENS: Final = timedelta(days=30)
+PAIRINGS: Final = timedelta(days=1)
+
+WIPED: Final = "[wiped]"
+"""What stands in the place of words that are no longer kept."""
+
+How = Literal["wiped", "removed", "kept"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Columns of one table with one fate: `wiped` alone or `removed` with their row after so long, or `kept`."""
+
+    table: str
+    columns: str
+    how: How
+    # None: as the sentence says.
+    after: timedelta | None
+    why: str
+
+
+_END: Final = "after the end"
+_FENCE: Final = "it is the fence: asked again, the first answer counts"
+_RECORD: Final = "it says how the message went, without its words"
+_OWNERS: Final = "it is the owner's, until the owner changes it"
+_AUDIT: Final = "the audit stays: house words, ids and the owner's own reasons, nothing of a message"
+
+LIST: Final = (
+    Kept("shared.contacts", "name roles preferred_channel", "kept", None, _OWNERS),
+    Kept("shared.contact_info", "type value lookup", "kept", None, _OWNERS),
+    Kept(
+        "shared.approval_rules",
+        "tool_name origin_butler effect arg_constraints description realm",
+        "kept",
+        None,
+        _OWNERS,
+    ),
+    Kept("shared.brakes", "butler channel", "kept", None, _OWNERS),
+    Kept("shared.channels", "channel realm sender", "kept", None, "one row per channel, without its credentials"),
+    Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
+    Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
+    Kept(
+        "shared.notifications",
+        "envelope answer owner_text",
+        "wiped",
+        WORDS,
+        f"{_END}; the shape, the status, the receipt and a reaction's emoji stay",
+    ),
+    Kept(
+        "shared.notifications",
+        "origin_butler admitted_by realm key lineage request_sha content_sha whom status",
+        "removed",
+        FENCES,
+        f"{_END}; {_FENCE}",
+    ),
+    Kept("shared.recent", "origin_butler request_sha lineage", "removed", RECENT, "after the first call"),
+    Kept("shared.pending_actions", "tool_args agent_summary", "wiped", WORDS, f"{_END}; channel and intent stay"),
+    Kept(
+        "shared.pending_actions",
+        "origin_butler tool_name content_sha wire_shas status session_id decision_reason execution_result",
+        "removed",
+        FENCES,
+        f"{_END}; {_RECORD}",
+    ),
+    Kept("shared.withdrawals", "origin_butler outcome", "removed", FENCES, "with its message"),
+    Kept("shared.resolutions", "word surface outcome", "removed", FENCES, "with its message"),
+    Kept("shared.approval_events", "event_type actor reason detail", "kept", None, _AUDIT),
+    Kept("shared.audit_seals", "digests prev hash signature", "kept", None, "hashes and signatures of the audit"),
+    Kept(
+        "messenger.deliveries",
+        "class channel address realm status reason claimed_by origin_butler lineage content_sha",
+        "removed",
+        FENCES,
+        f"{_END}, with its message; {_FENCE}",
+    ),
+    Kept("messenger.parts", "wire_sha status provider_id", "removed", FENCES, "with its message; hashes and receipts"),
+    Kept("messenger.attempts", "detail", "wiped", WORDS, f"{_END}; a provider's words may quote the message"),
+    Kept("messenger.attempts", "outcome", "removed", FENCES, "with its message"),
+    Kept("messenger.digests", "origin_butler shown", "removed", FENCES, "with its questions; ids and a name"),
+    Kept("messenger.updates", "bot body outcome", "removed", UPDATES, "after it was handled"),
+    Kept("messenger.pairings", "code_sha", "removed", PAIRINGS, "after its expiry; the code itself is nowhere"),
+    Kept("messenger.pollers", "bot holder", "kept", None, "one row per bot: its number and who polls it"),
+    Kept("messenger.mailboxes", "account holder", "kept", None, "one row per mailbox, without its password"),
+    Kept("messenger.rates", "key", "removed", None, "as soon as its bucket is full again"),
+    Kept("messenger.pauses", "channel reason detail", "removed", None, "when the channel works again"),
+    Kept(
+        "switchboard.routes",
+        "request_id origin_butler target_butler tool status error_class",
+        "removed",
+        ROUTES,
+        "after the call; it never holds words",
+    ),
+    Kept("switchboard.inbox", "text request_context", "wiped", WORDS, "after it came"),
+    Kept(
+        "switchboard.inbox",
+        "channel endpoint_identity external_event_id thread sender routed_to",
+        "removed",
+        FENCES,
+        "after it came; it proves the thread and keeps it from being taken twice",
+    ),
+    Kept("switchboard.butlers", "name url kind tools status", "removed", None, "a day after its last sign of life"),
+    Kept("console.sign_in_links", "code_sha", "removed", None, "at the first sign-in a day after its expiry"),
+    Kept("console.sessions", "id_sha", "removed", None, "at the first sign-in after its expiry"),
+    Kept("public.schema_version", "version_num", "kept", None, "the number of the schema"),
+)
+
+
+def columns() -> list[str]:
+    """Every column of the list as schema.table.column, also what is in it twice."""
+    return [f"{kept.table}.{column}" for kept in LIST for column in kept.columns.split()]
+
+
+def as_table() -> str:
+    """The list as the table of docs/operations.md."""
+    rows = ["| table | columns | become | after | |", "| --- | --- | --- | --- | --- |"]
+    for kept in LIST:
+        days = 0 if kept.after is None else kept.after.days
+        when = f" {days} days" if days > 1 else " a day" if days else ""
+        rows.append(f"| `{kept.table}` | {', '.join(kept.columns.split())} | {kept.how} |{when} | {kept.why} |")
+    return "\n".join(rows)

@@ -1,0 +1,111 @@
+"""The seals as rows: what no seal covers yet, adding one, and reading all for judging.
+
+The only writer of shared.audit_seals. Reading takes no lock that an INSERT into the audit would wait for.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from shared.audit import BEGINNING, Line, Seal, Spans, line_of, text_of
+from shared.db import Connection
+
+PAGE: Final = 1000
+# Every column, as one text that no setting of a session changes.
+COLUMNS: Final = """seq, to_json(at AT TIME ZONE 'UTC')::text AS at, event_type, action_id::text, rule_id::text,
+    notification_id::text, actor, reason, detail::text"""
+LAST: Final = """
+SELECT n, hash, at <= clock_timestamp() - $1::interval AS due,
+    coalesce((SELECT upper(seqs) - 1 FROM shared.audit_seals WHERE n <= s.n - 2
+        ORDER BY upper(seqs) DESC LIMIT 1), 0) AS floor,
+    (SELECT range_agg(seqs) FROM shared.audit_seals WHERE n > s.n - 2)::text AS recent
+FROM shared.audit_seals s ORDER BY n DESC LIMIT 1
+"""
+UNSEALED: Final = f"""
+SELECT {COLUMNS} FROM shared.approval_events
+WHERE seq > $1 AND NOT seq <@ $2::text::int8multirange ORDER BY seq LIMIT $3
+"""
+NOW: Final = "SELECT to_json(clock_timestamp() AT TIME ZONE 'UTC') #>> '{}'"
+# Of several that seal the same the first wins, and nobody waits for longer than its insert takes.
+APPEND: Final = """
+INSERT INTO shared.audit_seals (n, seqs, digests, prev, hash, signature, at)
+VALUES ($1, $2::text::int8multirange, $3, $4, $5, $6, $7::text::timestamp AT TIME ZONE 'UTC')
+ON CONFLICT (n) DO NOTHING RETURNING n
+"""
+SEALS: Final = """
+SELECT n, seqs::text, digests, prev, to_json(at AT TIME ZONE 'UTC') #>> '{}' AS at, hash, signature
+FROM shared.audit_seals WHERE n > $1 ORDER BY n LIMIT 100
+"""
+COVERED: Final = f"""
+SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL (
+    SELECT {COLUMNS} FROM shared.approval_events
+    WHERE seq >= lower(s.seqs) AND seq < upper(s.seqs) AND seq <@ s.seqs) e
+WHERE s.n BETWEEN $1 AND $2 ORDER BY s.n, e.seq
+"""
+UNCOVERED: Final = """
+SELECT seq, to_json(at AT TIME ZONE 'UTC') #>> '{}' AS at FROM shared.approval_events
+WHERE NOT seq <@ $1::text::int8multirange ORDER BY seq
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Where the chain ends, and which lines need no look: up to `floor`, and those in `recent`."""
+
+    n: int = 0
+    hash: bytes = BEGINNING
+    due: bool = True
+    floor: int = 0
+    recent: str = "{}"
+
+
+async def last(connection: Connection, every: timedelta) -> Last:
+    """Where the chain ends; `due` if that is so long ago by the database's clock."""
+    row = await connection.fetchrow(LAST, every)
+    return Last(**row) if row else Last()
+
+
+async def unsealed(connection: Connection, after: Last) -> AsyncIterator[Line]:
+    """The committed lines that no seal covers, in the order of their numbers, a page at a time.
+
+    A line below the reach of all seals but the last two is not looked at: no unit of work lasts so long that it
+    could still have come by itself.
+    """
+    floor = after.floor
+    while True:
+        rows = await connection.fetch(UNSEALED, floor, after.recent, PAGE)
+        for row in rows:
+            yield line_of(*row)
+        if len(rows) < PAGE:
+            return
+        floor = rows[-1]["seq"]
+
+
+async def now(connection: Connection) -> str:
+    """The database's time as a seal has it."""
+    return str(await connection.fetchval(NOW))
+
+
+async def append(connection: Connection, seal: Seal) -> bool:
+    """Make it the chain's next link; false if another Messenger was first."""
+    made = (seal.n, seal.seqs, seal.digests, seal.prev, seal.hash, seal.signature, seal.at)
+    return await connection.fetchval(APPEND, *made) is not None
+
+
+async def after(connection: Connection, n: int) -> Sequence[Seal]:
+    """The next hundred seals after that one."""
+    return [Seal(**row) for row in await connection.fetch(SEALS, n)]
+
+
+async def covered(connection: Connection, first: int, last: int) -> AsyncIterator[tuple[int, Line]]:
+    """The lines that these seals cover and that are there, each with its seal; within a transaction."""
+    async for row in connection.cursor(COVERED, first, last, prefetch=PAGE):
+        n, *columns = row
+        yield n, line_of(*columns)
+
+
+async def uncovered(connection: Connection, spans: Spans) -> AsyncIterator[tuple[int, str]]:
+    """The lines outside these spans, each with its time as a seal has it; within a transaction."""
+    async for row in connection.cursor(UNCOVERED, text_of(spans), prefetch=PAGE):
+        yield row["seq"], row["at"]

@@ -1,0 +1,72 @@
+"""Two hundred questions of one butler: four messages to the owner, by which every one of them can be decided."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from shared.mcp import Answer
+from tests.rig import fresh
+from tests.rig.bench import OWNER, Bench
+from tests.rig.fleet import Fleet
+from tests.rig.outside import Entry
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MANY = 200
+AT_ONCE = 10
+BURST = 3
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def flooded(bench: Bench) -> AsyncIterator[Fleet]:
+    """A fleet of its own, with the burst that an installation has."""
+    fleet = await Fleet.start(await bench.house(BUTLERS_CARD_BURST=str(BURST)))
+    yield fleet
+    await fleet.stop()
+
+
+def asks(entry: Entry) -> bool:
+    """Whether it is a message to the owner with buttons."""
+    return entry.to == str(OWNER) and entry.method == "sendMessage" and "reply_markup" in entry.payload
+
+
+def buttons(entry: Entry) -> dict[str, str]:
+    markup = entry.payload["reply_markup"]
+    assert isinstance(markup, dict)
+    return {button["text"]: button["callback_data"] for row in markup["inline_keyboard"] for button in row}
+
+
+async def ask(fleet: Fleet, said: str, contact: str, first: int) -> list[Answer]:
+    """The answers to a few questions asked at once."""
+    numbers = range(first, first + AT_ONCE)
+    asked = (fleet.notify(channel="telegram", message=f"{said} n{n}.", contact_id=contact) for n in numbers)
+    return await asyncio.gather(*asked)
+
+
+async def test_a_flood_of_questions_is_three_cards_and_a_digest(flooded: Fleet) -> None:
+    said, chat = fresh.words("flood"), fresh.chat()
+    contact = await flooded.contact("Anna", telegram=chat)
+    await flooded.client("health")
+    told = [answer for n in range(0, MANY, AT_ONCE) for answer in await ask(flooded, said, contact, n)]
+    assert {answer["status"] for answer in told} == {"pending_approval"}
+    [digest] = await flooded.outside.until(lambda e: asks(e) and "more thing" in e.text, within=20)
+    assert re.match(r"health asks \d+ more things?:\n\n1\. to Anna \(\d+\) by Telegram, \d+ characters\n", digest.text)
+    assert said not in digest.text
+    await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST)
+    assert len([entry for entry in await flooded.outside.journal() if asks(entry)]) == BURST + 1
+
+    code, out, _ = await flooded.house.butlers("approvals", "list", "--status", "pending", "--json")
+    assert code == 0
+    assert {row["id"] for row in json.loads(out)["actions"]} == {answer["action_id"] for answer in told}
+
+    await flooded.outside.press_data(int(digest.provider_id), buttons(digest)["Show 1"])
+    [*_, card] = await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST + 1)
+    found = re.search(rf"> ({said} n\d+\.)", card.text)
+    assert found is not None
+    await flooded.outside.press_data(int(card.provider_id), buttons(card)["Approve"])
+    await flooded.outside.arrived(found[1], chat)
+    assert len([entry for entry in await flooded.outside.journal() if asks(entry)]) == BURST + 2

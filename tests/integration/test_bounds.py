@@ -1,0 +1,320 @@
+"""Nobody uses a daemon up: bodies, heads, connections, slow and greedy callers, all over real sockets."""
+
+import asyncio
+import http
+import json
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from uuid import uuid4
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from butlers import bounds
+from butlers.bounds import MOST_BODY, MOST_OF_ONE_CALLER, BoundedConnection, room_for_connections
+from butlers.butler import Answer, Arguments, Butler, Parts, Tool
+from butlers.daemon import Daemon, build
+from butlers.directory import Directory
+from butlers.host import _server
+from shared.auth import Caller, Verifier
+from shared.mcp import request_of
+from tests.integration.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MOST = 12
+READ_SECONDS = 0.6
+MANY = 60
+
+
+class Hasty(BoundedConnection):
+    """The same, with less room and less patience."""
+
+    MOST = MOST
+    READ_SECONDS = READ_SECONDS
+    TAKE_SECONDS = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A daemon on a port, as the host serves it."""
+
+    house: House
+    port: int
+    http: aiohttp.ClientSession
+
+    async def call(self, tool: str, arguments: Answer, token: str) -> tuple[int, str]:
+        """One raw tools/call: the HTTP status and the body."""
+        headers, body = request_of(token, tool, arguments, 1)
+        async with self.http.post(f"http://127.0.0.1:{self.port}/mcp", json=body, headers=headers) as answer:
+            return answer.status, await answer.text()
+
+    async def notify(self, message: str) -> None:
+        """Tell the owner; it must arrive, and soon."""
+        async with asyncio.timeout(5):
+            asked = {"channel": "telegram", "message": message}
+            status, body = await self.call("notify", asked, self.house.tokens["greeter"])
+        assert status == 200, body
+        assert json.loads(body)["result"]["structuredContent"]["status"] == "ok", body
+
+    async def opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that says nothing yet."""
+        return await asyncio.open_connection("127.0.0.1", self.port, limit=2**26)
+
+
+@asynccontextmanager
+async def serving(
+    house: House, make: Callable[[str], Daemon], kind: type[BoundedConnection] = Hasty
+) -> AsyncIterator[Served]:
+    """The daemon made for its URL, served by the host's own server, only hastier."""
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
+        port = listening.getsockname()[1]
+        server = _server(house.settings, make(f"http://127.0.0.1:{port}"))
+        assert server.config.http is BoundedConnection
+        server.config.http = kind
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started:
+            await asyncio.sleep(0.005)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+            yield Served(house, port, http)
+        server.should_exit = True
+        await asyncio.wait_for(task, 5)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def greeter(house: House) -> AsyncIterator[Served]:
+    async with serving(house, partial(house.assembly.daemon, "greeter")) as one:
+        yield one
+
+
+async def ended(reader: asyncio.StreamReader, within: float = 3 * READ_SECONDS) -> bytes:
+    """What came until the other side ended it, which it must soon."""
+    async with asyncio.timeout(within):
+        with suppress(ConnectionError):
+            return await reader.read()
+    return b""
+
+
+def head(token: str, *more: str) -> bytes:
+    """The head of a call of a tool, up to its last line."""
+    lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", f"authorization: Bearer {token}", *more]
+    return "\r\n".join([*lines, "content-type: application/json", "accept: application/json"]).encode() + b"\r\n"
+
+
+async def pieces(size: int) -> AsyncIterator[bytes]:
+    """So many bytes, without saying how many there will be."""
+    for _ in range(size // 1024):
+        yield b" " * 1024
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_that_is_too_long_is_413_and_the_connection_goes_on(greeter: Served, *, chunked: bool) -> None:
+    words = f"words {uuid4()}"
+    headers, body = request_of(greeter.house.tokens["greeter"], "notify", {"channel": "telegram", "message": words}, 1)
+    url = f"http://127.0.0.1:{greeter.port}/mcp"
+    long = json.dumps(body).encode().ljust(MOST_BODY + 1)
+    for sent in (pieces(MOST_BODY + 1024), pieces(3 * MOST_BODY)) if chunked else (BytesIO(long), BytesIO(3 * long)):
+        async with greeter.http.post(url, data=sent, headers=headers) as answer:
+            assert (answer.status, await answer.text()) == (413, http.HTTPStatus(413).phrase)
+    assert greeter.house.sent(words) == []
+    fits = BytesIO(long[:MOST_BODY])
+    async with greeter.http.post(url, data=fits, headers={**headers, "content-type": "application/json"}) as answer:
+        assert answer.status == 200
+    assert len(greeter.house.sent(words)) == 1
+
+
+async def test_a_body_without_end_is_cut_off(greeter: Served) -> None:
+    reader, writer = await greeter.opened()
+    writer.write(head(greeter.house.tokens["greeter"], "transfer-encoding: chunked") + b"\r\n")
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < 64 * MOST_BODY:
+            writer.write(chunk)
+            await writer.drain()
+            sent += len(chunk)
+    assert sent < 32 * MOST_BODY
+    await ended(reader)
+    writer.close()
+
+
+@pytest.mark.parametrize("line", [b"x: y\r\n", b"y", b"\r\n"], ids=["lines", "one line", "nothing"])
+async def test_a_head_without_end_is_cut_off(greeter: Served, line: bytes) -> None:
+    reader, writer = await greeter.opened()
+    writer.write(b"\r\n" if line == b"\r\n" else b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n")
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < 4 * MOST_BODY:
+            writer.write(line * 4096)
+            await writer.drain()
+            sent += 4096 * len(line)
+            await asyncio.sleep(0)
+    assert b" 431 " in (said := await ended(reader)) or sent < 4 * MOST_BODY, said
+    writer.close()
+
+
+async def test_what_follows_a_body_as_if_it_were_a_header_is_none(house: House) -> None:
+    seen: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        seen.append(len(scope["headers"]))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with serving(house, lambda _: Daemon("greeter", "butler", without_lifespan(app))) as one:
+        reader, writer = await one.opened()
+        writer.write(head("none", "transfer-encoding: chunked") + b"\r\n0\r\n" + b"x: y\r\n" * 50 + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+        writer.close()
+    assert seen == [5]
+
+
+@pytest.mark.parametrize("begun", ["", "GET /heal", "POST body"])
+async def test_who_takes_too_long_is_cut_off_and_nobody_waits_for_it(greeter: Served, begun: str) -> None:
+    reader, writer = await greeter.opened()
+    body = head(greeter.house.tokens["greeter"], "content-length: 100") + b"\r\n{"
+    writer.write(body if begun == "POST body" else begun.encode())
+    await greeter.notify(f"words {uuid4()}")
+    assert await ended(reader) == b""
+    writer.close()
+
+
+async def test_a_flood_of_open_connections_keeps_nobody_out(greeter: Served) -> None:
+    flood = [await greeter.opened() for _ in range(MANY)]
+    for n, (_, writer) in enumerate(flood):
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: a\r\n" if n % 2 else b"")
+    await greeter.notify(f"words {uuid4()}")
+    gone = [reader for reader, _ in flood if reader.at_eof() or reader.exception()]
+    assert len(gone) >= MANY - MOST
+    for _, writer in flood:
+        writer.close()
+
+
+async def test_a_flood_of_long_bodies_keeps_nobody_out(greeter: Served) -> None:
+    async def post() -> int:
+        url, token = f"http://127.0.0.1:{greeter.port}/mcp", greeter.house.tokens["greeter"]
+        headers, _ = request_of(token, "notify", {}, 1)
+        async with greeter.http.post(url, data=pieces(8 * MOST_BODY), headers=headers) as answer:
+            return answer.status
+
+    flood = [asyncio.create_task(post()) for _ in range(2 * MOST)]
+    await greeter.notify(f"words {uuid4()}")
+    told = await asyncio.gather(*flood, return_exceptions=True)
+    assert {one for one in told if isinstance(one, int)} <= {413, 503}
+    assert all(isinstance(one, int | aiohttp.ClientError | ConnectionError) for one in told), told
+
+
+def without_lifespan(app: ASGIApp) -> ASGIApp:
+    """The app, which has nothing to begin or end."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await app(scope, receive, send)
+            return
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+
+    return served
+
+
+async def test_where_all_are_busy_a_newcomer_is_told_to_come_again(house: House) -> None:
+    free = asyncio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await free.wait()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with serving(house, lambda _: Daemon("greeter", "butler", without_lifespan(app))) as one:
+        busy = [await one.opened() for _ in range(MOST)]
+        for _, writer in busy:
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        await asyncio.sleep(0.1)
+        reader, writer = await one.opened()
+        said = await ended(reader)
+        assert said.startswith(b"HTTP/1.1 503 "), said
+        assert b"retry-after: 1" in said
+        free.set()
+        for came, _ in busy:
+            assert (await came.readline()).startswith(b"HTTP/1.1 204")
+        for left in (writer, *(sent for _, sent in busy)):
+            left.close()
+
+
+async def test_who_does_not_take_the_answer_is_cut_off(house: House) -> None:
+    broken = asyncio.Event()
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": b" " * 2**20, "more_body": True})
+        await receive()
+        assert (await receive())["type"] == "http.disconnect"
+        broken.set()
+
+    async with serving(house, lambda _: Daemon("greeter", "butler", without_lifespan(app))) as one:
+        with socket.create_connection(("127.0.0.1", one.port)) as asking:
+            asking.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            async with asyncio.timeout(5):
+                await broken.wait()
+
+
+async def test_one_caller_has_its_share_and_leaves_the_others_theirs(house: House) -> None:
+    free, busy = asyncio.Event(), 0
+
+    async def wait(_caller: Caller, _arguments: Arguments) -> Answer:
+        nonlocal busy
+        busy += 1
+        await free.wait()
+        return {"status": "ok"}
+
+    def make(url: str) -> Daemon:
+        ground = house.ground("switchboard")
+        directory = house.assembly.directory
+        verifier = Verifier("switchboard", directory.keys_of, directory.clock, is_live=Directory(ground.db).is_live)
+        tools = [Tool("wait", "Wait.", {"type": "object"}, wait, hop=True)]
+        butler = Butler("switchboard", "Waits.", "butler", lambda _: Parts(tools))
+        return build(butler, ground, verifier, [url.removeprefix("http://")])[0]
+
+    class Roomy(Hasty):
+        MOST = 4 * MOST_OF_ONE_CALLER
+
+    async def all_busy(count: int) -> None:
+        async with asyncio.timeout(10):
+            while busy < count:
+                await asyncio.sleep(0.01)
+
+    async with serving(house, make, Roomy) as one:
+        with ExitStack() as at_the_end:
+            at_the_end.callback(free.set)
+            greedy, other = (house.ground(name).hops._signer.token_for("switchboard") for name in ("greeter", "health"))
+            calls = [asyncio.create_task(one.call("wait", {}, greedy)) for _ in range(MOST_OF_ONE_CALLER)]
+            await all_busy(MOST_OF_ONE_CALLER)
+            async with asyncio.timeout(10):
+                status, said = await one.call("wait", {}, greedy)
+            assert status == 503
+            assert f"{MOST_OF_ONE_CALLER} calls of greeter" in said
+            calls.append(asyncio.create_task(one.call("wait", {}, other)))
+            await all_busy(MOST_OF_ONE_CALLER + 1)
+        assert {status for status, _ in await asyncio.gather(*calls)} == {200}
+        assert (await one.call("wait", {}, greedy))[0] == 200
+
+
+async def test_a_process_may_open_what_its_daemons_may_have() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        room_for_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(bounds.OPEN_FILES, before[1]), before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,268 @@
+"""A butler that asks too much: three cards in ten minutes, then one digest that shows each question on demand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from butlers.console import views_approvals
+from butlers.deciding import Edit, edit
+from messenger import asking, cards, digests, views
+from shared import approvals, identity
+from shared.db import Record
+from tests.integration.desks import ACTION, admitted, new_chat, work
+from tests.integration.house import House, Site, button_data, eventually, opened, until
+from tests.integration.sandbox_runner import OWNER
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BURST = 3
+OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
+TEN_MINUTES = """
+WITH g AS (UPDATE messenger.digests SET opened_at = opened_at - interval '10 minutes')
+UPDATE messenger.deliveries SET created_at = created_at - interval '10 minutes', status = 'sent'
+"""
+CARDS = "SELECT count(*) FROM messenger.deliveries WHERE class = 'card' AND action_id IS NOT NULL"
+DIGESTS = "SELECT g.id, count(*) AS items FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id"
+LOOK_AGAIN = "UPDATE messenger.digests SET shown_at = shown_at - interval '10 seconds'"
+OF_DIGESTS = "SELECT * FROM messenger.deliveries WHERE digest_id IS NOT NULL ORDER BY created_at"
+CLOSED = "SELECT 1 FROM messenger.deliveries WHERE digest_id IS NOT NULL AND reason = 'closed'"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def quiet(site: Site) -> AsyncIterator[House]:
+    """A house of its own in which nothing moves by itself."""
+    async with opened(site, loops=False, BUTLERS_CARD_BURST=str(BURST)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def busy(site: Site) -> AsyncIterator[House]:
+    """A house of its own at work."""
+    async with opened(site, BUTLERS_CARD_BURST=str(BURST)) as made:
+        yield made
+
+
+async def ask(house: House, count: int, butler: str = "greeter") -> list[str]:
+    """So many questions to somebody new, asked a while ago; the ids of their actions, the oldest first."""
+    contact = await house.contact(f"Zoe {uuid4()}", telegram=new_chat())
+    told = [await admitted(house, f"words {uuid4()}", butler, contact_id=contact) for _ in range(count)]
+    await house.sql.execute(OLDER)
+    return [str((await house.row(ACTION, one))["id"]) for one in told]
+
+
+async def write(house: House) -> int:
+    async with house.ground("messenger").db.work() as connection:
+        return await asking.write_missing_cards(connection, BURST)
+
+
+async def digests_of(house: House) -> list[int]:
+    """How many questions each digest holds, the first digest first."""
+    rows = await house.sql.fetch(f"{DIGESTS} GROUP BY g.id, g.opened_at ORDER BY g.opened_at")
+    return [row["items"] for row in rows]
+
+
+async def test_three_cards_and_one_digest_in_ten_minutes_and_nothing_is_lost(quiet: House) -> None:
+    await ask(quiet, 10)
+    assert await write(quiet) == BURST + 1
+    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST, [7])
+    await ask(quiet, 5)
+    assert await write(quiet) == 0
+    await quiet.sql.execute(TEN_MINUTES)
+    assert await write(quiet) == BURST + 1
+    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (2 * BURST, [7, 2])
+    await quiet.sql.execute(TEN_MINUTES)
+    assert await write(quiet) == 0
+
+
+async def test_a_digest_waits_a_moment_for_what_comes_in_one_breath(quiet: House) -> None:
+    actions = await ask(quiet, BURST + 2)
+    await quiet.sql.execute("UPDATE shared.pending_actions SET requested_at = clock_timestamp() + interval '1 second'")
+    assert await write(quiet) == BURST
+    assert await digests_of(quiet) == []
+    await quiet.sql.execute(OLDER)
+    await quiet.sql.execute(OLDER)
+    assert await write(quiet) == 1
+    assert await digests_of(quiet) == [len(actions) - BURST]
+
+
+async def test_several_messengers_count_together(quiet: House) -> None:
+    await ask(quiet, 20)
+    assert sorted(await asyncio.gather(*(write(quiet) for _ in range(6)))) == [0, 0, 0, 0, 0, BURST + 1]
+    await ask(quiet, 2)
+    await asyncio.gather(*(write(quiet) for _ in range(6)))
+    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST, [17])
+
+
+async def test_each_butler_has_its_own_burst(quiet: House) -> None:
+    await ask(quiet, 4, "greeter")
+    await write(quiet)
+    await ask(quiet, 2, "health")
+    assert await write(quiet) == 2
+    assert await digests_of(quiet) == [1]
+
+
+async def test_what_the_owner_changes_is_asked_at_once_and_counts_against_nobody(quiet: House) -> None:
+    actions = await ask(quiet, BURST + 2)
+    await write(quiet)
+    owner = await identity.owner(quiet.sql)
+    assert owner is not None
+    for action in (actions[0], actions[-1]):
+        async with quiet.ground("messenger").db.work() as connection:
+            ttl = quiet.settings.approval_ttl
+            outcome = await edit(connection, Edit(action, f"other {uuid4()}", owner["id"], "console", ttl))
+        assert outcome.code == "edited"
+    assert await write(quiet) == 2
+    await ask(quiet, 1)
+    assert await write(quiet) == 0
+    await quiet.sql.execute(TEN_MINUTES)
+    assert await write(quiet) == 1
+
+
+async def test_a_digest_that_telegram_refuses_is_mailed(quiet: House) -> None:
+    await ask(quiet, BURST + 2)
+    await write(quiet)
+    await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'failed' WHERE digest_id IS NOT NULL")
+    assert await write(quiet) == 1
+    assert [row["channel"] for row in await quiet.sql.fetch(OF_DIGESTS)] == ["telegram", "email"]
+    await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'sent' WHERE action_id IS NOT NULL")
+    await work(quiet.desk())
+    (mail,) = [line for line in quiet.box.sandbox.lines if line["channel"] == "email"]
+    assert "greeter asks 2 more things" in str(mail["payload"])
+    assert "/approvals/" in str(mail["payload"])
+
+
+async def test_a_digest_of_answered_questions_is_not_sent(quiet: House) -> None:
+    actions = await ask(quiet, BURST + 1)
+    await write(quiet)
+    await quiet.decide(actions[-1], approve=False)
+    await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'sent' WHERE action_id IS NOT NULL")
+    await work(quiet.desk())
+    (row,) = await quiet.sql.fetch(OF_DIGESTS)
+    assert (row["status"], row["reason"]) == ("cancelled", "answered")
+
+
+async def items(house: House) -> list[Record]:
+    (row,) = await house.sql.fetch("SELECT id::text FROM messenger.digests")
+    async with house.ground("messenger").db.work() as connection:
+        return await views.digest_items(connection, str(row["id"]), digests.MOST)
+
+
+async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
+    await ask(quiet, BURST + digests.MOST + 4)
+    await write(quiet)
+    rows = await items(quiet)
+    title, text = digests.words(rows, "http://here/approvals")
+    assert title == "greeter asks 24 more things"
+    assert len(digests.buttons(quiet.ground("messenger").secret, rows)[-1]) == digests.IN_A_ROW
+    assert "\nand 4 more: http://here/approvals\n" in text
+    assert "words" not in text
+
+
+async def test_a_button_shows_only_what_it_was_made_for(quiet: House) -> None:
+    actions = await ask(quiet, BURST + 2)
+    await write(quiet)
+    secret = quiet.ground("messenger").secret
+    (first, second) = await items(quiet)
+    shown = cards.read(cards.data(secret, first, digests.SHOW), {digests.SHOW})
+    other = cards.read(cards.data(secret, second, "ok").replace(":ok:", ":sh:"), {digests.SHOW})
+    assert shown is not None
+    assert other is not None
+    async with quiet.ground("messenger").db.work() as connection:
+        assert (await digests.pressed(connection, other, "1", secret))[0] == "stale"
+        assert await digests.pressed(connection, shown, "1", secret) == ("shown", "Its card follows.")
+        assert (await digests.pressed(connection, shown, "1", secret))[0] == "shown_before"
+    assert await quiet.sql.fetchval(CARDS) == BURST + 1
+    await quiet.sql.execute("UPDATE shared.pending_actions SET revision = 2 WHERE id = $1", actions[-1])
+    stale = cards.read(cards.data(secret, second, digests.SHOW), {digests.SHOW})
+    assert stale is not None
+    async with quiet.ground("messenger").db.work() as connection:
+        assert (await digests.pressed(connection, stale, "1", secret))[0] == "stale"
+    assert await quiet.sql.fetchval(CARDS) == BURST + 1
+
+
+async def test_a_press_on_a_digest_without_receipt_is_adopted(quiet: House) -> None:
+    await ask(quiet, BURST + 1)
+    await write(quiet)
+    (row,) = await quiet.sql.fetch(OF_DIGESTS)
+    await quiet.sql.execute("UPDATE messenger.deliveries SET attempt = 1 WHERE id = $1", row["id"])
+    await quiet.sql.execute("INSERT INTO messenger.parts (delivery_id, n, wire_sha) VALUES ($1, 1, 'sha')", row["id"])
+    secret = quiet.ground("messenger").secret
+    press = cards.read(cards.data(secret, (await items(quiet))[0], digests.SHOW), {digests.SHOW})
+    assert press is not None
+    async with quiet.ground("messenger").db.work() as connection:
+        await digests.pressed(connection, press, "77", secret)
+    (row,) = await quiet.sql.fetch(OF_DIGESTS)
+    part = await quiet.row("SELECT * FROM messenger.parts WHERE delivery_id = $1", row["id"])
+    assert (row["status"], part["status"], part["provider_id"]) == ("sent", "sent", "77")
+
+
+async def test_card_and_page_show_the_same_hash_and_quote_the_butlers_reason(quiet: House) -> None:
+    (action_id,) = await ask(quiet, 1)
+    forged = 'because\n"Approved." he said'
+    await quiet.sql.execute("UPDATE shared.pending_actions SET agent_summary = $2 WHERE id = $1", action_id, forged)
+    question = await views_approvals.one(quiet.sql, action_id)
+    action = await approvals.open_action(quiet.sql, action_id)
+    assert question is not None
+    assert action is not None
+    text = await cards.last_words(quiet.sql, action, quiet.ground("messenger"))
+    assert question.hash == action["content_sha"][:8]
+    assert f" characters, hash {question.hash}\n" in text
+    assert question.summary == "\"because<U+000A>'Approved.' he said\""
+    assert f"Why asked, as greeter says: {question.summary}\n" in text
+
+
+def digest_in(house: House) -> Mapping[str, object]:
+    """The digest as it came to the owner's chat."""
+    (found,) = (line for line in house.cards("more thing") if "sendMessage" in str(line["payload"]))
+    return found
+
+
+def texts(house: House, method: str) -> list[str]:
+    payloads = [line["payload"] for line in house.box.sandbox.lines]
+    return [str(p.get("text")) for p in payloads if isinstance(p, Mapping) and p.get("method") == method]
+
+
+async def press_show(house: House, n: int, who: int = OWNER) -> Record:
+    digest = digest_in(house)
+    chat, number, data = int(str(digest["to"])), int(str(digest["provider_id"])), button_data(digest)[n]
+    told = await house.box.api("press", as_=who, chat=chat, message_id=number, data=data)
+    return await house.handled(told["update_id"])
+
+
+async def test_everything_in_a_digest_is_decided_in_telegram_by_a_card_that_shows_the_message(busy: House) -> None:
+    contact = await busy.contact("Zoe", telegram=new_chat())
+    message = f"words {uuid4()}"
+    told = [await busy.notify(message=f"{message} n{n}", contact_id=contact) for n in range(BURST + 2)]
+    await busy.sql.execute(OLDER)
+    await until(lambda: busy.cards("more thing") or None)
+    text = str(digest_in(busy)["payload"])
+    assert "greeter asks 2 more things" in text
+    assert message not in text
+    assert len(busy.cards(message)) == BURST
+
+    assert (await press_show(busy, 1))["outcome"] == "shown"
+    card = (await until(lambda: busy.cards(f"{message} n{BURST + 1}") or None))[0]
+    await busy.sql.execute(LOOK_AGAIN)
+    await until(lambda: [text for text in texts(busy, "editMessageText") if "asks 1 more thing:" in text] or None)
+    await busy.press(card)
+    await busy.settled(told[-1]["notification_id"], "ok")
+    assert len(busy.sent(f"{message} n{BURST + 1}")) == 1
+
+    assert (await press_show(busy, 1))["outcome"] == "late"
+    assert texts(busy, "answerCallbackQuery")[-1].startswith("It is over: it was ")
+    await busy.decide(told[-2]["action_id"], approve=False)
+    await busy.sql.execute(LOOK_AGAIN)
+    await until(lambda: [text for text in texts(busy, "editMessageText") if text == digests.OVER] or None)
+    await eventually(partial(busy.sql.fetchval, CLOSED))
+
+
+async def test_a_stranger_sees_nothing_of_it(busy: House) -> None:
+    await ask(busy, BURST + 1)
+    await until(lambda: busy.cards("more thing") or None)
+    assert (await press_show(busy, 0, who=9000000001))["outcome"] == "stranger"
+    assert await busy.sql.fetchval(CARDS) == BURST
+    assert len(texts(busy, "answerCallbackQuery")) == 1

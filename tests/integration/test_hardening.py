@@ -1,0 +1,199 @@
+"""What PostgreSQL gives to every login, closed where it can be, and harmless where it cannot."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import asyncpg
+import pytest
+
+from butlers import fleet, logins, migrate
+from butlers.assemble import TOPICS
+from butlers.console import sessions
+from shared import home
+from tests.integration.house import BUTLERS, House, Rows
+from tests.rig.bench import Bench
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REFUSED = asyncpg.InsufficientPrivilegeError
+TABLES = """
+SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname IN ('shared', 'switchboard', 'messenger', 'console', 'public') AND c.relkind = 'r'
+"""
+# The modes for which somebody in this house would have to wait.
+STOPPING = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
+# The number that stands for a schema that is not there yet; and one that was once a lock of the console's.
+NUMBERS = (4214103, 0x636F6E73)
+SECONDS = 10
+LIMITS = {
+    "statement_timeout": "20s",
+    "idle_in_transaction_session_timeout": "10s",
+    "lock_timeout": "10s",
+    "temp_file_limit": "256MB",
+}
+
+
+@asynccontextmanager
+async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
+    keys = home.read(house.settings.home, name)
+    connection = await asyncpg.connect(home.dsn_as(house.dsn, name, keys.password))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("name", ["switchboard", "messenger", "console", home.OWNER, home.UP, *BUTLERS])
+async def test_a_login_begins_with_limits(still_house: House, name: str) -> None:
+    async with logged_in(still_house, name) as connection:
+        shown = {
+            setting: await connection.fetchval(f"SHOW {setting}")
+            for setting in (
+                "statement_timeout",
+                "idle_in_transaction_session_timeout",
+                "lock_timeout",
+                "temp_file_limit",
+            )
+        }
+        assert list(shown.values()) == ["20s", "10s", "10s", "256MB"]
+        with pytest.raises(REFUSED):
+            await connection.execute("SET temp_file_limit = -1")
+    limit = await still_house.sql.fetchval(
+        "SELECT rolconnlimit FROM pg_roles WHERE rolname = $1", home.role_of(still_house.dsn, name)
+    )
+    assert limit == logins.limit_of(name)
+
+
+async def test_a_butler_takes_no_connection_from_the_messenger(still_house: House) -> None:
+    async with AsyncExitStack() as held:
+        for _ in range(logins.LIMIT_OF_A_BUTLER):
+            await held.enter_async_context(logged_in(still_house, "greeter"))
+        with pytest.raises(asyncpg.TooManyConnectionsError):
+            await held.enter_async_context(logged_in(still_house, "greeter"))
+        async with logged_in(still_house, "messenger") as connection:
+            assert await connection.fetchval("SELECT 1") == 1
+
+
+@pytest.mark.parametrize("name", ["greeter", "switchboard", "messenger", home.UP])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT lo_creat(-1)",
+        "SELECT lo_create(0)",
+        "SELECT lo_from_bytea(0, 'x')",
+        "SELECT lo_put(1, 0, 'x')",
+        "SELECT lowrite(1, 'x')",
+        "SELECT lo_import('/etc/hostname')",
+        "SELECT lo_export(1, '/nowhere')",
+    ],
+)
+async def test_nobody_makes_large_objects(still_house: House, name: str, text: str) -> None:
+    async with logged_in(still_house, name) as connection:
+        with pytest.raises(REFUSED):
+            await connection.execute(text)
+
+
+@pytest.mark.parametrize("name", [*BUTLERS, "switchboard"])
+async def test_who_moves_messages_locks_no_table_against_others(still_house: House, name: str) -> None:
+    tables = [str(row[0]) for row in await still_house.sql.fetch(TABLES)]
+    own = {"switchboard.butlers", "switchboard.routes", "switchboard.inbox"} if name == "switchboard" else set()
+    async with logged_in(still_house, name) as connection:
+        for table, mode in itertools.product(sorted(set(tables) - own), STOPPING):
+            with pytest.raises(REFUSED):
+                await connection.execute(f"BEGIN; LOCK TABLE {table} IN {mode} MODE NOWAIT")
+            await connection.execute("ROLLBACK")
+
+
+async def test_a_butler_that_floods_every_topic_and_holds_every_number_stops_nobody(house: House) -> None:
+    over = asyncio.Event()
+
+    async def flood(connection: Rows) -> int:
+        count = 0
+        while not over.is_set():
+            topic = TOPICS[count % len(TOPICS)]
+            await connection.execute("SELECT pg_notify($1, gen_random_uuid()::text) FROM generate_series(1, 50)", topic)
+            count += 50
+            await asyncio.sleep(0)
+        return count
+
+    async with (
+        logged_in(house, "greeter") as one,
+        logged_in(house, "health") as two,
+        logged_in(house, "greeter") as held,
+    ):
+        for number in NUMBERS:
+            await held.execute("SELECT pg_advisory_lock($1::bigint)", number)
+        floods = [asyncio.create_task(flood(connection)) for connection in (one, two)]
+        try:
+            for n in range(5):
+                began = time.monotonic()
+                assert (await house.notify(message=f"through the flood {n} {began}"))["status"] == "ok"
+                assert time.monotonic() - began < SECONDS
+            async with asyncio.timeout(SECONDS), house.ground("messenger").db.work():
+                pass
+            await sign_in(house)
+            async with asyncio.timeout(3 * SECONDS):
+                entries = [entry for entry in fleet.load(None) if entry.name in BUTLERS]
+                await migrate.migrate(house.settings, house.dsn, entries)
+        finally:
+            over.set()
+        assert sum(await asyncio.gather(*floods)) > 1000
+
+
+async def sign_in(house: House) -> None:
+    """The console books an attempt within the time."""
+    async with logged_in(house, "console") as connection, asyncio.timeout(SECONDS):
+        async with connection.transaction():
+            attempt = await sessions.reserve_attempt(connection)
+        assert attempt is not None
+        await sessions.forgive(connection, attempt)
+
+
+async def test_attempts_to_sign_in_pass_one_by_one(still_house: House) -> None:
+    async with logged_in(still_house, "console") as one, logged_in(still_house, "console") as two:
+        first, second = one.transaction(), two.transaction()
+        await first.start()
+        await second.start()
+        await sessions.reserve_attempt(one)
+        waiting = asyncio.create_task(sessions.reserve_attempt(two))
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        assert not done
+        await first.rollback()
+        assert await asyncio.wait_for(waiting, SECONDS) is not None
+        await second.rollback()
+
+
+async def test_the_server_is_never_told_a_password_and_keeps_the_same_of_it_for_ever(still_house: House) -> None:
+    kept = "SELECT rolname, rolpassword FROM pg_authid WHERE rolname LIKE $1 ORDER BY 1"
+    like = f"{home.database_of(still_house.dsn)}\\_%"
+    before = await still_house.sql.fetch(kept, like)
+    assert len(before) == 7
+    for row in before:
+        password = home.read(still_house.settings.home, row["rolname"].partition("_")[2]).password
+        assert row["rolpassword"] == logins.verifier(row["rolname"], password)
+        assert row["rolpassword"].startswith("SCRAM-SHA-256$4096:")
+    entries = [fleet.Entry(name, "The same as before.", "") for name in BUTLERS]
+    await migrate.migrate(still_house.settings, still_house.dsn, entries)
+    assert await still_house.sql.fetch(kept, like) == before
+
+
+async def test_a_password_changed_from_within_is_named_and_set_again(bench: Bench) -> None:
+    house = await bench.house()
+    try:
+        keys = home.read(house.home, "greeter")
+        connection = await asyncpg.connect(home.dsn_as(house.dsn, "greeter", keys.password))
+        await connection.execute(f"ALTER ROLE {home.role_of(house.dsn, 'greeter')} PASSWORD 'mine'")
+        await connection.close()
+        told = "roles: The login of greeter does not open by the password here; it may have been changed from within. "
+        _, out, _ = await house.butlers("doctor")
+        assert [line for line in out.splitlines() if "roles: " in line] == [
+            f"wrong    {told}Run `butlers migrate`, which sets it again."
+        ]
+        assert (await house.butlers("migrate"))[0::2] == (0, "")
+        assert "roles: " not in (await house.butlers("doctor"))[1]
+        await (await asyncpg.connect(home.dsn_as(house.dsn, "greeter", keys.password))).close()
+    finally:
+        house.close()

@@ -1,0 +1,108 @@
+"""Row-level security, tried: of each table that has policies, whose rows a login may touch."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import asyncpg
+
+from tests.privileges.matrix import ROLES, Matrix, Rows
+
+OTHER: Final = "health"
+# By table: the column that says whose a row is, one that is changed by somebody, and a row of $1's making.
+TABLES: Final = {
+    "shared.notifications": (
+        "origin_butler",
+        "status",
+        """INSERT INTO shared.notifications (origin_butler, admitted_by, realm, key, lineage, request_sha, envelope,
+            whom, third_party, status, answer)
+        VALUES ($1, $1, 'sandbox', gen_random_uuid()::text, 'l', 's', jsonb_build_object('origin_butler', $1::text),
+            'w', false, 'ok', '{}')""",
+    ),
+    "shared.recent": (
+        "origin_butler",
+        "lineage",
+        "INSERT INTO shared.recent (origin_butler, request_sha, lineage) VALUES ($1, gen_random_uuid()::text, 'l')",
+    ),
+    "shared.pending_actions": (
+        "origin_butler",
+        "status",
+        "INSERT INTO shared.pending_actions (origin_butler, tool_args) VALUES ($1, '{}')",
+    ),
+    "shared.approval_rules": (
+        "origin_butler",
+        "description",
+        'INSERT INTO shared.approval_rules (origin_butler, arg_constraints) VALUES ($1, \'{"recipient": "1"}\')',
+    ),
+    "shared.client_tokens": (
+        "butler",
+        "revoked_at",
+        """INSERT INTO shared.client_tokens (jti, butler, expires_at)
+        VALUES (gen_random_uuid()::text, $1, clock_timestamp())""",
+    ),
+    "shared.approval_events": (
+        "actor",
+        "detail",
+        "INSERT INTO shared.approval_events (event_type, actor) VALUES ('tried', $1)",
+    ),
+    "shared.withdrawals": (
+        "origin_butler",
+        "outcome",
+        """INSERT INTO shared.withdrawals (notification_id, origin_butler)
+        VALUES ('00000000-0000-4000-8000-000000000001', $1)""",
+    ),
+}
+GUARDED: Final = "SELECT oid::regclass::text FROM pg_class WHERE relrowsecurity AND relkind IN ('r', 'p')"
+# What withdrawals speak of: one notification of each, under an id of its own.
+ASKED: Final = "UPDATE shared.notifications SET id = '00000000-0000-4000-8000-000000000001' WHERE key = $1"
+
+
+async def found(superuser: Rows, connections: Mapping[str, Rows]) -> Matrix:
+    """`rows TABLE`: by role, each verb with `own`, `all` or `none`; verbs that are not granted are left out."""
+    guarded = {str(row[0]) for row in await superuser.fetch(GUARDED)}
+    assert guarded == set(TABLES), f"rows.py knows nothing of {guarded ^ set(TABLES)}"
+    await _furnish(superuser)
+    return {
+        f"rows {table}": {role: await _touched(connections[role], table, who or "up") for role, who in ROLES.items()}
+        for table in TABLES
+    }
+
+
+async def _furnish(superuser: Rows) -> None:
+    """A row of everybody's in each table."""
+    for table, (_, _, insert) in TABLES.items():
+        for whose in {*filter(None, ROLES.values()), OTHER}:
+            await superuser.execute(insert, whose)
+        if table == "shared.notifications":
+            key = await superuser.fetchval("SELECT key FROM shared.notifications LIMIT 1")
+            await superuser.execute(ASKED, key)
+
+
+async def _touched(connection: Rows, table: str, own: str) -> tuple[str, ...]:
+    owner, column, insert = TABLES[table]
+    forms = {
+        "select": f"SELECT FROM {table} WHERE {owner} = $1",
+        "insert": insert,
+        "update": f"UPDATE {table} SET {column} = {column} WHERE {owner} = $1",
+        "delete": f"DELETE FROM {table} WHERE {owner} = $1",
+    }
+    told = []
+    for verb, text in forms.items():
+        mine, others = [await _touches(connection, text, whose) for whose in (own, OTHER)]
+        if mine is None and others is None:
+            continue
+        told.append(f"{verb}:{'all' if mine and others else 'own' if mine else 'others' if others else 'none'}")
+    return tuple(told)
+
+
+async def _touches(connection: Rows, text: str, whose: str) -> bool | None:
+    """Whether a row of theirs is touched; None where the verb itself is denied, which the policies do not decide."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        return not (await connection.execute(text, whose)).endswith(" 0")
+    except asyncpg.InsufficientPrivilegeError as denied:
+        return False if "row-level security" in str(denied) else None
+    except asyncpg.IntegrityConstraintViolationError:
+        return True
+    finally:
+        await transaction.rollback()

@@ -1,0 +1,23 @@
+"""What operations.md says of how long things are kept is the list that is carried out."""
+
+from pathlib import Path
+
+from shared import retention
+
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+
+
+def test_the_document_shows_the_list() -> None:
+    assert retention.as_table() in OPERATIONS.read_text(encoding="utf-8"), retention.as_table()
+
+
+def test_every_entry_says_what_becomes_of_it_and_why() -> None:
+    for kept in retention.LIST:
+        assert kept.why.strip(), kept
+        assert kept.columns.split(), kept
+        assert kept.how != "wiped" or kept.after == retention.WORDS, kept
+        assert kept.how != "kept" or kept.after is None, kept
+
+
+def test_a_fence_outlives_the_words_it_stands_for() -> None:
+    assert retention.RECENT < retention.UPDATES < retention.WORDS < retention.FENCES
