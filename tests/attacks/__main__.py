@@ -1,0 +1,76 @@
+"""Try the whole corpus: `python -m tests.attacks [each|one] [CLASS ...]`.
+
+With a process per daemon, where the walls are real, unless `one` is said.
+Prints a line per class, below it each attempt that got through with what happened, and as its last line
+`30/30 classes, N attempts, 0 passed`. Ends with 1 if any attempt passed, any control failed or any class is empty.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from tests.attacks.campaign import opened
+from tests.attacks.corpus import CLASSES, AttackClass, classes
+from tests.attacks.engine import Tried, run_class
+from tests.attacks.world import World
+from tests.rig.bench import Bench, running
+from tests.rig.forks import ROOT
+
+FIGURES: Final = ROOT / "build" / "figures" / "attacks.json"
+
+
+async def campaign(bench: Bench, mode: str, chosen: Sequence[AttackClass]) -> list[tuple[AttackClass, list[Tried]]]:
+    """Every class on its fleet, in order, each told in one line when it is done."""
+    done = []
+    async with AsyncExitStack() as held:
+        made: dict[str, World] = {}
+        for attack in chosen:
+            name = str(sorted(attack.settings.items()))
+            if name not in made:
+                made[name] = await held.enter_async_context(
+                    opened(bench, "one" if attack.settings else mode, attack.settings)
+                )
+            tried = await run_class(made[name], attack)
+            done.append((attack, tried))
+            print(told(attack, tried), flush=True)
+            for one in tried:
+                for breach in one.breaches:
+                    print(f"   {one.attempt.actor} {one.attempt.name}: {breach}", flush=True)
+    return done
+
+
+def told(attack: AttackClass, tried: Sequence[Tried]) -> str:
+    """A class in one line."""
+    controls = sum(bool(one.breaches) for one in tried if one.attempt.control)
+    vacuous = f", {controls} controls FAILED" if controls else ""
+    return f"{attack.number:>2} {attack.name:<58} {len(attack.attempts):>4} attempts, {passed(tried)} passed{vacuous}"
+
+
+def passed(tried: Sequence[Tried]) -> int:
+    """How many attempts got through."""
+    return sum(bool(one.breaches) for one in tried if not one.attempt.control)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    mode = "one" if "one" in arguments else "each"
+    numbers = [word for word in arguments if word.isdecimal()]
+    chosen = [one for one in classes() if not numbers or str(one.number) in numbers]
+    with running() as bench:
+        done = asyncio.run(campaign(bench, mode, chosen))
+    broken = sum(bool(one.breaches) for _, tried in done for one in tried)
+    there = {attack.number for attack, _ in done if attack.attempts}
+    attempts, through = sum(len(a.attempts) for a, _ in done), sum(passed(tried) for _, tried in done)
+    if not numbers:
+        FIGURES.parent.mkdir(parents=True, exist_ok=True)
+        FIGURES.write_text(json.dumps({"classes": len(there), "attempts": attempts, "passed": through}) + "\n")
+    wanted = len(numbers) or len(CLASSES)
+    print(f"{len(there)}/{wanted} classes, {attempts} attempts, {through} passed")
+    return 0 if not broken and len(there) == wanted else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

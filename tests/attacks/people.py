@@ -1,0 +1,152 @@
+"""Verbs of people: what is said and pressed in Telegram, what other bots do, and what stands in the owner's mail."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tests.attacks.world import Arguments, Seen, World, seen
+from tests.rig.bench import OWNER, OWNER_EMAIL
+
+BOT: Final = "1:sandbox"
+LINK: Final = re.compile(r"https?://[^\s<>\"]+")
+SHOWN_LATER: Final = ("editMessageText", "editMessageReplyMarkup")
+
+
+async def press(world: World, given: Arguments) -> Seen:
+    """A person (`as`, else the owner) presses `data` on `message` in `chat`; `spinner` is the text it is cleared with.
+
+    `spinner` is None where the press went to another bot (`elsewhere`), which nobody of ours may answer.
+    """
+    who = int(str(given.get("as", OWNER)))
+    numbers = {"as": who, "chat": int(str(given.get("chat", who))), "message_id": int(str(given["message"]))}
+    asked = {**numbers, "data": given["data"]}
+    async with world.http.post(f"{world.url('sandbox')}/api/press", json=asked) as answer:
+        shape = await answer.json()
+        assert answer.ok, shape
+    if given.get("elsewhere"):
+        return {"spinner": None, "text": ""}
+    query = shape["callback_query_id"]
+    [entry] = await world.fleet.outside.until(lambda e: e.payload.get("callback_query_id") == query, 1, 8)
+    said = str(entry.payload.get("text", ""))
+    return {"spinner": said, "text": said}
+
+
+async def say(world: World, given: Arguments) -> Seen:
+    """A person writes to the bot; it counts as heard once the Messenger has handled it."""
+    who = int(str(given["as"]))
+    asked: dict[str, object] = {"as": who, "chat": int(str(given.get("chat", who))), "text": given["text"]}
+    asked |= {"name": given["name"]} if "name" in given else {}
+    async with world.http.post(f"{world.url('sandbox')}/api/say", json=asked) as answer:
+        shape = await answer.json()
+        assert answer.ok, shape
+    world.known["said"] = shape["message_id"]
+    async with asyncio.timeout(8):
+        while not await world.fleet.value(HANDLED, shape["update_id"]):
+            await asyncio.sleep(0.02)
+    return {"text": ""}
+
+
+HANDLED: Final = "SELECT EXISTS (SELECT FROM messenger.updates WHERE update_id = $1 AND handled_at IS NOT NULL)"
+
+
+async def bot(world: World, given: Arguments) -> Seen:
+    """A bot (ours, unless `token` says otherwise) does something that no product of ours asked it to do.
+
+    So a card can be copied into another chat, as forwarding does. `message` is the number of what it sent.
+    """
+    url = f"{world.url('sandbox')}/bot{given.get('token', BOT)}/{given['method']}"
+    async with world.http.post(url, json=given["payload"]) as answer:
+        shape = await answer.json()
+    result = shape.get("result")
+    if isinstance(result, Mapping) and "message_id" in result:
+        world.ours.add(str(result["message_id"]))
+        world.known[str(given.get("into", "copy"))] = result["message_id"]
+    return seen(answer.status, "", ok=shape.get("ok"))
+
+
+async def card(world: World, given: Arguments) -> Seen:
+    """The card of an action in the owner's chat, kept as card, card_text, approve and deny; `part` is its payload."""
+    found = await world.fleet.outside.card(str(given["action"]), 10)
+    part = found.parts[-1].payload
+    formatted = [name for name in ("parse_mode", "entities") if any(name in one.payload for one in found.parts)]
+    buttons = {verb.lower(): data for verb, data in found.buttons.items()}
+    world.known |= {"card": found.message_id, "card_text": found.text, **buttons}
+    return {"text": found.text, "part": part, "formatted": formatted, "buttons": list(found.buttons), **buttons}
+
+
+async def pieces(world: World, given: Arguments) -> Seen:
+    """What a stranger who saw a button's data can take from it: the id as `short`, the tag as `into`."""
+    _, short, _, tag = str(given["data"]).split(":")
+    world.known |= {"short": short, str(given["into"]): tag}
+    return {"text": ""}
+
+
+async def shown(world: World, given: Arguments) -> Seen:
+    """What a message of the owner's chat was changed into after `message` was sent, once it was; else what it was."""
+    entries = await world.fleet.outside.until(
+        lambda e: str(e.payload.get("message_id")) == str(given["message"]) and e.method in SHOWN_LATER, 1, 8
+    )
+    return {"text": str(entries[-1].payload.get("text", ""))}
+
+
+async def arrived(world: World, given: Arguments) -> Seen:
+    """What reached `to` (else the owner's chat) with the words of `text` in it, as payload and as text."""
+    to, piece = str(given.get("to", OWNER)), str(given.get("text", world.known["nonce"]))
+    [entry, *more] = await world.fleet.outside.until(lambda e: e.to == to and piece in str(e.payload), 1, 8)
+    whole = str(entry.payload.get("raw", entry.payload.get("text", "")))
+    return {"text": whole, "payload": entry.payload, "more": len(more), "to": entry.to}
+
+
+async def mails_to_owner(world: World, given: Arguments) -> Seen:
+    """`only`: whether each mail with the attempt's words is to the owner alone and has no header that they made."""
+    entries = [e for e in await world.fleet.outside.journal() if e.channel == "email"]
+    mails = [e.mail for e in entries if str(world.known["nonce"]) in str(e.payload)]
+    evil = [name for mail in mails for name, value in mail.items() if name != "Subject" and "evil" in str(value)]
+    twice = [name for mail in mails for name in ("To", "From", "Subject") if len(mail.get_all(name, [])) != 1]
+    others = [mail["To"] for mail in mails if str(mail["To"]) != OWNER_EMAIL or mail["Bcc"] or mail["Cc"]]
+    html = any(part.get_content_type() != "text/plain" for mail in mails for part in mail.walk())
+    return {"only": not (evil or twice or others), "html": html, "text": f"{evil} {twice} {others}"}
+
+
+async def mailed(world: World, given: Arguments) -> Seen:
+    """The mail to the owner that holds `text`; `link` is the first link of it that leads to the console."""
+    piece = str(given.get("text", world.known["nonce"]))
+    [entry, *_] = await world.fleet.outside.until(
+        lambda e: e.to == OWNER_EMAIL and e.channel == "email" and piece in e.text, 1, 20
+    )
+    links = [link for link in LINK.findall(entry.text) if link.startswith(world.url("console"))]
+    world.known["link"] = links[0].removeprefix(world.url("console")) if links else ""
+    return {"text": entry.text, "links": links}
+
+
+async def counted(world: World, given: Arguments) -> Seen:
+    """How many messages with a keyboard the owner's chat has got since `since`, a line of the journal."""
+    entries = await world.fleet.outside.journal(int(str(given["since"])))
+    cards = [e for e in entries if e.method == "sendMessage" and e.to == str(OWNER)]
+    return {
+        "messages": len(cards),
+        "few": len(cards) <= int(str(given["most"])),
+        "text": "\n".join(e.text for e in cards),
+    }
+
+
+async def mark(world: World, given: Arguments) -> Seen:
+    """Where the journal ends now, kept as `since`."""
+    world.known["since"] = len(await world.fleet.outside.journal())
+    return {"text": "", **given}
+
+
+VERBS: Final = {
+    "press": press,
+    "say": say,
+    "bot": bot,
+    "card": card,
+    "pieces": pieces,
+    "shown": shown,
+    "arrived": arrived,
+    "mailed": mailed,
+    "mails_to_owner": mails_to_owner,
+    "counted": counted,
+    "mark": mark,
+}
