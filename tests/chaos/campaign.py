@@ -34,6 +34,8 @@ NEXT_TRY: Final = "UPDATE messenger.deliveries SET send_at = clock_timestamp() W
 # How many of the blows stop a Messenger past its lease instead of killing.
 STILL: Final = 0.04
 SPARING: Final = 0.8
+# How many people at a time are told something before it is known where.
+STRANGERS: Final = 2
 # Telegram refused the card, so it was mailed, and a mail decides nothing.
 ASKED_BY_MAIL: Final = """
 SELECT a.id::text FROM shared.pending_actions a WHERE a.status = 'pending' AND EXISTS (
@@ -146,8 +148,9 @@ async def _under_load(
 
     for_good = begin(crew.keep(), talker.say_yes_for_ever())
     restless = begin(talker.weather_for_ever(), person.changes_rules(), person.brakes(), person.writes())
+    restless += begin(person.counts_questions())
     callers = begin(*(talker.call_for_ever() for _ in range(plan.callers)))
-    callers += begin(talker.carries(), person.adds_identifiers(talker.stopping))
+    callers += begin(talker.carries(), *(person.adds_identifiers(talker.stopping) for _ in range(STRANGERS)))
     await _watched(nemesis(crew, talker, plan, Random(plan.seed)), [*for_good, *restless, *callers])
     killed = time.monotonic()
     await come_to_rest(crew, person, restless)

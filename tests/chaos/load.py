@@ -87,6 +87,8 @@ class Load:
         self._fleet, self._who, self._tokens, self._rng = fleet, who, tokens, rng
         self._numbers = itertools.count(1)
         self.excused: frozenset[int] = frozenset()
+        # So many questions wait that nothing is to be asked on top of them.
+        self.crowded = False
 
     async def call_for_ever(self) -> None:
         """One caller: one message after the other, some of them told again, until stopping."""
@@ -105,6 +107,8 @@ class Load:
     def _message(self) -> tuple[str, dict[str, object]]:
         rng, number = self._rng, next(self._numbers)
         kind = rng.choice(KINDS)
+        if kind == "yes" and self.crowded:
+            kind = "rule"
         text = f"{kind} <{number}>"
         arguments: dict[str, object] = {
             "channel": rng.choice(("telegram", "email")),

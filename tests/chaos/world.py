@@ -26,9 +26,12 @@ from tests.rig.bench import OWNER
 from tests.rig.fleet import Rows
 
 SET_RULE: Final = "UPDATE shared.approval_rules SET active = $2 WHERE arg_constraints ->> 'contact_id' = $1"
-BRAKE: Final = "INSERT INTO shared.brakes (contact_id) VALUES ($1)"
+BRAKE: Final = "INSERT INTO shared.brakes (contact_id, channel) VALUES ($1, $2)"
 RELEASE: Final = "UPDATE shared.brakes SET lifted_at = clock_timestamp() WHERE lifted_at IS NULL"
 ALL_RULES: Final = "UPDATE shared.approval_rules SET active = true WHERE NOT active"
+QUESTIONS: Final = "SELECT count(*) FROM shared.pending_actions WHERE status = 'pending'"
+# The owner has one chat, in which one card comes after the other.
+MOST_QUESTIONS: Final = 40
 TAKES_BACK: Final = 0.25
 FIRST_STRANGER: Final = 7_300_000_000
 
@@ -56,7 +59,7 @@ class Talker(Load):
         if answer["status"] == "error" and "again" not in text:
             self.reworded += 1
             await self._tell(name, {**arguments, "message": f"{text} again, in other words"}, repeat=False)
-        elif answer["status"] == "pending_approval" and self._dice.random() < TAKES_BACK:
+        elif answer["status"] in {"pending_approval", "queued"} and self._dice.random() < TAKES_BACK:
             self.taken_back += 1
             said = await self.call(name, "withdraw", {"notification_id": answer["notification_id"]})
             if said is not None and "notification_id" in said:
@@ -73,6 +76,9 @@ class Talker(Load):
         for number in itertools.count(1):
             if self.stopping.is_set():
                 return
+            if self.crowded:
+                await asyncio.sleep(0.5)
+                continue
             said = {"channel": "telegram", "message": f"carried <{number}>", "recipient": "7400000001"}
             self.heard.told += 1
             for _ in range(2):
@@ -133,9 +139,10 @@ class Person:
                 await asyncio.sleep(self._rng.uniform(0.1, 0.5))
 
     async def brakes(self) -> None:
-        """The brake is on for one contact, and lifted."""
+        """The brake is on for one contact, or for all mail to others, and lifted."""
         while True:
-            await self._sql(BRAKE, UUID(self._rng.choice(self._who.ruled)))
+            one = (UUID(self._rng.choice(self._who.ruled)), None)
+            await self._sql(BRAKE, *self._rng.choice((one, (None, "email"))))
             await asyncio.sleep(self._rng.uniform(0.1, 0.5))
             await self._sql(RELEASE)
             await asyncio.sleep(self._rng.uniform(1, 3))
@@ -143,6 +150,9 @@ class Person:
     async def adds_identifiers(self, stopping: asyncio.Event) -> None:
         """Until stopping: somebody is to be told by a channel nobody knows an identifier of; then it is added."""
         while not stopping.is_set():
+            if self._talker.crowded:
+                await asyncio.sleep(0.5)
+                continue
             number = next(self._numbers)
             contact = await self._crew.ask(partial(_stranger, number=number))
             telling = asyncio.create_task(self._talker.tell_stranger(contact, number))
@@ -151,6 +161,13 @@ class Person:
             await self._crew.ask(partial(_known_as, contact=contact, address=address))
             await telling
             await asyncio.sleep(self._rng.uniform(0.2, 1))
+
+    async def counts_questions(self) -> None:
+        """See how many questions wait."""
+        while True:
+            waiting = int(await self._crew.ask(lambda rows: rows.fetchval(QUESTIONS)))
+            self._talker.crowded = waiting > MOST_QUESTIONS
+            await asyncio.sleep(0.5)
 
     async def writes(self) -> None:
         """The owner says something to the bot."""
