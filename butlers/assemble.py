@@ -63,13 +63,13 @@ async def database(plan: Plan) -> AsyncIterator[Database]:
     login = home.UP if plan.together else plan.names[0]
     keys = home.read(plan.settings.home, login)
     # Read anew for each connection, since it may be replaced meanwhile.
-    password = (lambda: home.read(plan.settings.home, login).password) if keys.password else None
+    password = (lambda: home.read(plan.settings.home, login).password) if keys.has_login else None
     dsn = home.dsn_as(plan.dsn, login, keys.password)
     db = await Database.open(dsn, most=logins.pool_of(login), password=password)
     try:
         async with acting(plan, db, "switchboard").work() as connection:
             await migrate.demand_schema(connection)
-            await logins.demand_mode(connection, own_login=bool(keys.password))
+            await logins.demand_mode(connection, own_login=keys.has_login)
         yield db
     finally:
         await db.close()
@@ -86,7 +86,7 @@ def acting(plan: Plan, db: Database, name: str) -> Database:
 
 def has_logins(plan: Plan) -> bool:
     """Whether the daemons have logins of their own, as `butlers migrate` has noted with their keys."""
-    return bool(home.read(plan.settings.home, home.UP if plan.together else plan.names[0]).password)
+    return home.read(plan.settings.home, home.UP if plan.together else plan.names[0]).has_login
 
 
 def listening_dsn(plan: Plan) -> str:

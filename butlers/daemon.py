@@ -224,7 +224,7 @@ def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[st
 def _add_health(server: FastMCP, ground: Ground, parts: Parts) -> None:
     @server.custom_route("/healthz", methods=["GET"])
     async def healthz(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok", "name": ground.name})
 
     @server.custom_route("/readyz", methods=["GET"])
     async def readyz(_: Request) -> Response:

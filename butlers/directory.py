@@ -5,15 +5,19 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
+from urllib.parse import urlsplit
 
+from butlers.fleet import SERVICES
 from shared import keyring
 from shared.clock import DatabaseClock
 from shared.db import Connection, Database, Record, pause
 from shared.errors import ButlersError, InvalidInput
 from shared.telemetry import logger
+from shared.values import origin_url
 
 log = logger("butlers.directory")
 REFRESH_SECONDS: Final = 2.0
+LONGEST_URL: Final = 300
 INSTANCES: Final = """
 SELECT name, url FROM switchboard.butlers
 WHERE status = 'ready' AND last_seen_at > clock_timestamp() - interval '30 seconds' ORDER BY last_seen_at DESC
@@ -46,9 +50,26 @@ SELECT EXISTS (SELECT FROM shared.client_tokens
 """
 
 
+def kind_of(name: str) -> str:
+    """What a daemon of that name is; the token says the name, so nobody chooses its kind."""
+    return name if name in SERVICES else "butler"
+
+
+def is_base_url(text: str) -> bool:
+    """Whether this is scheme, host and port of a web server and nothing else, in at most 300 printable characters."""
+    try:
+        origin_url(text)
+    except ValueError:
+        return False
+    parts = urlsplit(text)
+    plain = text.isprintable() and "\\" not in text and len(text) <= LONGEST_URL
+    return plain and text.removesuffix("/") == f"{parts.scheme}://{parts.netloc}"
+
+
 async def daemons(connection: Connection) -> list[Record]:
-    """Every instance that has not said goodbye: name, kind, url, ready."""
-    return list(await connection.fetch(DAEMONS))
+    """Every instance that has not said goodbye: name, kind, url, ready; without rows that no heartbeat can write."""
+    rows = await connection.fetch(DAEMONS)
+    return [row for row in rows if row["kind"] == kind_of(row["name"]) and is_base_url(row["url"])]
 
 
 async def waiting(connection: Connection) -> list[Record]:
@@ -112,7 +133,8 @@ class Directory:
             rows = await connection.fetch(INSTANCES)
         found: dict[str, list[str]] = {}
         for row in rows:
-            found.setdefault(row["name"], []).append(row["url"])
+            if is_base_url(row["url"]):
+                found.setdefault(row["name"], []).append(row["url"])
         self._instances, self._read_at = found, time.monotonic()
 
     async def read_keys(self) -> None:

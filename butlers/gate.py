@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from butlers.aim import action_of, aim
-from butlers.judge import decided
+from butlers.judge import weigh
 from butlers.tools.accept import NotifyCall
-from shared import answers, approvals, notifications, refusals
+from shared import answers, approvals, cooldown, notifications
 from shared.approvals import Event, Parked
 from shared.contracts import NotifyEnvelope, NotifyResponse
 from shared.db import Connection, Database, tell
@@ -45,7 +45,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         if isinstance(target, MissingIdentifier):
             return await _admit_missing(connection, by, new, target)
         action = action_of(call.envelope, target, facts.realm, by.name)
-        _, decision = await decided(connection, action, facts)
+        _, decision = await weigh(connection, action, facts)
         new = replace(
             new,
             content_sha=action.content_sha,
@@ -90,11 +90,11 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
 async def _admit_missing(
     connection: Connection, by: Admitter, new: NewNotification, missing: MissingIdentifier
 ) -> Current:
-    until = await refusals.cools_until(connection, new.origin, missing.contact_id)
+    until = await cooldown.cools_until(connection, new.origin, missing.contact_id)
     if until is not None:
         new = replace(new, contact_id=missing.contact_id)
         return await _refuse(connection, by, new, cooled_down(new.origin, until))
-    waiting = await notifications.waiting_already(connection, new)
+    waiting = await notifications.collapse(connection, new)
     if waiting is not None:
         return waiting
     # The contract's answer names the action alone: under the notification's own id it can be asked about.
@@ -118,7 +118,7 @@ async def _admit_decided(
         return await notifications.admit(connection, replace(new, lasts=lasts))
     if decision.verdict == "deny":
         return await _refuse(connection, by, new, decision)
-    waiting = await notifications.waiting_already(connection, new)
+    waiting = await notifications.collapse(connection, new)
     if waiting is not None:
         return waiting
     action_id = by.new_id()

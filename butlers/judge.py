@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from butlers.aim import action_of, aim, going
 from butlers.tools.accept import thread_of
-from shared import approvals, notifications, refusals
+from shared import approvals, cooldown, notifications
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
 from shared.errors import ButlersError
@@ -46,16 +46,16 @@ async def look(connection: Connection, notification_id: str, *, lock: bool) -> J
     facts = await approvals.gather(connection, envelope.delivery.channel, notification_id, approval=True)
     facts = replace(facts, in_time=row["too_late"] is not True)
     action = action_of(envelope, target, row["realm"], row["admitted_by"])
-    facts, decision = await decided(connection, action, facts)
+    facts, decision = await weigh(connection, action, facts)
     return Judged(row, envelope, target, facts, action, decision)
 
 
-async def decided(connection: Connection, action: Action, facts: Facts) -> tuple[Facts, Decision]:
+async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[Facts, Decision]:
     """The decision; where it would be to ask the owner, what the owner said there lately is a fact too."""
     decision = decide(action, facts)
     if decision.verdict != "park":
         return facts, decision
-    until = await refusals.cools_until(connection, action.origin, action.contact_id, action.address)
+    until = await cooldown.cools_until(connection, action.origin, action.contact_id, action.address)
     facts = replace(facts, cools_until=until)
     return facts, decide(action, facts)
 

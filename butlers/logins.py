@@ -65,10 +65,15 @@ FROM (VALUES ('statement_timeout', '20s'), ('idle_in_transaction_session_timeout
     ('temp_file_limit', '256MB')) AS t (name, value)
 WHERE name <> 'temp_file_limit' OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
 """
-END_SESSIONS: Final = """
-SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-WHERE usename = $1 AND pid <> pg_backend_pid() AND pg_has_role(usename, 'USAGE')
+# Who made a role may give it to itself, but does not have it: without it nobody may end what is connected by it.
+TAKE_ROLE: Final = """
+SELECT format('GRANT %I TO CURRENT_USER', $1::text)
+    || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE' ELSE '' END
+WHERE NOT pg_has_role($1, 'USAGE')
 """
+CONNECTED: Final = "SELECT pid FROM pg_stat_activity WHERE usename = $1 AND pid <> pg_backend_pid()"
+END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::integer[]) AS pid"
+STILL_CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND pid = ANY ($2::integer[])"
 GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
 GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
 REVOKE_DATABASE: Final = """
@@ -220,8 +225,23 @@ async def ensure_login(connection: Connection, where: Path, dsn: str, name: str)
 
 
 async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
-    """End what is connected by that login; who holds its password comes back by itself."""
-    await connection.execute(END_SESSIONS, home.role_of(dsn, name))
+    """End what is connected by that login; who holds its password comes back by itself. Misconfigured if it stays."""
+    role = home.role_of(dsn, name)
+    pids = [row["pid"] for row in await connection.fetch(CONNECTED, role)]
+    taken = connection.transaction()
+    await taken.start()
+    try:
+        await _do(connection, TAKE_ROLE, role)
+        await connection.fetch(END_SESSIONS, pids)
+    finally:
+        # The role was taken for this alone.
+        await taken.rollback()
+    left = await connection.fetchval(STILL_CONNECTED, role, pids)
+    if left:
+        raise Misconfigured(
+            f"{name} has a new key, but {left} of its connections to the database did not end.",
+            f"Let a superuser end what is connected as `{role}`.",
+        )
 
 
 async def _do(connection: Connection, form: str, *names: object) -> None:

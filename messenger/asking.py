@@ -17,10 +17,10 @@ EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.acto
     AND e.detail @> jsonb_build_object('revision', q.revision))
 """
 # Questions nobody was shown, which count against their butler. What had a card before is asked anew because of the
-# owner or of the world, and counts against nobody.
+# owner or of the world, and counts against nobody. What is about no message cannot be shown on a card.
 UNASKED: Final = f"""
 SELECT id, revision, origin_butler, requested_at FROM shared.pending_actions q
-WHERE status = 'pending' AND expires_at > clock_timestamp()
+WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
     AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
     AND NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id) AND NOT {OWNERS_CHANGE}
 """
@@ -30,9 +30,9 @@ WHERE class = 'card' AND counted AND created_at > clock_timestamp() - interval '
 """
 # Of each butler the oldest, as many as its burst ($1) has room for.
 WITHIN: Final = f"""
-SELECT u.*, coalesce(s.cards, 0)
-    + row_number() OVER (PARTITION BY origin_butler ORDER BY requested_at, id) <= $1 AS fits
+SELECT u.*, row_number() OVER oldest AS place, coalesce(s.cards, 0) + row_number() OVER oldest <= $1 AS fits
 FROM ({UNASKED}) u LEFT JOIN ({SPENT}) s USING (origin_butler)
+WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 """
 # What is to be asked is the outbox of its card: a question that waits in this revision, a digest, and what may have
 # arrived at this attempt; so is what is to be told, that it came back after its last attempt. Whatever has none gets
@@ -44,7 +44,8 @@ a AS (
     SELECT q.id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, q.revision, q.origin_butler,
         q.requested_at AS at, u.id IS NOT NULL AS counted
     FROM shared.pending_actions q LEFT JOIN unasked u ON u.id = q.id
-    WHERE status = 'pending' AND expires_at > clock_timestamp() AND coalesce(u.fits, true)
+    WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
+        AND coalesce(u.fits, true)
         AND (NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id)
             OR (SELECT true FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id LIMIT 1)
             OR {OWNERS_CHANGE})
@@ -74,10 +75,13 @@ WHERE NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card'
 ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """
+IN_A_DIGEST: Final = 1000
 # One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
-# it holds what comes in one breath.
+# it holds what comes in one breath; of more than a thousand the rest stands in the next, so that a flood of one
+# butler keeps the cards of all waiting for a moment only.
 OPEN_DIGESTS: Final = f"""
-WITH over AS MATERIALIZED (SELECT id, origin_butler, requested_at FROM ({WITHIN}) u WHERE NOT fits),
+WITH over AS MATERIALIZED (
+    SELECT id, origin_butler, requested_at FROM ({WITHIN}) u WHERE NOT fits AND place <= {IN_A_DIGEST}),
 opened AS (
     INSERT INTO messenger.digests (origin_butler) SELECT origin_butler FROM over
     WHERE NOT EXISTS (SELECT FROM messenger.digests g WHERE g.origin_butler = over.origin_butler
@@ -96,7 +100,7 @@ WHERE a.id = $1 AND a.revision = $2 AND a.status = 'pending' AND a.expires_at > 
 ON CONFLICT DO NOTHING RETURNING id
 """
 DIGEST_SHOWS: Final = """
-UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id = $1 AND shown IS DISTINCT FROM $2
+UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id = $1
 """
 # A late answer has more to say about a card that is closed.
 SHOW_AGAIN: Final = """
@@ -137,7 +141,7 @@ async def ask_now(connection: Connection, action_id: str, revision: int) -> bool
 
 
 async def digest_shows(connection: Connection, digest_id: str, shown: list[str]) -> None:
-    """Write down what a digest's message lists."""
+    """Write down what a digest's message lists, and that it was looked at."""
     await connection.execute(DIGEST_SHOWS, UUID(digest_id), shown)
 
 

@@ -6,7 +6,7 @@ Everything is read afresh: the row, the address, the rules, the owner's yes. Not
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from butlers.judge import Judged, decided, look
+from butlers.judge import Judged, look, weigh
 from messenger import unheld, views
 from messenger.store import Claimed
 from shared import answers, approvals, notifications, withdrawals
@@ -78,7 +78,7 @@ async def _beside_others(connection: Connection, judged: Judged, claimed: Claime
     if found is None:
         return judged
     facts = replace(judged.facts, similar=reference(found))
-    facts, decision = await decided(connection, judged.action, facts)
+    facts, decision = await weigh(connection, judged.action, facts)
     return replace(judged, facts=facts, decision=decision)
 
 

@@ -5,6 +5,7 @@ the message and takes the yes; it binds the action, its revision and its content
 """
 
 from typing import Final
+from urllib.parse import urlencode
 
 from butlers.butler import Ground
 from messenger import asking, cards, views
@@ -46,12 +47,18 @@ async def check(connection: Connection, claimed: Claimed, digest_id: str, ground
 
 
 async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
-    title, text = words(rows, cards.link(ground, "approvals"))
+    title, text = words(rows, _page(ground, rows))
     if claimed.channel == "email":
         pages = [f"{n}. {cards.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
         body = "\n".join([f"{title}:", "", text, "", "Read and decide them here:", *pages])
         return await cards.told(connection, claimed, title, body)
     return cards.telegram_card(claimed, (f"{title}:", text), buttons(ground.secret, rows))
+
+
+def _page(ground: Ground, rows: list[Record]) -> str:
+    """The page that lists what this butler asks, whatever others ask."""
+    butler = notifications.envelope_of(rows[0]).origin_butler
+    return f"{cards.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
 
 
 def words(rows: list[Record], where: str) -> tuple[str, str]:
@@ -116,26 +123,26 @@ async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
 async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) -> bool:
     async with ground.db.work() as connection:
         rows = await views.digest_items(connection, card["digest_id"], MOST)
-    if listed(rows) == list(card["shown"]):
-        return False
-    try:
-        await telegram.call("editMessageText", edited(ground, card, rows), wait=10)
-    except ProviderRefused as refused:
-        log.info("a digest was not changed", why=refused.message)
-        if refused.retryable:
-            return False
+    before, shown = list(card["shown"]), listed(rows)
+    if shown != before:
+        try:
+            await telegram.call("editMessageText", edited(ground, card, rows), wait=10)
+        except ProviderRefused as refused:
+            log.info("a digest was not changed", why=refused.message)
+            shown = before if refused.retryable else shown
     async with ground.db.work() as connection:
-        await asking.digest_shows(connection, card["digest_id"], listed(rows))
-        if not rows:
+        # Also where nothing is new: only what was looked at leaves its turn to the others.
+        await asking.digest_shows(connection, card["digest_id"], shown)
+        if shown != before and not rows:
             await asking.close_card(connection, card["id"])
-    return True
+    return shown != before
 
 
 def edited(ground: Ground, card: Record, rows: list[Record]) -> dict[str, object]:
     """The message as it should stand now; without buttons once nothing in it waits."""
     text = OVER
     if rows:
-        title, lines = words(rows, cards.link(ground, "approvals"))
+        title, lines = words(rows, _page(ground, rows))
         text = f"{title}:\n\n{lines}"
     return {
         "chat_id": int(card["address"]),

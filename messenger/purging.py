@@ -6,9 +6,10 @@ and only what has ended: nothing open or uncertain is touched. Lock order: notif
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -20,9 +21,11 @@ from shared.telemetry import logger, purged_total
 
 log = logger("messenger.purging")
 BATCH: Final = 100
+# Of a question: it waits, or what was asked may still leave or have left.
+OPEN: Final = "('pending', 'approved', 'executing', 'uncertain')"
 
 # Whoever begins a message anew writes its row, so that the second look under the lock finds it young.
-ENDED: Final = """
+ENDED: Final = f"""
 SELECT n.id FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 WHERE n.wiped_at IS NULL AND n.created_at < statement_timestamp() - $1::interval
     AND n.updated_at < statement_timestamp() - $1::interval
@@ -30,7 +33,7 @@ WHERE n.wiped_at IS NULL AND n.created_at < statement_timestamp() - $1::interval
     AND (d.id IS NULL OR d.status IN ('sent', 'failed', 'refused', 'cancelled', 'expired', 'dead', 'abandoned',
         'bounced'))
     AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
-        AND a.status IN ('pending', 'approved', 'executing', 'uncertain'))
+        AND a.status IN {OPEN})
 ORDER BY n.created_at LIMIT $2 FOR NO KEY UPDATE OF n SKIP LOCKED
 """
 WIPE_ATTEMPTS: Final = """
@@ -59,13 +62,15 @@ UPDATE shared.notifications SET wiped_at = statement_timestamp(), owner_text = N
             'message', CASE status WHEN 'uncertain' THEN $4::text ELSE $3::text END, 'retryable', false) END))
 WHERE id = ANY ($1)
 """
-# From here on nothing of a message is needed, not even its key.
-OVER: Final = """
+# From here on nothing of a message is needed, not even its key. A butler may ask about it anew at any time.
+OVER: Final = f"""
 SELECT n.id FROM shared.notifications n
 WHERE n.wiped_at IS NOT NULL AND n.created_at < statement_timestamp() - $1::interval
     AND n.updated_at < statement_timestamp() - $1::interval
     AND NOT EXISTS (SELECT FROM shared.withdrawals w WHERE w.notification_id = n.id
         AND w.at >= statement_timestamp() - $1::interval)
+    AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
+        AND (a.status IN {OPEN} OR a.requested_at >= statement_timestamp() - $1::interval))
 ORDER BY n.created_at LIMIT $2 FOR UPDATE OF n SKIP LOCKED
 """
 REMOVE: Final = (
@@ -91,14 +96,14 @@ DELETE FROM messenger.digest_items USING shared.pending_actions a WHERE a.id = a
 OTHER_ACTIONS_WIPED: Final = f"""
 UPDATE shared.pending_actions SET agent_summary = '{retention.WIPED}', tool_args = '{{}}' WHERE id IN (
     SELECT id FROM shared.pending_actions WHERE notification_id IS NULL AND tool_args <> '{{}}'
-        AND status NOT IN ('pending', 'approved', 'executing', 'uncertain')
+        AND status NOT IN {OPEN}
         AND requested_at < statement_timestamp() - $1::interval AND expires_at < statement_timestamp() - $1::interval
     ORDER BY requested_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
-OTHER_ACTIONS: Final = """
+OTHER_ACTIONS: Final = f"""
 DELETE FROM shared.pending_actions WHERE id IN (
     SELECT a.id FROM shared.pending_actions a WHERE a.notification_id IS NULL
-        AND a.status NOT IN ('pending', 'approved', 'executing', 'uncertain')
+        AND a.status NOT IN {OPEN}
         AND a.requested_at < statement_timestamp() - $1::interval
         AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.action_id = a.id)
     ORDER BY a.requested_at LIMIT $2 FOR UPDATE SKIP LOCKED)
@@ -207,23 +212,20 @@ async def run(ground: Ground, jitter: float, stopping: asyncio.Event, pace: Pace
     """Take away what is over, round by round; `jitter` is between 0 and 1."""
     wait = pace.first
     while not await pause(stopping, wait * (1 + jitter / 2)):
-        try:
-            await purge(ground.db, stopping)
-        except ButlersError as lost:
-            log.warning("not purged", why=lost.message)
+        await purge(ground.db, stopping)
         wait = pace.every
 
 
 async def purge(db: Database, stopping: asyncio.Event, batch: int = BATCH) -> int:
     """One round, in batches, until nothing is left that is over; how many rows it wiped or removed."""
     done = 0
-    while not stopping.is_set() and (wiped := await wipe_messages(db, batch)):
-        done += wiped
-    while not stopping.is_set() and (removed := await remove_messages(db, batch)):
-        done += removed
-    for chore in CHORES:
-        while not stopping.is_set() and (rows := await do(db, chore, batch)):
-            done += rows
+    for table, step in STEPS:
+        try:
+            while not stopping.is_set() and (rows := await step(db, batch)):
+                done += rows
+        except ButlersError as failed:
+            # What stands in the way of one must not keep all others from their days.
+            log.warning("not purged", table=table, why=failed.message)
     return done
 
 
@@ -249,13 +251,20 @@ async def remove_messages(db: Database, batch: int) -> int:
     return len(ids)
 
 
-async def do(db: Database, chore: Chore, batch: int) -> int:
+async def do(chore: Chore, db: Database, batch: int) -> int:
     """One batch of a chore; how many rows."""
     async with db.work() as connection:
         done = await connection.execute(chore.text, chore.after, batch)
     rows = int(done.rpartition(" ")[2])
     purged_total.labels(table=chore.table, how=chore.how).inc(rows)
     return rows
+
+
+STEPS: Final[Sequence[tuple[str, Callable[[Database, int], Awaitable[int]]]]] = (
+    ("shared.notifications", wipe_messages),
+    ("shared.notifications", remove_messages),
+    *((chore.table, partial(do, chore)) for chore in CHORES),
+)
 
 
 async def _ids(connection: Connection, text: str, after: timedelta, batch: int) -> Sequence[UUID]:

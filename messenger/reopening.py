@@ -5,12 +5,13 @@ afresh, as of now; an earlier yes counts no more. What was denied, refused, with
 """
 
 from dataclasses import replace
+from typing import Literal
 
 from butlers.butler import Ground
-from butlers.judge import Judged, afresh, decided, look
+from butlers.judge import Judged, afresh, look, weigh
 from messenger import settle, unheld, views
 from messenger.check import Stopped
-from shared import answers, approvals, notifications, refusals, withdrawals
+from shared import answers, approvals, cooldown, notifications, withdrawals
 from shared.approvals import Event
 from shared.contracts import NotifyResponse
 from shared.db import Connection, Record, tell
@@ -21,7 +22,11 @@ from shared.policy import Decision, Finding
 
 async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
     """Whether it begins anew, allowed or parked; the caller holds the notification's row."""
-    if not await _may(connection, row) or await _cools(connection, row):
+    ended = await _ended(connection, row)
+    if ended is None or await _cools(connection, row):
+        return False
+    # Its one time counts only where nothing else is in the way.
+    if ended == "expired" and not await notifications.expired_again(connection, row["id"]):
         return False
     return await begin(connection, row["id"], ground, "Its butler asked again.")
 
@@ -50,22 +55,20 @@ async def begin(connection: Connection, notification_id: str, ground: Ground, sa
     return True
 
 
-async def _may(connection: Connection, row: Record) -> bool:
-    """Whether it ended in one of the two ways; an expired one comes up again once per request."""
+async def _ended(connection: Connection, row: Record) -> Literal["failed", "expired"] | None:
+    """In which of the two ways it ended unsent; None if in neither."""
     notification_id, answer = row["id"], NotifyResponse.model_validate(row["answer"])
     if row["status"] != "error" or not answers.may_reopen(answer):
-        return False
+        return None
     if await withdrawals.is_wanted(connection, notification_id, row["origin_butler"]):
-        return False
+        return None
     if await unheld.begun(connection, notification_id):
-        return False
+        return None
     delivery = await views.one(connection, notification_id)
     if delivery is not None and delivery["status"] == "failed":
-        return True
+        return "failed"
     late = delivery is not None and delivery["status"] == "expired"
-    if late or await approvals.last_of(connection, notification_id) == "expired":
-        return await notifications.expired_again(connection, notification_id)
-    return False
+    return "expired" if late or await approvals.last_of(connection, notification_id) == "expired" else None
 
 
 async def _cools(connection: Connection, row: Record) -> bool:
@@ -75,12 +78,13 @@ async def _cools(connection: Connection, row: Record) -> bool:
     except (InvalidInput, Misconfigured):
         return False
     if isinstance(judged, MissingIdentifier):
-        return await refusals.cools_until(connection, row["origin_butler"], judged.contact_id) is not None
-    facts, _ = await decided(connection, judged.action, replace(judged.facts, in_time=True, approval=None))
+        return await cooldown.cools_until(connection, row["origin_butler"], judged.contact_id) is not None
+    facts, _ = await weigh(connection, judged.action, replace(judged.facts, in_time=True, approval=None))
     return facts.cools_until is not None
 
 
 def _decided(judged: Judged | MissingIdentifier) -> Decision:
     if isinstance(judged, MissingIdentifier):
         return Decision("park", (Finding("no_identifier", "There is no identifier on file now."),))
-    return afresh(judged)
+    # Whether the owner is asked too often was settled before, and the owner's own word is no question.
+    return afresh(replace(judged, facts=replace(judged.facts, cools_until=None)))

@@ -229,12 +229,15 @@ async def expired(connection: Connection) -> int:
     """Close the questions nobody answered in time; how many there were. Nothing of them was sent."""
     closed = 0
     for row in await approvals.unanswered(connection):
-        await notifications.locked(connection, row["notification_id"])
+        told = row["notification_id"]
+        if told is not None:
+            await notifications.locked(connection, told)
         if not await approvals.expire(connection, row["id"], Why("messenger", NOBODY_ANSWERED)):
             continue
         closed += 1
-        answer = answers.failed(row["notification_id"], "timeout", NOBODY_ANSWERED, retryable=False)
-        await notifications.settle(connection, row["notification_id"], answer)
+        if told is not None:
+            answer = answers.failed(told, "timeout", NOBODY_ANSWERED, retryable=False)
+            await notifications.settle(connection, told, answer)
     return closed
 
 

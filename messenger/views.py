@@ -82,14 +82,14 @@ WHERE t.digest_id = $1 AND q.status = 'pending' AND q.expires_at > clock_timesta
 ORDER BY q.requested_at, q.id LIMIT $2
 """
 DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
-# Digests in Telegram that may list what is over; each is looked at every few seconds at most.
+# Digests in Telegram that may list what is over; each is looked at every few seconds at most, in turn.
 DIGESTS_OPEN = """
 SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.provider_id
 FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id
 JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
 WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
     AND p.provider_id IS NOT NULL AND g.shown_at < clock_timestamp() - make_interval(secs => $1)
-ORDER BY d.created_at LIMIT 20
+ORDER BY g.shown_at LIMIT 20
 """
 # Messages to the owner that nobody answered for, and that no machine has repeated yet.
 TO_REPEAT = """
@@ -180,5 +180,5 @@ async def digest_of(connection: Connection, action_id: str) -> str | None:
 
 
 async def digests_open(connection: Connection, seconds: float) -> list[Record]:
-    """Digests in Telegram, none shown within so many seconds: id, address, digest_id, origin_butler, shown."""
+    """Digests in Telegram, none looked at within so many seconds: id, address, digest_id, origin_butler, shown."""
     return list(await connection.fetch(DIGESTS_OPEN, seconds))

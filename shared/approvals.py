@@ -107,8 +107,8 @@ SELECT id FROM moved
 """
 UNANSWERED = """
 SELECT id::text, notification_id::text FROM shared.pending_actions
-WHERE status = 'pending' AND expires_at <= clock_timestamp() AND notification_id IS NOT NULL
-ORDER BY notification_id LIMIT 100
+WHERE status = 'pending' AND expires_at <= clock_timestamp()
+ORDER BY notification_id NULLS LAST LIMIT 100
 """
 LIST = """
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.expires_at,
@@ -285,7 +285,7 @@ async def move(
 
 
 async def unanswered(connection: Connection) -> list[Record]:
-    """Questions whose time is over: id and notification."""
+    """Questions whose time is over: id and notification, those about no message last."""
     return list(await connection.fetch(UNANSWERED))
 
 

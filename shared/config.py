@@ -129,7 +129,7 @@ class Settings:
             smtp_url=env.secret("BUTLERS_SMTP_URL", values.smtp_url),
             email_from=env.read("BUTLERS_EMAIL_FROM", values.email),
             imap_url=env.secret("BUTLERS_IMAP_URL", values.imap_url),
-            advertise_url=env.read("BUTLERS_ADVERTISE_URL", values.web_url),
+            advertise_url=env.read("BUTLERS_ADVERTISE_URL", values.origin_url),
             allow_plaintext=env.read("BUTLERS_ALLOW_PLAINTEXT", values.yes_or_no) or False,
             tls_cert=env.read("BUTLERS_TLS_CERT", Path),
             tls_key=env.read("BUTLERS_TLS_KEY", Path),

@@ -12,7 +12,8 @@ from shared.db import Connection, Record
 from shared.errors import InvalidInput
 from shared.keys import reference
 
-SHORTEST: Final = 4
+# A reference may look like the beginning of another's id, so that an id is asked for by more than a reference has.
+SHORTEST: Final = 5
 LIST: Final = """
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,
     d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
@@ -50,9 +51,10 @@ async def latest(connection: Connection, status: str | None, most: int) -> list[
 
 async def find(connection: Connection, said: str) -> str:
     """The id of the one delivery meant by its reference, or by the beginning of its or its notification's id."""
-    found = [row["id"] for row in await connection.fetch(FIND, said.lower())] if len(said) >= SHORTEST else []
-    if not found:
+    if len(said) < SHORTEST:
         found = [row["id"] for row in await connection.fetch(LATEST) if reference(row["id"]) == said.upper()]
+    else:
+        found = [row["id"] for row in await connection.fetch(FIND, said.lower())]
     if len(found) != 1:
         what = "More than one delivery has" if found else "No delivery has"
         raise InvalidInput(f"{what} the id or the reference `{said[:40]}`.", "See `butlers deliveries list`.")

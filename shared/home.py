@@ -21,12 +21,17 @@ FORMER = "former"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What one daemon holds and nobody else; an empty password means that it has no login of its own."""
+    """What one daemon holds and nobody else."""
 
     name: str
     private_pem: bytes
     password: str
     secret: bytes
+
+    @property
+    def has_login(self) -> bool:
+        """Whether it has a login of its own, which is exactly where it has a password; else all share one role."""
+        return bool(self.password)
 
 
 def folder(home: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Admission and the current answer: the only writer of shared.notifications and shared.recent."""
+"""Admission and the current answer: the only writer of shared.notifications, shared.recent and shared.collapsed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,24 +19,38 @@ REPEAT_WINDOW = timedelta(minutes=5)
 ADMIT = """
 INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
     envelope, whom, contact_id, contact_info_id, third_party, not_after, status, answer)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16
+WHERE NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $2 AND key = $5)
 ON CONFLICT DO NOTHING
 """
 BY_KEY = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
-WHERE origin_butler = $1 AND key = $2
+WHERE origin_butler = $1 AND (key = $2 OR notification_id =
+    (SELECT notification_id FROM shared.collapsed WHERE origin_butler = $1 AND key = $2))
 """
 BY_CONTENT = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
 WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3
 """
-# The same request under another lineage, while it waits and this one was never taken.
-WAITING_ALREADY = """
-SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
-WHERE origin_butler = $1 AND request_sha = $2 AND status IN ('pending_approval', 'pending_missing_identifier')
-    AND key <> $3 AND NOT EXISTS (SELECT FROM shared.notification_status own
-        WHERE own.origin_butler = $1 AND own.key = $3)
-ORDER BY created_at LIMIT 1
+# The same request under another lineage, while the owner can answer it and this one was never taken. From here on this
+# one's key names it too.
+COLLAPSE = """
+WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_status s
+    WHERE s.origin_butler = $1 AND s.request_sha = $2 AND s.status IN ('pending_approval', 'pending_missing_identifier')
+        AND s.realm = $4 AND s.asked_until > clock_timestamp() AND s.key <> $3
+        AND NOT EXISTS (SELECT FROM shared.withdrawals w
+            WHERE w.notification_id = s.notification_id AND w.origin_butler = $1)
+        AND NOT EXISTS (SELECT FROM shared.notification_status own WHERE own.origin_butler = $1 AND own.key = $3)
+        AND NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $1 AND key = $3)
+    ORDER BY s.created_at LIMIT 1),
+tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $1, $3, notification_id FROM first)
+SELECT notification_id::text, answer FROM first
+"""
+# Holds the row that equal calls share, until the end of this transaction; a row made for that stands for no call.
+IN_TURN = """
+INSERT INTO shared.recent (origin_butler, request_sha, lineage, first_at)
+VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
+ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
 """
 STATUS = "SELECT notification_id::text, status, answer FROM shared.notification_status WHERE notification_id = $1"
 ONE = """
@@ -168,11 +182,15 @@ async def _first(connection: Connection, new: NewNotification) -> Current | None
     return _current(row, same_content=True) if row else None
 
 
-async def waiting_already(connection: Connection, new: NewNotification) -> Current | None:
-    """The same request that waits for the owner; None too where a key was stated, which asks for another one."""
+async def collapse(connection: Connection, new: NewNotification) -> Current | None:
+    """The same request that waits for the owner, which this one is part of from here on; equal calls ask in turn.
+
+    None too where a key was stated, which asks for another one.
+    """
     if new.lineage.startswith(EXPLICIT):
         return None
-    row = await connection.fetchrow(WAITING_ALREADY, new.origin, new.request_sha, new.key)
+    await connection.execute(IN_TURN, new.origin, new.request_sha, new.lineage, REPEAT_WINDOW)
+    row = await connection.fetchrow(COLLAPSE, new.origin, new.request_sha, new.key, new.realm)
     return replace(_current(row), note=answers.WAITS_ALREADY) if row else None
 
 

@@ -137,7 +137,8 @@ def _judged(action: Action, facts: Facts) -> Decision:
 def cooled_down(butler: str, until: float) -> Decision:
     """The owner said no three times in a row to this butler there: there is no fourth question for a while."""
     said = f"nothing more is asked before {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again"
-    return _deny("cooled_down", f"The owner said no to {butler} there three times in a row: {said}.")
+    then = "To ask after that, give a new request_context.idempotency_key."
+    return _deny("cooled_down", f"The owner said no to {butler} there three times in a row: {said}. {then}")
 
 
 def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | None:
@@ -155,9 +156,8 @@ def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | No
 def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
     allowing = [rule for rule in matching if rule.effect == "allow" and uses_are_left(rule)]
     if allowing and origin_admitted_it(action) and reaction_has_its_message(action):
-        chosen = best(allowing)
         allows = Finding("rule_allows", "A standing rule allows it.")
-        return Decision("allow", (allows, *_about_thread(action)), rule_id=chosen.id)
+        return Decision("allow", (allows, *_about_thread(action)), rule_id=best(allowing).id)
     findings = [Finding("nothing_allows", "No standing rule allows it.")]
     if facts.approval is not None:
         findings.append(Finding("content_changed", "What was approved is not what would go out now."))

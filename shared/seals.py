@@ -43,9 +43,21 @@ SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL (
     WHERE seq >= lower(s.seqs) AND seq < upper(s.seqs) AND seq <@ s.seqs) e
 WHERE s.n BETWEEN $1 AND $2 ORDER BY s.n, e.seq
 """
+# What lies outside these spans. `own`: a butler's or the Switchboard's login can have written it, however late it
+# committed: in the name of one that may use no other, and between the times of the lines on both sides, which seals
+# cover. The number and the time come of themselves, one right after the other, and only a superuser chooses them.
 UNCOVERED: Final = """
-SELECT seq, to_json(at AT TIME ZONE 'UTC') #>> '{}' AS at FROM shared.approval_events
-WHERE NOT seq <@ $1::text::int8multirange ORDER BY seq
+SELECT e.seq, to_json(e.at AT TIME ZONE 'UTC') #>> '{}' AS at, e.actor,
+    e.seq > 0 AND e.actor NOT IN ('messenger', 'console', 'owner')
+        AND EXISTS (SELECT FROM shared.keyring k WHERE k.name = e.actor)
+        AND (before.seq IS NOT NULL OR coalesce(lower(gap), 1) <= 1) AND after.seq IS NOT NULL
+        AND e.at >= coalesce(before.at, e.at) - interval '1 minute' AND e.at <= after.at + interval '1 minute' AS own
+FROM unnest(int8multirange(int8range(NULL, NULL)) - $1::text::int8multirange) AS gap
+JOIN shared.approval_events e ON e.seq >= coalesce(lower(gap), -9223372036854775808)
+    AND e.seq <= coalesce(upper(gap) - 1, 9223372036854775807)
+LEFT JOIN shared.approval_events before ON before.seq = lower(gap) - 1
+LEFT JOIN shared.approval_events after ON after.seq = upper(gap)
+ORDER BY e.seq
 """
 
 
@@ -69,8 +81,9 @@ async def last(connection: Connection, every: timedelta) -> Last:
 async def unsealed(connection: Connection, after: Last) -> AsyncIterator[Line]:
     """The committed lines that no seal covers, in the order of their numbers, a page at a time.
 
-    A line below the reach of all seals but the last two is not looked at: no unit of work lasts so long that it
-    could still have come by itself.
+    A line below the reach of all seals but the last two is not looked at: no unit of work of ours lasts so long
+    that it could still have come by itself. One that a butler's login kept open on purpose is never sealed, so that
+    the Messenger vouches for nothing that was put in later.
     """
     floor = after.floor
     while True:
@@ -105,7 +118,17 @@ async def covered(connection: Connection, first: int, last: int) -> AsyncIterato
         yield n, line_of(*columns)
 
 
-async def uncovered(connection: Connection, spans: Spans) -> AsyncIterator[tuple[int, str]]:
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """A line outside all seals; `own` if the login of its actor, which can use no other name, can have written it."""
+
+    seq: int
+    at: str
+    actor: str
+    own: bool
+
+
+async def uncovered(connection: Connection, spans: Spans) -> AsyncIterator[Uncovered]:
     """The lines outside these spans, each with its time as a seal has it; within a transaction."""
     async for row in connection.cursor(UNCOVERED, text_of(spans), prefetch=PAGE):
-        yield row["seq"], row["at"]
+        yield Uncovered(**row)

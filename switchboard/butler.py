@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
+from butlers.directory import is_base_url, kind_of
 from butlers.gate import Admitter, admit, answer_of
 from butlers.tools.accept import accept_envelope, describe
 from shared.auth import Caller
@@ -87,14 +88,17 @@ def _response(outcome: Forwarded, context: Answer, milliseconds: float) -> Route
 
 
 async def heartbeat(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
-    """Note that an instance of the caller is there; the name is the token's, never the argument's."""
-    tools = arguments.get("tools")
-    status, kind = arguments.get("status", "ready"), arguments.get("kind")
-    if status not in registry.STATUSES or kind not in registry.KINDS or not isinstance(tools, list):
+    """Note that an instance of the caller is there; the name is the token's, and the kind is the name's."""
+    tools, url = arguments.get("tools"), arguments.get("url")
+    status, kind = arguments.get("status", "ready"), kind_of(caller.name)
+    if status not in registry.STATUSES or not isinstance(tools, list):
         raise InvalidInput("A heartbeat needs url, kind, tools and status.")
+    if arguments.get("kind") != kind:
+        raise InvalidInput(f"{caller.name} is a {kind} and nothing else.")
+    if not isinstance(url, str) or not is_base_url(url):
+        raise InvalidInput("The url of a heartbeat is not http(s)://host:port.")
     async with ground.db.work() as connection:
-        url = str(arguments.get("url"))[:300]
-        await registry.seen(connection, caller.name, url, str(kind), [str(t) for t in tools], str(status))
+        await registry.seen(connection, caller.name, url, kind, [str(t) for t in tools], str(status))
     return {"status": "ok"}
 
 

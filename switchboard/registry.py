@@ -5,7 +5,6 @@ from typing import Final
 
 from shared.db import Connection
 
-KINDS: Final = ("switchboard", "messenger", "console", "sandbox", "butler")
 STATUSES: Final = ("starting", "ready", "draining", "gone")
 
 SEEN = """

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ class Report:
     head: Seal | None = None
     unsealed: int = 0
     unsealed_since: str | None = None
+    # By actor: lines committed when all around them was sealed, by a login that can write in no other name.
+    late: Counter[str] = field(default_factory=Counter)
     # Whether the public keys are those of BUTLERS_HOME, which no superuser of the database can change.
     own_keys: bool = True
     count: int = 0
@@ -81,11 +84,11 @@ async def judge(settings: Settings, wanted: bytes | None) -> Report:
                 chain.add(seal)
                 wanted = None if seal.hash == wanted else wanted
             await _lines(connection, page, report)
+        if wanted is not None:
+            text = f"No seal has the hash {wanted.hex()}: seals were removed together with what they covered."
+            report.add(iter([Flaw("seal_missing", text)]))
         await _rest(connection, chain, report)
     report.seals, report.head = chain.seals, chain.head
-    if wanted is not None:
-        text = f"No seal has the hash {wanted.hex()}: seals were removed together with what they covered."
-        report.add(iter([Flaw("seal_missing", text)]))
     return report
 
 
@@ -111,14 +114,17 @@ async def _lines(connection: Connection, page: Sequence[Seal], report: Report) -
 
 
 async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
-    """What no seal covers: put in by hand, or written since."""
-    async for seq, at in seals.uncovered(connection, chain.covered):
-        if seq <= chain.floor:
-            text = f"Line {seq} lies where all is sealed and no seal covers it: it was put in, or its seal is gone."
-            report.add(iter([Flaw("inserted", text, None, seq)]))
-        else:
+    """What no seal covers: put in by hand, kept back by a butler until all around it was sealed, or written since."""
+    async for line in seals.uncovered(connection, chain.covered):
+        if line.seq > chain.floor:
             report.unsealed += 1
-            report.unsealed_since = min(f"{at}Z", report.unsealed_since or f"{at}Z")
+            report.unsealed_since = min(f"{line.at}Z", report.unsealed_since or f"{line.at}Z")
+        elif line.own:
+            report.late[line.actor] += 1
+        else:
+            where = f"Line {line.seq}, by {line.actor!r}, lies where all is sealed and no seal covers it"
+            text = f"{where}: it was put in, or its seal is gone."
+            report.add(iter([Flaw("inserted", text, None, line.seq)]))
 
 
 def _object(report: Report) -> dict[str, object]:
@@ -128,6 +134,7 @@ def _object(report: Report) -> dict[str, object]:
         "seals": report.seals,
         "lines": report.lines,
         "head": {"seal": head.n, "hash": head.hash.hex(), "at": head.at} if head else None,
+        "late": dict(sorted(report.late.items())),
         "unsealed": {"lines": report.unsealed, "since": since},
         "keys": "home" if report.own_keys else "keyring",
         "flaws": [asdict(flaw) for flaw in report.flaws],
@@ -146,5 +153,7 @@ def _words(report: Report) -> Iterator[str]:
         yield f"The newest seal is {report.head.n}: {report.head.hash.hex()}"
     if report.unsealed:
         yield f"Not yet sealed: {report.unsealed} lines since {report.unsealed_since}."
+    for actor, count in sorted(report.late.items()):
+        yield f"Too late for every seal, in its own name: {count} lines by {actor!r}; its process kept them open."
     if not report.own_keys:
         yield "Its signatures were checked by the database's keyring; where the Messenger's keys lie they prove more."

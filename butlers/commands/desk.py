@@ -55,7 +55,7 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
         raise Unavailable(f"The database {where} cannot be reached: {why}.", way) from None
     try:
         await demand_schema(connection)
-        await logins.demand_mode(connection, own_login=bool(keys.password))
+        await logins.demand_mode(connection, own_login=keys.has_login)
         await prepare_connection(connection)
         yield connection
     except LOST as lost:

@@ -120,7 +120,7 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
 async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
     """The logins are what the home says, and the server leaves nothing open that it could close."""
     entries = fleet.load(settings.fleet)
-    has_logins = bool(home.read(settings.home, home.OWNER).password)
+    has_logins = home.read(settings.home, home.OWNER).has_login
     if not has_logins:
         yield Result("roles", "warning", logins.ONE_ROLE, logins.MOVING)
     for name in (*migrate.names_of(entries), home.UP) if has_logins else ():

@@ -69,7 +69,7 @@ def rotate(
     settings = settings_of(None, home_folder)
     _demand_keys(settings, name)
     asyncio.run(_rotate(settings, name, now=now))
-    password = " and a new password for the database" if home.read(settings.home, name).password else ""
+    password = " and a new password for the database" if home.read(settings.home, name).has_login else ""
     say(f"{name} has a new key{password}, in {home.folder(settings.home, name)}.")
     if name == home.UP:
         say("Restart `butlers up` when it suits you.")
@@ -142,13 +142,13 @@ async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
             await keyring.add(connection, name, public)
         home.replace_key(where, name, pem)
         async with connection.transaction():
-            if home.read(where, name).password:
+            if home.read(where, name).has_login:
                 home.replace_password(where, name, secrets.token_urlsafe(32))
                 await logins.ensure_login(connection, where, dsn, name)
             await _record(connection, "key_rotated", name, public)
             if now and name != home.UP:
                 await _retire(connection, settings, name)
-        if now and home.read(where, name).password:
+        if now and home.read(where, name).has_login:
             await logins.end_sessions(connection, dsn, name)
 
 

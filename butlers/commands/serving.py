@@ -157,7 +157,7 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     if settings.smtp_url is None:
         say("E-mail goes to the sandbox: BUTLERS_SMTP_URL is not set.")
     say("This is one process and one trust domain; `butlers run NAME` gives each daemon a process of its own.")
-    if not home.read(settings.home, home.UP).password:
+    if not home.read(settings.home, home.UP).has_login:
         say(logins.ONE_ROLE)
     say("Ready. Ctrl-C stops everything.")
     sys.stdout.flush()
@@ -180,7 +180,7 @@ def run(
     _log(settings, name)
 
     async def ready(served: "Sequence[Served]") -> None:
-        if name != "sandbox" and not home.read(settings.home, name).password:
+        if name != "sandbox" and not home.read(settings.home, name).has_login:
             say(logins.ONE_ROLE)
         say(f"{name} is ready at {served[0].url}")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""sign-in: a fresh link into a console that runs, wherever it runs."""
+"""sign-in: a fresh link into the console, by an address that only the owner sets."""
 
 import asyncio
 import secrets
@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from butlers import directory
 from butlers.commands.desk import as_owner, say, say_json, settings_of
+from butlers.commands.talking import answers_as, own_url
 from butlers.console.sessions import LINK_LASTS, make_sign_in_link
 from shared.config import Settings
-from shared.db import Connection
 from shared.errors import Unavailable
 
 
@@ -29,7 +28,7 @@ def sign_in(
 
     async def write() -> str:
         async with as_owner(settings) as connection:
-            where = await _console(connection, settings)
+            where = await _console(settings)
             return await make_sign_in_link(connection, where, secrets.token_urlsafe(24))
 
     link = asyncio.run(write())
@@ -39,9 +38,17 @@ def sign_in(
     say(link)
 
 
-async def _console(connection: Connection, settings: Settings) -> str:
-    """Where the owner's browser finds a console that runs; where BUTLERS_PUBLIC_URL says, if it is set."""
-    urls = [row["url"] for row in await directory.daemons(connection) if row["kind"] == "console" and row["ready"]]
-    if not urls:
-        raise Unavailable("No console is running.", "Start it with `butlers up` or `butlers run console`.")
-    return settings.public_url or str(urls[0])
+async def _console(settings: Settings) -> str:
+    """Where BUTLERS_PUBLIC_URL says, else the console's port on this computer.
+
+    Never an address from a table that a butler or the Switchboard writes: whoever is there gets the code.
+    """
+    if settings.public_url:
+        return settings.public_url
+    url = own_url(settings, "console")
+    if not await answers_as("console", url):
+        raise Unavailable(
+            f"No console is running at {url}.",
+            "Start it with `butlers up` or `butlers run console`, or set BUTLERS_PUBLIC_URL to where it is.",
+        )
+    return url

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -61,12 +62,41 @@ def demand_butler(settings: Settings, name: str) -> None:
         raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
 
 
-async def url_of(connection: Connection, name: str) -> str:
-    """Where a ready instance of that daemon is."""
+async def url_of(settings: Settings, connection: Connection, name: str) -> str:
+    """Where that daemon is: its own port on this computer if it answers there, else where it is registered.
+
+    What is registered is the Switchboard's word, which could lead a token astray.
+    """
+    if await answers_as(name, url := own_url(settings, name)):
+        return url
     for row in await directory.daemons(connection):
         if row["name"] == name and row["ready"]:
             return str(row["url"])
     raise Unavailable(f"{name} is not running.", "Start it with `butlers up`.")
+
+
+def own_url(settings: Settings, name: str) -> str:
+    """Where a daemon of this computer is, by the settings alone."""
+    from butlers import host  # noqa: PLC0415
+    from butlers.assemble import default_port  # noqa: PLC0415
+
+    entries = [] if name in OFFSETS else fleet.load(settings.fleet)
+    return host.url_of(settings, default_port(settings, entries, name), together=True)
+
+
+async def answers_as(name: str, url: str) -> bool:
+    """Whether whoever listens there says that it is this daemon; it is told no secret, so no certificate is asked."""
+    import aiohttp  # noqa: PLC0415
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session,
+            session.get(f"{url}/healthz", ssl=False, allow_redirects=False) as answer,
+        ):
+            told = json.loads(await answer.content.read(200))
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return False
+    return isinstance(told, dict) and told.get("name") == name
 
 
 def token(
@@ -91,7 +121,7 @@ def mcp_config(
 
     async def gather() -> tuple[str, str]:
         async with as_owner(settings) as connection:
-            url = await url_of(connection, name)
+            url = await url_of(settings, connection, name)
         return url, await mint(settings, name, timedelta(days=30))
 
     url, bearer = asyncio.run(gather())
@@ -110,7 +140,7 @@ def status(
         async with as_owner(settings) as connection:
             rows = await directory.daemons(connection)
             waits = await directory.waiting(connection)
-        daemons = [dict(row) | {"port": int(row["url"].rpartition(":")[2].strip("/"))} for row in rows]
+        daemons = [dict(row) | {"port": _port(row["url"])} for row in rows]
         return daemons, [dict(row) | {name: row[name].isoformat() for name in ("since", "until")} for row in waits]
 
     daemons, waits = asyncio.run(read())
@@ -135,8 +165,12 @@ def _sandbox(settings: Settings) -> dict[str, object] | None:
             ready = answer.status == 200  # noqa: PLR2004
     except (URLError, OSError):
         return None
-    port = int(url.rpartition(":")[2].strip("/"))
-    return {"name": "sandbox", "kind": "sandbox", "url": url, "ready": ready, "port": port}
+    return {"name": "sandbox", "kind": "sandbox", "url": url, "ready": ready, "port": _port(url)}
+
+
+def _port(url: str) -> int:
+    parts = urlsplit(url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
@@ -178,7 +212,7 @@ async def _call_notify(settings: Settings, name: str, arguments: Mapping[str, ob
     from shared.mcp import request_of, tool_object  # noqa: PLC0415
 
     async with as_owner(settings) as connection:
-        url = await url_of(connection, name)
+        url = await url_of(settings, connection, name)
     bearer = await mint(settings, name, timedelta(minutes=5))
     headers, body = request_of(bearer, "notify", arguments, 1)
     try:

@@ -121,7 +121,7 @@ async def events(house: House, request: Request, session: Session) -> Response:
 
 async def healthz(_house: House, _request: Request) -> Response:
     """The process answers."""
-    return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "ok", "name": "console"})
 
 
 async def readyz(house: House, _request: Request) -> Response:

@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from butlers.console import views_approvals
+from butlers.console import views, views_approvals
 from butlers.console.house import House, Session, demand_csrf, demand_id, read_form
 from butlers.deciding import Edit, Word, decide, edit
 from shared import identity
@@ -14,16 +14,19 @@ from shared.db import Connection
 from shared.errors import InvalidInput, Misconfigured
 
 LONGEST_REASON: Final = 500
+LONGEST_NUMBER: Final = 6
 WORDS: Final = {"approve": True, "deny": False}
 CHANGED: Final = "It has changed since you saw it, so nothing was decided. This is how it stands now."
 
 
-async def index(house: House, _request: Request, session: Session) -> Response:
-    """What waits, then what was decided lately."""
-    start = await house.watch.look()
+async def index(house: House, request: Request, session: Session) -> Response:
+    """What waits, a page of it and of one butler only if that is asked for, then what was decided lately."""
+    number, butler = request.query_params.get("page", "1"), request.query_params.get("butler", "").replace("\0", "")
+    known = number.isdecimal() and 0 < len(number) <= LONGEST_NUMBER
     async with house.ground.db.work() as connection:
+        shown = await views.page_of_waiting(connection, butler or None, max(1, int(number)) if known else 1)
         decided = await views_approvals.decided(connection)
-    return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", start=start, decided=decided)
+    return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", shown=shown, decided=decided)
 
 
 async def show(house: House, request: Request, session: Session) -> Response:

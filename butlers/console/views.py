@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from butlers.console.words import STATUS, ago, count, excerpt, mapping, span, text
 from shared import notifications
@@ -12,7 +12,8 @@ from shared.render.telegram import visible
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
-WAITING = """
+ON_A_PAGE: Final = 50
+WAITING = f"""
 SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, n.envelope, n.owner_text, n.realm,
     n.status = 'pending_missing_identifier' AS missing, c.name, i.value AS address, a.expires_at,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
@@ -21,8 +22,12 @@ FROM shared.pending_actions a
     LEFT JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN shared.contacts c ON c.id::text = coalesce(n.contact_id::text, a.tool_args ->> 'contact_id')
     LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
-WHERE a.status = 'pending' AND a.expires_at > clock_timestamp()
-ORDER BY a.requested_at, a.id LIMIT 50
+WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
+ORDER BY a.requested_at, a.id LIMIT {ON_A_PAGE} OFFSET $2
+"""
+ASKING = """
+SELECT origin_butler, count(*) AS questions FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at > clock_timestamp() GROUP BY origin_butler ORDER BY origin_butler
 """
 UNCERTAIN = """
 SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butler, '') AS origin_butler,
@@ -148,9 +153,29 @@ class Start:
         return sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of what waits; `asking` has each butler as it is shown, its questions, and its name as it is."""
+
+    waiting: tuple[Waiting, ...]
+    total: int
+    number: int
+    butler: str | None
+    asking: tuple[tuple[str, int, str], ...]
+
+    @property
+    def last(self) -> int:
+        """The number of the last page."""
+        return max(1, -(-self.total // ON_A_PAGE))
+
+    def at(self, number: int) -> str:
+        """Where another page of the same is."""
+        return f"/approvals?{urlencode({'page': number} | ({'butler': self.butler} if self.butler else {}))}"
+
+
 async def start(connection: Connection, *, sandbox_url: str) -> Start:
     """Everything the start page shows, as of now; `sandbox_url` is where the sandbox is said to be, maybe empty."""
-    waiting = await connection.fetch(WAITING)
+    waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
     daemons = await connection.fetch(DAEMONS)
     told = await connection.fetch(TOLD)
@@ -162,7 +187,20 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
         uncertain_total=uncertain[0]["total"] if uncertain else 0,
         daemons=tuple(map(_seen, daemons)),
         told=tuple(map(_told, told)),
-        sandbox_url=_sandbox(daemons, sandbox_url) if in_sandbox else "",
+        sandbox_url=_sandbox(sandbox_url) if in_sandbox else "",
+    )
+
+
+async def page_of_waiting(connection: Connection, butler: str | None, number: int) -> Page:
+    """What waits, the oldest first, of one butler or of all; pages are numbered from 1."""
+    rows = await connection.fetch(WAITING, butler, (number - 1) * ON_A_PAGE)
+    asking = await connection.fetch(ASKING)
+    return Page(
+        waiting=tuple(map(_waiting, rows)),
+        total=sum(row["questions"] for row in asking if butler in {None, row["origin_butler"]}),
+        number=number,
+        butler=butler,
+        asking=tuple((visible(row["origin_butler"]), row["questions"], row["origin_butler"]) for row in asking),
     )
 
 
@@ -228,8 +266,7 @@ def _told(row: Record) -> Told:
     )
 
 
-def _sandbox(daemons: list[Record], configured: str) -> str:
-    """Where the sandbox's pages are: its registered address, else the configured one; empty if neither is known."""
-    urls = [row["url"] for row in daemons if row["kind"] == "sandbox" and row["status"] != "gone"]
-    parts = urlsplit(urls[0] if urls else configured)
-    return f"{parts.scheme}://{parts.netloc}/" if parts.scheme in {"http", "https"} and parts.netloc else ""
+def _sandbox(configured: str) -> str:
+    """Where the sandbox's pages are, as the settings say and no row of others; empty if they do not."""
+    parts = urlsplit(configured)
+    return f"{parts.scheme}://{parts.netloc}/" if configured else ""

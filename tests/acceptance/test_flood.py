@@ -1,4 +1,8 @@
-"""Two hundred questions of one butler: four messages to the owner, by which every one of them can be decided."""
+"""Two hundred questions of one butler: four messages to the owner, and a way to decide each of them.
+
+There are three: its own card, the button of the digest that shows its card, and for what the digest does not list, or
+what came after it, the list of all that waits.
+"""
 
 import asyncio
 import json
@@ -19,6 +23,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 MANY = 200
 AT_ONCE = 10
 BURST = 3
+# What is awaited comes at once, and on a busy machine later.
+LONGEST = 30
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -53,20 +59,25 @@ async def test_a_flood_of_questions_is_three_cards_and_a_digest(flooded: Fleet) 
     await flooded.client("health")
     told = [answer for n in range(0, MANY, AT_ONCE) for answer in await ask(flooded, said, contact, n)]
     assert {answer["status"] for answer in told} == {"pending_approval"}
-    [digest] = await flooded.outside.until(lambda e: asks(e) and "more thing" in e.text, within=20)
+    [digest] = await flooded.outside.until(lambda e: asks(e) and "more thing" in e.text, within=LONGEST)
     assert re.match(r"health asks \d+ more things?:\n\n1\. to Anna \(\d+\) by Telegram, \d+ characters\n", digest.text)
     assert said not in digest.text
-    await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST)
+    await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST, LONGEST)
     assert len([entry for entry in await flooded.outside.journal() if asks(entry)]) == BURST + 1
 
     code, out, _ = await flooded.house.butlers("approvals", "list", "--status", "pending", "--json")
     assert code == 0
     assert {row["id"] for row in json.loads(out)["actions"]} == {answer["action_id"] for answer in told}
 
+    [first, *_] = await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST)
     await flooded.outside.press_data(int(digest.provider_id), buttons(digest)["Show 1"])
-    [*_, card] = await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST + 1)
-    found = re.search(rf"> ({said} n\d+\.)", card.text)
-    assert found is not None
-    await flooded.outside.press_data(int(card.provider_id), buttons(card)["Approve"])
-    await flooded.outside.arrived(found[1], chat)
+    [*_, shown] = await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST + 1, LONGEST)
+    for card in (first, shown):
+        found = re.search(rf"> ({said} n\d+\.)", card.text)
+        assert found is not None
+        await flooded.outside.press_data(int(card.provider_id), buttons(card)["Approve"])
+        await flooded.outside.arrived(found[1], chat, LONGEST)
+    code, _, _ = await flooded.house.butlers("approvals", "approve", str(told[-1]["action_id"]))
+    assert code == 0
+    await flooded.outside.arrived(f"{said} n{MANY - 1}.", chat, LONGEST)
     assert len([entry for entry in await flooded.outside.journal() if asks(entry)]) == BURST + 2

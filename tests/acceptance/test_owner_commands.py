@@ -152,7 +152,7 @@ async def test_a_fresh_link_signs_in_to_a_console_that_runs(fleet: Fleet) -> Non
     url = fleet.url("console")
     async with aiohttp.ClientSession() as browser:
         for where in (link, other["link"]):
-            assert where.startswith(f"{url}/sign-in?code=")
+            assert where.startswith(f"http://127.0.0.1:{fleet.house.base + 2}/sign-in?code=")
             form = {"code": where.rpartition("=")[2]}
             for expected in (303, 403):
                 sent = browser.post(f"{url}/sign-in", data=form, headers={"Origin": url}, allow_redirects=False)

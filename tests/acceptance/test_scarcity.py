@@ -129,6 +129,9 @@ async def test_a_butler_without_connections_says_so_and_no_other_notices(bench: 
         await fleet.stop()
 
 
+UNDER_WAY = "SELECT count(*) FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')"
+
+
 async def test_stopping_under_load_leaves_nothing_uncertain(bench: Bench) -> None:
     """Against a provider that is slow but well, eight times: each process ends within its 20 seconds, with 0."""
     fleet = await Fleet.start(await bench.house(), "each")
@@ -148,6 +151,9 @@ async def test_stopping_under_load_leaves_nothing_uncertain(bench: Bench) -> Non
             await fleet.restart("messenger")
         for said, to in told:
             await fleet.outside.arrived(said, to, within=20)
+        async with asyncio.timeout(20):  # what arrived is settled a moment later
+            while await fleet.value(UNDER_WAY):
+                await asyncio.sleep(0.05)
         states = await fleet.sql("SELECT status, count(*) AS n FROM messenger.deliveries GROUP BY status")
         assert {row["status"]: row["n"] for row in states} == {"sent": len(told)}
     finally:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from typing import Final, cast
@@ -19,7 +20,7 @@ META: Final = {
     "io.modelcontextprotocol/protocolVersion": PROTOCOL,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-LONGEST_START: Final = 10
+LONGEST_START: Final = 60
 LARGE: Final = 1 << 20
 
 
@@ -49,13 +50,17 @@ async def _request(world: World, method: str, url: str, headers: Mapping[str, st
 
 
 async def raw(world: World, given: Arguments) -> Seen:
-    """Bytes as no client would write them (`text`, Latin-1), and the answer up to the end of the connection."""
+    """Bytes as no client would write them (`text`, Latin-1), and the answer up to the end of the connection.
+
+    A `<long>` in them stands for so many (`long`) letters.
+    """
+    text = str(given["text"]).replace("<long>", "a" * int(str(given.get("long", 0))))
     parts = urlsplit(world.url(str(given["to"])))
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     try:
-        writer.write(str(given["text"]).encode("latin-1"))
+        writer.write(text.encode("latin-1"))
         await writer.drain()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             answered = (await reader.read(65536)).decode("latin-1")
     except ConnectionError:
         answered = ""
@@ -229,6 +234,14 @@ async def flood(world: World, given: Arguments) -> Seen:
     return {"outcomes": sorted(outcomes), "text": ""}
 
 
+async def free_port(world: World, given: Arguments) -> Seen:
+    """`port`: one on which nobody listens at this moment."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        world.known["port"] = one.getsockname()[1]
+    return {"text": ""}
+
+
 async def start(world: World, given: Arguments) -> Seen:
     """`butlers ARGV` with this environment added: `code` is its exit code, -1 if it serves instead of ending."""
     env = {key: str(value) for key, value in cast("Mapping[str, object]", given.get("env", {})).items()}
@@ -258,5 +271,6 @@ VERBS: Final[Mapping[str, Verb]] = {
     "guess": guess,
     "repeat": repeat,
     "flood": flood,
+    "free_port": free_port,
     "start": start,
 }

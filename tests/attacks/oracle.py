@@ -41,7 +41,7 @@ SELECT NOT EXISTS (SELECT FROM shared.notifications n WHERE n.status = 'queued'
     AND NOT EXISTS (SELECT FROM messenger.updates WHERE handled_at IS NULL)
 """
 EVENTS: Final = "SELECT event_type FROM shared.approval_events WHERE seq > $1"
-LONGEST_QUIET: Final = 12
+LONGEST_QUIET: Final = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class World:
             return self.fleet.db
         if name not in self.logins or self.logins[name].is_closed():
             dsn = home.dsn_as(self.fleet.house.dsn, name, self.keys(name).password)
-            self.logins[name] = await asyncpg.connect(dsn, timeout=5, command_timeout=5)
+            self.logins[name] = await asyncpg.connect(dsn, timeout=30, command_timeout=30)
         return self.logins[name]
 
     async def sign_in(self) -> None:

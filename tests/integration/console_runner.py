@@ -177,7 +177,7 @@ async def served(app: Starlette) -> AsyncIterator[str]:
     finally:
         app.state.stopping.set()
         server.should_exit = True
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
 
 
 @asynccontextmanager

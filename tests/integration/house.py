@@ -31,7 +31,7 @@ from messenger.deliver import Desk
 from shared import home, identity, postgres
 from shared.auth import Signer, mint_client_token
 from shared.config import Settings
-from shared.db import Connection, Record, listen, prepare_connection
+from shared.db import Connection, Database, Record, listen, prepare_connection
 from shared.mcp import Answer
 from shared.realms import SANDBOX_TOKEN
 from tests.integration.sandbox_runner import OWNER, Running, running
@@ -213,6 +213,14 @@ class House:
         for desk in self.desks:
             for channel in desk.channels.values():
                 await channel.close()
+
+
+@asynccontextmanager
+async def standing_work(database: Database) -> AsyncIterator[Connection]:
+    """A unit of work that may stand still while others work, however long they take."""
+    async with database.work() as connection:
+        await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield connection
 
 
 def _payload(line: Mapping[str, object]) -> Mapping[str, object]:

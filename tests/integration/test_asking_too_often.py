@@ -8,9 +8,11 @@ import pytest
 
 from shared import answers, home
 from shared.mcp import Answer
-from tests.integration.desks import ACTION, CHATS, enqueue, new_chat, reap, work
+from tests.integration.desks import ACTION, CHATS, enqueue, in_queue, new_chat, reap, work
+from tests.integration.doubts import say
 from tests.integration.house import House
 from tests.integration.test_privileges import logged_in
+from tests.integration.test_reopening import ask_again, expire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -215,3 +217,32 @@ async def test_the_action_of_a_refused_question_is_not_made(still_house: House) 
     await refuse(still_house, 3, contact_id=contact)
     answer = await ask(still_house, contact_id=contact)
     assert await still_house.sql.fetch(ACTION, answer["notification_id"]) == []
+
+
+async def test_what_expired_comes_up_once_after_the_noes_are_over(still_house: House, message: str) -> None:
+    contact = await still_house.contact("Zoe", telegram=new_chat())
+    answer = await still_house.notify(message=message, contact_id=contact)
+    await expire(still_house, answer)
+    await refuse(still_house, 3, contact_id=contact)
+    assert (await ask_again(still_house, answer))["status"] == "error"
+    await still_house.sql.execute(LAST_NO)
+    again = await ask_again(still_house, answer)
+    assert again["status"] == "pending_approval"
+    await expire(still_house, again)
+    assert (await ask_again(still_house, answer))["status"] == "error"
+
+
+async def test_the_owners_own_word_to_try_again_is_asked_about(still_house: House, message: str) -> None:
+    contact = await still_house.contact("Zoe", telegram=new_chat())
+    rule = await still_house.rule({"contact_id": contact})
+    told = await in_queue(still_house, message, contact_id=contact)
+    await still_house.fault(message, "400", times=1)
+    await work(still_house.desk())
+    await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)
+    await refuse(still_house, 3, contact_id=contact)
+    assert await say(still_house, told, "retry") == "done"
+    action = await still_house.row(ACTION, told)
+    assert (await still_house.decide(action["id"])).code == "approved"
+    await enqueue(still_house, told)
+    await work(still_house.desk())
+    assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)

@@ -23,6 +23,10 @@ SHOWN = re.compile(r'name="(csrf|revision|shown|type)" value="([^"]*)"')
 ASKED = "SELECT notification_id FROM shared.pending_actions WHERE id = $1"
 STATE = "SELECT status, revision, decided_by, decision_reason FROM shared.pending_actions WHERE id = $1"
 EVENTS = "SELECT event_type FROM shared.approval_events WHERE action_id = $1 ORDER BY seq"
+FLOOD = """
+INSERT INTO shared.pending_actions (origin_butler, tool_args, requested_at)
+SELECT 'flooder', '{}', clock_timestamp() - interval '1 day' FROM generate_series(1, 60)
+"""
 SNAPSHOT = """
 SELECT (SELECT jsonb_agg(a ORDER BY id) FROM shared.pending_actions a) AS actions,
     (SELECT jsonb_agg(i ORDER BY id) FROM shared.contact_info i) AS entries,
@@ -55,6 +59,25 @@ async def parked(house: House, message: str, **more: object) -> tuple[str, str]:
     assert str(answer["status"]).startswith("pending"), answer
     row = await house.row(ASKED, str(answer["action_id"]))
     return str(answer["action_id"]), str(row["notification_id"])
+
+
+async def test_a_flood_of_one_butler_hides_no_question_of_another(house: House, console: Running, message: str) -> None:
+    await house.sql.execute(FLOOD)
+    try:
+        action, _ = await parked(house, message)
+        assert action not in await page(console, "/approvals")
+        first, number = await page(console, "/approvals"), 1
+        assert "flooder (60)" in plain(first)
+        while action not in (html := await page(console, f"/approvals?page={number}")):
+            number += 1
+            assert f"page={number}" in html
+        assert number >= 2
+        assert action in await page(console, "/approvals?butler=greeter")
+        assert action not in await page(console, "/approvals?butler=flooder&page=2")
+        for odd in ("page=0", "page=-1", "page=99999999999999999999", "page=x", "butler=%00", "page=999999"):
+            await page(console, f"/approvals?{odd}")
+    finally:
+        await house.sql.execute("DELETE FROM shared.pending_actions WHERE origin_butler = 'flooder'")
 
 
 async def test_what_is_read_is_approved_and_sent(house: House, console: Running, message: str) -> None:

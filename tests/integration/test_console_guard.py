@@ -67,7 +67,7 @@ async def raw(console: Running, request: bytes) -> tuple[int, bytes]:
     try:
         writer.write(request)
         await writer.drain()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             answer = await reader.read()
     except ConnectionError:
         answer = b""

@@ -241,6 +241,18 @@ async def test_a_hop_tool_is_refused_to_a_client_and_names_the_daemon_by_its_tok
     assert (await switchboard.house.row(find, BEAT["url"]))["name"] == "health"
 
 
+@pytest.mark.parametrize("kind", ["console", "switchboard", "messenger", "sandbox", "owner", None, ["butler"]])
+async def test_a_heartbeat_of_another_kind_is_refused(switchboard: Served, kind: object) -> None:
+    _, text = await switchboard.post(switchboard.hop_token("health"), "heartbeat", {**BEAT, "kind": kind})
+    assert "health is a butler and nothing else." in text
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:9/x", "ftp://127.0.0.1:9", None])
+async def test_a_heartbeat_with_an_odd_url_is_refused(switchboard: Served, url: str | None) -> None:
+    _, text = await switchboard.post(switchboard.hop_token("health"), "heartbeat", {**BEAT, "url": url})
+    assert "The url of a heartbeat is not http(s)://host:port." in text
+
+
 BEAT: Mapping[str, object] = {
     "url": "http://127.0.0.1:9",
     "kind": "butler",

@@ -14,6 +14,6 @@ async def test_nothing_is_marked_after_what_forbids_it(bench: Bench) -> None:
     async with ground(fleet) as on:
         flipped = await flip(on, FLIPS, Random(FLIPS))
     await fleet.stop()
-    assert flipped.flips == FLIPS
+    assert flipped.flips >= FLIPS
     assert flipped.marks > FLIPS / 2, flipped
     assert flipped.between > FLIPS / 4, flipped

@@ -11,6 +11,7 @@ import pytest_asyncio
 from butlers.console import views_approvals
 from butlers.deciding import Edit, edit
 from messenger import asking, cards, digests, views
+from messenger.channels.telegram import TelegramChannel
 from shared import approvals, identity
 from shared.db import Record
 from tests.integration.desks import ACTION, admitted, new_chat, work
@@ -29,6 +30,21 @@ CARDS = "SELECT count(*) FROM messenger.deliveries WHERE class = 'card' AND acti
 DIGESTS = "SELECT g.id, count(*) AS items FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id"
 LOOK_AGAIN = "UPDATE messenger.digests SET shown_at = shown_at - interval '10 seconds'"
 OF_DIGESTS = "SELECT * FROM messenger.deliveries WHERE digest_id IS NOT NULL ORDER BY created_at"
+NOBODY = TelegramChannel("http://127.0.0.1:1", "1:none")
+NINE_AND_TWENTY = """
+INSERT INTO messenger.digests (origin_butler, opened_at, shown_at)
+SELECT 'greeter', clock_timestamp() - n * interval '11 minutes', clock_timestamp() - interval '10 seconds'
+FROM generate_series(1, 29) n
+"""
+CARDS_OF_THEM = """
+INSERT INTO messenger.deliveries (class, channel, address, digest_id, revision, origin_butler, status)
+SELECT 'card', 'telegram', '1', id, 1, origin_butler, 'sent' FROM messenger.digests WHERE shown_at IS NOT NULL
+"""
+RECEIPTS_OF_THEM = """
+INSERT INTO messenger.parts (delivery_id, n, wire_sha, provider_id, status)
+SELECT d.id, 1, 'sha', '1', 'sent' FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id
+WHERE g.shown_at IS NOT NULL
+"""
 CLOSED = "SELECT 1 FROM messenger.deliveries WHERE digest_id IS NOT NULL AND reason = 'closed'"
 
 
@@ -213,6 +229,24 @@ async def test_card_and_page_show_the_same_hash_and_quote_the_butlers_reason(qui
     assert f" characters, hash {question.hash}\n" in text
     assert question.summary == "\"because<U+000A>'Approved.' he said\""
     assert f"Why asked, as greeter says: {question.summary}\n" in text
+
+
+async def test_each_open_digest_gets_its_turn_however_many_there_are(quiet: House) -> None:
+    await ask(quiet, BURST + 1)
+    await write(quiet)
+    await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'sent' WHERE digest_id IS NOT NULL")
+    for text in (NINE_AND_TWENTY, CARDS_OF_THEM, RECEIPTS_OF_THEM):
+        await quiet.sql.execute(text)
+    ground, seen = quiet.ground("messenger"), set()
+    for _ in range(2):
+        async with ground.db.work() as connection:
+            found = await views.digests_open(connection, digests.EDIT_SECONDS)
+        seen |= {card["digest_id"] for card in found}
+        # Nothing in them waits and nothing was listed, so there is nothing to change either.
+        assert await digests.refresh(ground, NOBODY) == 0
+    assert len(seen) == 29
+    async with ground.db.work() as connection:
+        assert await views.digests_open(connection, digests.EDIT_SECONDS) == []
 
 
 def digest_in(house: House) -> Mapping[str, object]:

@@ -18,6 +18,7 @@ from tests.privileges.matrix import ROLES, VERBS, Rows
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STRANGER: Final = "a_stranger_to_all_houses"
+OURS: Final = r"SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
 OPEN: Final = """
 SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace::regnamespace::text = ANY ($1)
     AND (has_function_privilege('public', p.oid, 'EXECUTE') OR (prosecdef AND NOT EXISTS (
@@ -129,6 +130,10 @@ async def test_there_are_many_cells_and_some_of_each_kind() -> None:
         kinds[name.partition(" ")[0]] += len(VERBS.get(name.partition(" ")[0], "1")) * len(ROLES)
     assert set(kinds) == {*VERBS, "rows"}
     assert sum(kinds.values()) > 1000
+
+
+async def test_no_schema_is_left_out(tried: Tried) -> None:
+    assert {row[0] for row in await tried.house.sql.fetch(OURS)} == set(matrix.SCHEMAS)
 
 
 async def test_nothing_is_left_open_in_the_catalogue(tried: Tried) -> None:

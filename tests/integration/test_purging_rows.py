@@ -3,7 +3,7 @@
 import ast
 import asyncio
 import inspect
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import uuid4
 
@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from messenger import purging
+from messenger import purging, settle
 from shared import retention
 from shared.telemetry import metrics_text
 from tests.integration.desks import friend, in_queue, work
-from tests.integration.house import House, eventually
-from tests.integration.purged import OLD, age, purge, row
+from tests.integration.house import House, eventually, standing_work
+from tests.integration.purged import ANCIENT, OLD, age, purge, row
 from tests.integration.test_privileges import logged_in, refused
 from tests.integration.test_returned import mailed, read, report_of
 
@@ -54,6 +54,14 @@ INSERT INTO messenger.deliveries (class, channel, address, about, revision) VALU
 WORD: Final = """
 INSERT INTO shared.resolutions (delivery_id, attempt, word, by, surface) VALUES ($1, 1, 'leave', gen_random_uuid(), 'x')
 """
+QUESTION: Final = """
+INSERT INTO shared.pending_actions (origin_butler, tool_args, notification_id) VALUES ('greeter', '{}', $1)
+"""
+QUESTION_ABOUT_NOTHING: Final = """
+INSERT INTO shared.pending_actions (origin_butler, tool_args, expires_at)
+VALUES ('greeter', '{}', clock_timestamp() - interval '1 second') RETURNING id
+"""
+LONG_AGO: Final = datetime(2020, 1, 1, tzinfo=UTC)
 BUSY: Final = (
     "shared.notifications",
     "shared.pending_actions",
@@ -170,16 +178,52 @@ async def test_the_audit_holds_no_word_of_a_provider_or_of_a_far_end(still_house
 
 async def test_what_another_holds_is_left_for_later(still_house: House) -> None:
     held, free = await ended(still_house), await ended(still_house)
-    async with still_house.ground("messenger").db.work() as connection:
+    async with standing_work(still_house.ground("messenger").db) as connection:
         await connection.execute(
             "SELECT FROM shared.notifications WHERE id = $1 FOR UPDATE", await as_id(still_house, held)
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await purge(still_house)
         assert (await row(still_house, free))["wiped_at"] is not None
         assert (await row(still_house, held))["wiped_at"] is None
     await purge(still_house)
     assert (await row(still_house, held))["wiped_at"] is not None
+
+
+async def test_a_question_put_to_an_old_message_keeps_it_and_stops_nothing_else(still_house: House) -> None:
+    told, other, swept = await ended(still_house), await ended(still_house), uuid4().hex
+    await purge(still_house)
+    for one in (told, other):
+        await age(still_house, one, ANCIENT)
+    await still_house.sql.execute(QUESTION, told)
+    await still_house.sql.execute(f"INSERT INTO messenger.updates {INSERT['messenger.updates']}", swept, LONG_AGO)
+    await purge(still_house)
+    assert (await row(still_house, told))["wiped_at"] is not None
+    await still_house.sql.execute("DELETE FROM shared.pending_actions WHERE notification_id = $1", told)
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.notifications WHERE id = $1", other) == 0
+    assert await still_house.sql.fetchval("SELECT count(*) FROM messenger.updates WHERE bot = $1", swept) == 0
+
+
+async def test_a_step_that_fails_stops_no_other(still_house: House) -> None:
+    told, swept = await ended(still_house), uuid4().hex
+    await purge(still_house)
+    await age(still_house, told, ANCIENT)
+    await still_house.sql.execute(f"INSERT INTO messenger.updates {INSERT['messenger.updates']}", swept, LONG_AGO)
+    await still_house.sql.execute("REVOKE DELETE ON shared.notifications FROM butlers_group_messenger")
+    try:
+        await purge(still_house)
+    finally:
+        await still_house.sql.execute("GRANT DELETE ON shared.notifications TO butlers_group_messenger")
+    assert (await row(still_house, told))["wiped_at"] is not None
+    assert await still_house.sql.fetchval("SELECT count(*) FROM messenger.updates WHERE bot = $1", swept) == 0
+
+
+async def test_a_question_about_no_message_ends_when_its_time_is_over(still_house: House) -> None:
+    action = await still_house.sql.fetchval(QUESTION_ABOUT_NOTHING)
+    async with still_house.ground("messenger").db.work() as connection:
+        assert await settle.expired(connection) >= 1
+    found = await still_house.row("SELECT status FROM shared.pending_actions WHERE id = $1", str(action))
+    assert found["status"] == "expired"
 
 
 async def as_id(house: House, told: str) -> object:
@@ -206,7 +250,7 @@ async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
 
     await eventually(wiped)
     stopping.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await running
 
 

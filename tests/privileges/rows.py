@@ -23,6 +23,12 @@ TABLES: Final = {
         "lineage",
         "INSERT INTO shared.recent (origin_butler, request_sha, lineage) VALUES ($1, gen_random_uuid()::text, 'l')",
     ),
+    "shared.collapsed": (
+        "origin_butler",
+        "key",
+        """INSERT INTO shared.collapsed (origin_butler, key, notification_id)
+        VALUES ($1, gen_random_uuid()::text, '00000000-0000-4000-8000-000000000001')""",
+    ),
     "shared.pending_actions": (
         "origin_butler",
         "status",

@@ -27,7 +27,8 @@ from tests.rig.fuzzing import OWNER, Input, Posted, Raw
 from tests.rig.surfaces import signed_in
 
 AT_ONCE: Final = 16
-SECONDS: Final = 15.0
+# The slowest answer seen took eight.
+SECONDS: Final = 60.0
 # What all processes together may have grown by, in MB, while the longest bodies were in their hands.
 MOST_GROWN: Final = 150
 SENDS: Final = {"sendmessage", "setmessagereaction"}

@@ -308,5 +308,6 @@ def test_a_butler_that_cools_down_is_told_until_when() -> None:
     (finding,) = decide(TO_ANNA, COOL).findings
     assert finding.text == (
         "The owner said no to health there three times in a row: "
-        "nothing more is asked before 2026-01-04 12:00 UTC, so do not ask again."
+        "nothing more is asked before 2026-01-04 12:00 UTC, so do not ask again. "
+        "To ask after that, give a new request_context.idempotency_key."
     )
