@@ -87,7 +87,7 @@ def test_planted_bug_is_caught(bug: Path, copy: Path, forks: Forks) -> None:
     ran.send(signal.SIGKILL)
     assert ended, f"{bug.stem}: its tests did not end within {SECONDS} s\n{said[-3000:]}"
     assert ran.code == TESTS_FAILED, f"{bug.stem} lives: pytest ended with {ran.code}\n{said[-3000:]}"
-    failed = set(re.findall(r"^FAILED (\S+)", said, re.MULTILINE))
+    failed = set(re.findall(r"^FAILED (.+?)(?: - |$)", said, re.MULTILINE))
     blind = [test for test in tests if not failed & {test, *(one for one in failed if one.startswith(f"{test}["))}]
     assert not blind, f"{bug.stem} lives: {', '.join(blind)} did not fail as a test\n{said[-3000:]}"
     print(f"{bug.stem}: caught by {', '.join(tests)}")
