@@ -1,12 +1,14 @@
 """What every test may ask for: the bench, and a fleet in each of the shapes it is to run in."""
 
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 if TYPE_CHECKING:
+    from tests.integration.console_runner import Cluster, Running
     from tests.rig.bench import Bench
     from tests.rig.fleet import Fleet
 
@@ -81,3 +83,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and made is not None:
         report.sections.append(("what the fleet said", made.logs()))
     return report
+
+
+@pytest.fixture(scope="session")
+def console_server() -> "Iterator[Cluster]":
+    """One PostgreSQL for all consoles that are served alone; each gets a database of its own."""
+    from tests.integration.console_runner import cluster  # noqa: PLC0415  # others need none of it
+
+    with cluster() as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def console(console_server: "Cluster", tmp_path: Path) -> "AsyncIterator[Running]":
+    """A console alone, over a real PostgreSQL."""
+    from tests.integration.console_runner import running  # noqa: PLC0415  # as above
+
+    async with running(console_server, tmp_path) as made:
+        yield made

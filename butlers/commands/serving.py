@@ -99,7 +99,7 @@ def _demand_free_ports(settings: Settings, butlers: int) -> None:
 
 def _import_servers() -> None:
     """Two seconds of imports, while the database starts."""
-    import butlers.console.app  # noqa: PLC0415
+    import butlers.console.app  # noqa: PLC0415  # beside the start of the database
     import butlers.host  # noqa: PLC0415, F401
 
     for name in ("messenger.butler", "switchboard.butler", "messenger.sandbox.app"):

@@ -1,29 +1,15 @@
 """The console in a real browser: signing in, live pages, no JavaScript, a phone, and what a page may not do."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from butlers.console.sessions import make_sign_in_link
-from tests.integration.console_runner import PASSWORD, Cluster, Running, cluster, running
+from tests.integration.console_runner import PASSWORD, Cluster, Running
 
 HOSTILE = "</div><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \u202etxet"
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Cluster]:
-    with cluster() as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def console(bench: Cluster, tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(bench, tmp_path) as made:
-        yield made
 
 
 @pytest_asyncio.fixture
@@ -116,7 +102,9 @@ async def test_a_link_signs_in_by_its_button_only(page: Page, console: Running) 
     await expect(page.locator("main")).to_contain_text("This sign-in link was used before or has run out.")
 
 
-async def test_a_page_of_another_port_cannot_post_for_the_owner(page: Page, console: Running, bench: Cluster) -> None:
+async def test_a_page_of_another_port_cannot_post_for_the_owner(
+    page: Page, console: Running, console_server: Cluster
+) -> None:
     await sign_in(page, console)
     csrf = await console_csrf(page)
     await page.route(

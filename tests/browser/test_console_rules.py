@@ -1,6 +1,6 @@
 """Standing rules in a real browser: made with a confirmation, without JavaScript, and by no page of somebody else."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from butlers.console.sessions import make_sign_in_link
-from tests.integration.console_runner import PASSWORD, Cluster, Running, cluster, running
+from tests.integration.console_runner import PASSWORD, Cluster, Running, running
 from tests.integration.peopled import peopled
 
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -16,18 +16,6 @@ PHONE = {"width": 360, "height": 740}
 ELSEWHERE = "http://127.0.0.1:9/"
 STALE = "UPDATE console.sessions SET proved_at = proved_at - interval '11 minutes'"
 RULES = "SELECT count(*) FROM shared.approval_rules"
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Cluster]:
-    with cluster() as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def console(bench: Cluster, tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(bench, tmp_path) as made:
-        yield made
 
 
 @pytest_asyncio.fixture
@@ -97,8 +85,10 @@ async def test_a_rule_is_made_after_a_confirmation_that_loses_nothing(
     await page.context.close()
 
 
-async def test_where_no_password_is_set_a_fresh_link_confirms(bench: Cluster, browser: Browser, tmp_path: Path) -> None:
-    async with running(bench, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
+async def test_where_no_password_is_set_a_fresh_link_confirms(
+    console_server: Cluster, browser: Browser, tmp_path: Path
+) -> None:
+    async with running(console_server, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
         async with console.ground.db.work() as connection:
             first, second = [await make_sign_in_link(connection, console.url, code) for code in ("first", "second")]
         page = await browser.new_page()

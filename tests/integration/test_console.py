@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from datetime import timedelta
 from http.cookies import SimpleCookie
@@ -10,28 +9,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-import pytest_asyncio
 
 from butlers.console.app import end_streams
 from butlers.console.guard import HEADERS
 from butlers.console.password import write_password
 from butlers.console.sessions import make_sign_in_link
-from tests.integration.console_runner import PASSWORD, Cluster, Running, cluster, events_of, running
+from tests.integration.console_runner import PASSWORD, Cluster, Running, events_of, running
 
 SECRET_TEXT = "Only the owner may read this."
 PATIENCE = 30
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Cluster]:
-    with cluster() as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def console(bench: Cluster, tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(bench, tmp_path) as made:
-        yield made
 
 
 async def link_of(console: Running, code: str) -> str:
@@ -105,15 +91,15 @@ async def test_the_sixth_wrong_password_in_a_minute_is_not_even_looked_at(consol
     assert await failures(console) == 5  # the right password is no failure
 
 
-async def test_guesses_at_the_same_moment_share_the_one_limit(bench: Cluster, tmp_path: Path) -> None:
+async def test_guesses_at_the_same_moment_share_the_one_limit(console_server: Cluster, tmp_path: Path) -> None:
     write_password(tmp_path / "keys" / "console", "another long password")
-    async with running(bench, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
+    async with running(console_server, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
         answers = await asyncio.gather(*(console.post("/sign-in", password=f"guess {n}") for n in range(12)))
         assert sorted(answer.status for answer in answers) == [403] * 5 + [429] * 7
 
 
-async def test_the_kept_password_counts_and_its_absence_is_said(bench: Cluster, tmp_path: Path) -> None:
-    async with running(bench, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
+async def test_the_kept_password_counts_and_its_absence_is_said(console_server: Cluster, tmp_path: Path) -> None:
+    async with running(console_server, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
         answer = await console.post("/sign-in", password=PASSWORD)
         assert answer.status == 503
         assert "Sign in with the link `butlers sign-in` prints" in await answer.text()
@@ -213,9 +199,9 @@ async def test_every_answer_carries_the_security_headers(console: Running) -> No
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! src=)", page)
 
 
-async def test_only_our_own_host_names_are_answered(bench: Cluster, tmp_path: Path) -> None:
+async def test_only_our_own_host_names_are_answered(console_server: Cluster, tmp_path: Path) -> None:
     public = {"BUTLERS_PUBLIC_URL": "https://Butlers.example", "BUTLERS_ADVERTISE_URL": "http://console:41102"}
-    async with running(bench, tmp_path, **public) as console:
+    async with running(console_server, tmp_path, **public) as console:
         for host in ("localhost:99", "127.0.0.1", "[::1]:1", "butlers.example", "BUTLERS.EXAMPLE:443", "console:41102"):
             assert (await console.get("/healthz", Host=host)).status == 200, host
         for host in ("evil.test", "butlers.example.evil.test", "x@localhost", "localhost:x", "127.0.0.1.evil.test"):
@@ -305,10 +291,10 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
 
 
 async def test_the_sandbox_is_offered_where_a_channel_is_in_it_and_by_the_settings_alone(
-    bench: Cluster, tmp_path: Path
+    console_server: Cluster, tmp_path: Path
 ) -> None:
     channels = "INSERT INTO shared.channels (channel, realm) VALUES ('telegram', $1), ('email', $2)"
-    async with running(bench, tmp_path, BUTLERS_SANDBOX_URL="http://127.0.0.1:3/x") as console:
+    async with running(console_server, tmp_path, BUTLERS_SANDBOX_URL="http://127.0.0.1:3/x") as console:
         await console.sql.execute("""
             INSERT INTO switchboard.butlers (name, url, kind, last_seen_at)
             VALUES ('sandbox', 'http://127.0.0.1:4', 'sandbox', clock_timestamp())

@@ -11,30 +11,17 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
-import pytest_asyncio
 from starlette.routing import Route
 
 from butlers.console.guard import HEADERS
 from butlers.console.sessions import make_sign_in_link
-from tests.integration.console_runner import PASSWORD, Cluster, Running, cluster, running
+from tests.integration.console_runner import PASSWORD, Cluster, Running, running
 from tests.integration.peopled import Ids, peopled
 
 TABLES = """
 SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables
 WHERE schemaname IN ('shared', 'messenger', 'switchboard', 'console') ORDER BY 1
 """
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Cluster]:
-    with cluster() as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def console(bench: Cluster, tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(bench, tmp_path) as made:
-        yield made
 
 
 async def everything(console: Running) -> Mapping[str, str]:
@@ -99,8 +86,8 @@ async def test_a_session_is_never_one_that_somebody_else_chose(console: Running)
         assert stale.status == 303  # what was signed in before ended with the new sign-in
 
 
-async def test_over_tls_the_cookie_is_bound_to_this_host_alone(bench: Cluster, tmp_path: Path) -> None:
-    async with running(bench, tmp_path, BUTLERS_PUBLIC_URL="https://butlers.example") as console:
+async def test_over_tls_the_cookie_is_bound_to_this_host_alone(console_server: Cluster, tmp_path: Path) -> None:
+    async with running(console_server, tmp_path, BUTLERS_PUBLIC_URL="https://butlers.example") as console:
         headers = {"Host": "butlers.example", "Origin": "https://butlers.example"}
         answer = await console.send("/sign-in", {"password": PASSWORD}, headers)
         (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()

@@ -3,17 +3,12 @@
 import json
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import quote
-
-import pytest
-import pytest_asyncio
 
 from butlers.console.guard import HEADERS
 from butlers.console.pages import FOLDER
-from tests.integration.console_runner import Cluster, Running, cluster, running
+from tests.integration.console_runner import Running
 from tests.integration.peopled import peopled
 
 # What a person may write into a message, a name or an address to make a page say something else.
@@ -50,18 +45,6 @@ TAGS = frozenset(
     | {"main", "form", "input", "button", "h1", "h2", "p", "section", "ul", "ol", "li", "article", "footer", "label"}
     | {"textarea", "select", "option", "dl", "dt", "dd", "code", "time", "blockquote"}
 )
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Cluster]:
-    with cluster() as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def console(bench: Cluster, tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(bench, tmp_path) as made:
-        yield made
 
 
 class Parts(HTMLParser):
