@@ -1,79 +1,13 @@
-"""The command line. Client commands talk to the database, not to daemons, and import no server."""
-
-import asyncio
-import sys
-import traceback
-from pathlib import Path
-from types import TracebackType
-from typing import Final
-
-import typer
-from typer.main import get_command
-
-from butlers.commands import (
-    approving,
-    audit,
-    brake,
-    contacts,
-    deliveries,
-    doctor,
-    keys,
-    rules,
-    serving,
-    sign_in,
-    talking,
-    tokens,
-    why,
-)
-from shared.config import quiet_third_parties
-from shared.errors import ButlersError
-
-app: Final = typer.Typer(
-    name="butlers",
-    help="Agents that may speak for you, and a gate that only you open.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-serving.add_to(app)
-sign_in.add_to(app)
-talking.add_to(app)
-app.add_typer(contacts.app, name="contacts")
-app.add_typer(approving.app, name="approvals")
-app.add_typer(rules.app, name="rules")
-app.add_typer(brake.app, name="brake")
-app.add_typer(deliveries.app, name="deliveries")
-app.add_typer(audit.app, name="audit")
-app.add_typer(keys.app, name="keys")
-app.add_typer(tokens.app, name="tokens")
-why.add_to(app)
-doctor.add_to(app)
-
-
-def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody foresaw, in one line: what it was and, for whoever mends it, by which way it came."""
-    way = " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(traceback.extract_tb(trace)[-6:]))
-    said = " ".join(str(error).split())
-    sys.stderr.write(
-        f"butlers: Something unforeseen went wrong: {kind.__name__}: {said}. Please report it with: {way}\n"
-    )
+"""The door of the command line: Ctrl-C ends it quietly also while its modules are still being imported."""
 
 
 def main() -> None:
-    """Run a command: exit 0 done, 1 failed or refused, 2 usage; a person never sees a traceback."""
-    quiet_third_parties()
-    sys.excepthook = _unforeseen
+    """Run a command; what its exit codes mean is said in butlers/commands/app.py. 130 after Ctrl-C."""
     try:
-        get_command(app)()
-    except ButlersError as failed:
-        sys.stderr.write(f"butlers: {failed}\n")
-        raise SystemExit(1) from None
-    except OSError as refused:
-        if refused.filename is None:
-            raise
-        sys.stderr.write(f"butlers: {refused.filename} cannot be used: {refused.strerror}. Correct it, or its owner.\n")
-        raise SystemExit(1) from None
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        from butlers.commands.app import run
+
+        run()
+    except KeyboardInterrupt:
         raise SystemExit(130) from None
 
 

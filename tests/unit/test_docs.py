@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from butlers import fleet
-from butlers.cli import app
+from butlers.commands.app import app
 from butlers.listening import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from shared.config import Settings, dump
 from tests.bench.figures import read, with_figures
