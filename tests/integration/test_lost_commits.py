@@ -1,0 +1,104 @@
+"""The connection is cut at a COMMIT: nobody can know whether it counted, and nothing is lost or repeated."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from butlers.assemble import acting
+from butlers.gate import Admitter, admit
+from butlers.tools.accept import accept
+from messenger.deliver import Desk
+from shared import home
+from shared.db import Database
+from shared.errors import Unavailable
+from tests.integration.desks import due, enqueue, in_queue, lose_lease, reap, work
+from tests.integration.house import House
+from tests.rig.cutting import Cut, cutting
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ADMITTED = "SELECT id::text FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
+BOTH = pytest.mark.parametrize("counts", [True, False], ids=["it counted", "it did not"])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cut(still_house: House) -> AsyncIterator[Cut]:
+    async with cutting(still_house.dsn) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def database(still_house: House, cut: Cut) -> AsyncIterator[Database]:
+    """The pool of a process whose way to PostgreSQL goes through the relay."""
+    password = home.read(still_house.settings.home, home.UP).password
+    made = await Database.open(home.dsn_as(cut.dsn(still_house.dsn), home.UP, password))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def message() -> str:
+    return f"words {uuid4()}"
+
+
+@BOTH
+async def test_at_admission_the_same_call_again_makes_one_message(
+    still_house: House, database: Database, cut: Cut, message: str, *, counts: bool
+) -> None:
+    plan, ground = still_house.assembly.plan, still_house.ground("greeter")
+    by = Admitter("greeter", acting(plan, database, "greeter"), ground.settings.approval_ttl, ground.new_id)
+    call = accept("greeter", {"channel": "telegram", "message": message, "request_context": {"request_id": message}})
+    cut.arm("INSERT INTO shared.notifications", counts=counts)
+    with pytest.raises(Unavailable):
+        await admit(by, call)
+    assert cut.cuts == 1
+    kept = await still_house.sql.fetch(ADMITTED, message)
+    assert len(kept) == (1 if counts else 0)
+    told = await admit(by, call)
+    assert told.first is not counts
+    assert [row["id"] for row in await still_house.sql.fetch(ADMITTED, message)] == [told.notification_id]
+    await enqueue(still_house, told.notification_id)
+    await work(still_house.desk())
+    assert len(still_house.sent(message)) == 1
+
+
+@BOTH
+async def test_at_the_marker_the_last_byte_is_not_written(
+    still_house: House, database: Database, cut: Cut, message: str, *, counts: bool
+) -> None:
+    told = await in_queue(still_house, message)
+    sound = still_house.desk()
+    db = acting(still_house.assembly.plan, database, "messenger")
+    doubtful = Desk(replace(sound.ground, db=db), sound.channels, jitter=0.0)
+    cut.arm("LOCK TABLE shared.authority", counts=counts)
+    await work(doubtful)
+    assert cut.cuts == 1
+    assert still_house.sent(message) == []
+    row = await still_house.delivery(told)
+    assert row["status"] == ("sending" if counts else "claimed")
+    await lose_lease(still_house, told)
+    assert await reap(still_house) == 1
+    # A marker that counted says that it may be out: never again by a machine. One that did not counts for nothing.
+    assert await still_house.status(told) == ("uncertain" if counts else "queued")
+    await due(still_house, told)
+    await work(sound)
+    assert len(still_house.sent(message)) == (0 if counts else 1)
+
+
+@BOTH
+async def test_at_the_end_the_receipt_is_written_all_the_same(
+    still_house: House, database: Database, cut: Cut, message: str, *, counts: bool
+) -> None:
+    told = await in_queue(still_house, message)
+    sound = still_house.desk()
+    db = acting(still_house.assembly.plan, database, "messenger")
+    doubtful = Desk(replace(sound.ground, db=db), sound.channels, jitter=0.0)
+    cut.arm("UPDATE messenger.parts SET status = $6", counts=counts)
+    await work(doubtful)
+    assert cut.cuts == 1
+    assert (await still_house.delivery(told))["status"] == "sent"
+    assert await still_house.status(told) == "ok"
+    assert len(still_house.sent(message)) == 1
