@@ -5,7 +5,7 @@ import importlib
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,14 +18,19 @@ from butlers.butler import Butler, Ground
 from butlers.daemon import Daemon, Door, build
 from butlers.directory import Directory
 from butlers.listening import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
+from butlers.refusing import note_refusal
 from shared import home
 from shared.auth import Signer, Verifier
 from shared.config import Settings
-from shared.db import Database, Wake
-from shared.errors import Misconfigured
+from shared.db import BREATH_SECONDS, Database, Wake, pause
+from shared.errors import Away, Misconfigured
 from shared.mcp import Hops
 from shared.realms import SANDBOX_OWNER
+from shared.telemetry import logger
 
+log = logger("butlers.assemble")
+# How long a start waits for a database that starts or recovers, before it is its supervisor's turn.
+PATIENCE_SECONDS: Final = 30.0
 TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
 # Loaded by name, so that the framework does not import those built on it.
 BUTLERS: Final = {"switchboard": "switchboard.butler", "messenger": "messenger.butler"}
@@ -58,14 +63,15 @@ def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) 
 
 
 @asynccontextmanager
-async def database(plan: Plan) -> AsyncIterator[Database]:
-    """The pool of this process, on the schema this program was made for."""
+async def database(plan: Plan, stopping: asyncio.Event) -> AsyncIterator[Database]:
+    """The pool of this process, on the schema this program was made for, once the server is there."""
     login = home.UP if plan.together else plan.names[0]
     keys = home.read(plan.settings.home, login)
     # Read anew for each connection, since it may be replaced meanwhile.
     password = (lambda: home.read(plan.settings.home, login).password) if keys.has_login else None
     dsn = home.dsn_as(plan.dsn, login, keys.password)
-    db = await Database.open(dsn, most=logins.pool_of(login), password=password)
+    connect = partial(Database.open, dsn, most=logins.pool_of(login), password=password)
+    db = await once_there(connect, stopping, PATIENCE_SECONDS)
     try:
         async with acting(plan, db, "switchboard").work() as connection:
             await migrate.demand_schema(connection)
@@ -73,6 +79,20 @@ async def database(plan: Plan) -> AsyncIterator[Database]:
         yield db
     finally:
         await db.close()
+
+
+async def once_there(connect: Callable[[], Awaitable[Database]], stopping: asyncio.Event, seconds: float) -> Database:
+    """The pool as soon as there is a server, which is said once to be waited for; Away after so long, or on a stop."""
+    deadline, said = time.monotonic() + seconds, False
+    while True:
+        try:
+            return await connect()
+        except Away as away:
+            if time.monotonic() > deadline or await pause(stopping, BREATH_SECONDS):
+                raise
+            if not said:
+                log.warning("the database is waited for", why=away.message, at_most_seconds=seconds)
+            said = True
 
 
 def acting(plan: Plan, db: Database, name: str) -> Database:
@@ -139,7 +159,14 @@ class Assembly:
             butler = Butler(name, next(e.description for e in self.plan.entries if e.name == name))
         ground = self.ground(name)
         live = Directory(ground.db).is_live
-        verifier = Verifier(name, self.directory.keys_of, self.directory.clock, accepts=butler.accepts, is_live=live)
+        verifier = Verifier(
+            name,
+            self.directory.keys_of,
+            self.directory.clock,
+            accepts=butler.accepts,
+            is_live=live,
+            tell=partial(note_refusal, ground),
+        )
         daemon, self.doors[name] = build(butler, ground, verifier, hosts)
         return daemon
 

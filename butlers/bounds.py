@@ -43,6 +43,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.since = self.loop.time()
         self._read = 0
         self._head = self._reading = True
+        self._long = 0
         self._taking: TimerHandle | None = None
         self._late: TimerHandle | None = None
         self._expect()
@@ -80,16 +81,31 @@ class BoundedConnection(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._head = self._reading = True
+        self._long = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of what is asked for."""
+        self._long += len(url)
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """What comes after the body as if it were a header is none."""
         if self._head:
+            self._long += len(name) + len(value) + len(b": \r\n")
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there."""
+        """The head is there, and nobody answers it if it is too long; it may have come in one read."""
         self._head = False
-        super().on_headers_complete()
+        if self._long > MOST_HEAD:
+            self._refuse(*_TOO_MUCH_HEAD)
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body, of no use once this connection ends."""
+        if not self.transport.is_closing():
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """All of it is there; what follows belongs to the next one."""
@@ -97,7 +113,8 @@ class BoundedConnection(HttpToolsProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
-        super().on_message_complete()
+        if not self.transport.is_closing():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """From here on it is idle, and this is since when."""
@@ -201,6 +218,13 @@ def _said(scope: Scope) -> int:
 def no_core_dumps() -> None:
     """A process that crashes leaves no copy of its memory, which holds keys and words."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def end_of_memory(megabytes: int) -> None:
+    """Let the data of this process grow so far, and no request make it grow further; a limit that is lower stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([megabytes * 2**20, *limits]), hard))
 
 
 def room_for_connections() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.bounds import Share
 from butlers.butler import Answer, Arguments, Butler, Ground, Kind, Loop, Parts, Tool
+from butlers.refusing import note_refusal
 from butlers.tools.notify import notify_tool
 from butlers.tools.status import status_tools
 from shared.auth import Caller, Unauthorized, Verifier
@@ -60,7 +61,7 @@ class Door:
         found = self._tools.get(tool)
         if found is None:
             raise ButlersError(f"There is no tool `{tool}` here.")
-        return await run(found, caller, arguments)
+        return await found.handler(caller, arguments)
 
 
 async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
@@ -70,6 +71,19 @@ async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
     if tool.hop:
         _demand_text(arguments)
     return await tool.handler(caller, arguments)
+
+
+def guarded(ground: Ground, tool: Tool) -> Tool:
+    """The same tool for those it is for; whom it refuses, the audit names."""
+
+    async def handler(caller: Caller, arguments: Arguments) -> Answer:
+        try:
+            return await run(tool, caller, arguments)
+        except Forbidden as no:
+            await note_refusal(ground, caller.name, no.message, kind=caller.kind, tool=tool.name)
+            raise
+
+    return replace(tool, handler=handler)
 
 
 def _demand_text(arguments: Arguments) -> None:
@@ -103,7 +117,7 @@ class ServedTool(McpTool):
         if token is None:
             raise Unauthorized("No token was presented.")
         try:
-            answer = dict(await run(self._tool, _caller(token.claims), arguments))
+            answer = dict(await self._tool.handler(_caller(token.claims), arguments))
         except ButlersError as refused:
             raise ToolError(str(refused)) from None
         text = json.dumps(answer, ensure_ascii=False)
@@ -199,7 +213,7 @@ def skip_header_schemas(server: FastMCP) -> None:
 def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, Door]:
     """The daemon with its core tools and its own, and its door for the same process."""
     parts = butler.build(ground)
-    tools = [notify_tool(ground), *status_tools(ground), *parts.tools]
+    tools = [guarded(ground, tool) for tool in (notify_tool(ground), *status_tools(ground), *parts.tools)]
     server = ToolServer(
         butler.name,
         instructions=butler.description,

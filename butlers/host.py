@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.assemble import Assembly, Plan, database, default_port, listening_dsn, sandbox
-from butlers.bounds import BoundedConnection, bounded, no_core_dumps, room_for_connections
+from butlers.bounds import BoundedConnection, bounded, end_of_memory, no_core_dumps, room_for_connections
 from butlers.butler import Ground, Loop
 from butlers.daemon import Daemon
 from butlers.listening import bind, demand_ready
@@ -91,7 +91,7 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
     settings, loops, served = plan.settings, list[Loop](), list[Served]()
     assembly: Assembly | None = None
     if set(plan.names) != {"sandbox"}:
-        db = await stack.enter_async_context(database(plan))
+        db = await stack.enter_async_context(database(plan, stopping))
         assembly = Assembly(plan, db, stopping)
         await assembly.directory.read_keys()
         loops.append(assembly.directory.keep_keys)
@@ -217,5 +217,6 @@ def run(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]]) -> 
     """Serve in this process's own event loop."""
     no_core_dumps()
     room_for_connections()
+    end_of_memory(plan.settings.memory_mb)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(plan, on_ready))

@@ -28,10 +28,22 @@ SPENT: Final = """
 SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
 WHERE class = 'card' AND counted AND created_at > clock_timestamp() - interval '10 minutes' GROUP BY origin_butler
 """
-# Of each butler the oldest, as many as its burst ($1) has room for.
+# One step of the index for each, however much of it waits.
+WAITING_BUTLERS: Final = """
+WITH RECURSIVE b AS (
+    SELECT min(origin_butler) AS name FROM shared.pending_actions WHERE status = 'pending'
+    UNION ALL
+    SELECT (SELECT min(origin_butler) FROM shared.pending_actions WHERE status = 'pending' AND origin_butler > b.name)
+    FROM b WHERE b.name IS NOT NULL)
+SELECT name FROM b WHERE name IS NOT NULL
+"""
+IN_A_DIGEST: Final = 1000
+# Of each butler the oldest, as many as its burst ($1) has room for; what is beyond a digest is not looked at.
 WITHIN: Final = f"""
 SELECT u.*, row_number() OVER oldest AS place, coalesce(s.cards, 0) + row_number() OVER oldest <= $1 AS fits
-FROM ({UNASKED}) u LEFT JOIN ({SPENT}) s USING (origin_butler)
+FROM ({WAITING_BUTLERS}) b
+CROSS JOIN LATERAL ({UNASKED} AND q.origin_butler = b.name ORDER BY requested_at, id LIMIT $1 + {IN_A_DIGEST}) u
+LEFT JOIN ({SPENT}) s USING (origin_butler)
 WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 """
 # What is to be asked is the outbox of its card: a question that waits in this revision, a digest, and what may have
@@ -41,14 +53,18 @@ WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 WRITE_MISSING: Final = f"""
 WITH unasked AS MATERIALIZED ({WITHIN}),
 a AS (
-    SELECT q.id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, q.revision, q.origin_butler,
-        q.requested_at AS at, u.id IS NOT NULL AS counted
-    FROM shared.pending_actions q LEFT JOIN unasked u ON u.id = q.id
-    WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
-        AND coalesce(u.fits, true)
-        AND (NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id)
-            OR (SELECT true FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id LIMIT 1)
-            OR {OWNERS_CHANGE})
+    SELECT id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision, origin_butler, requested_at AS at,
+        true AS counted FROM unasked WHERE fits
+    UNION ALL
+    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false
+    FROM (SELECT DISTINCT action_id FROM messenger.deliveries WHERE class = 'card' AND action_id IS NOT NULL) shown
+    JOIN shared.pending_actions q ON q.id = shown.action_id
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NOT NULL
+    UNION ALL
+    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false FROM shared.pending_actions q
+    WHERE q.status = 'pending' AND q.revision > 1 AND q.expires_at > clock_timestamp()
+        AND q.notification_id IS NOT NULL AND {OWNERS_CHANGE}
+        AND (SELECT true FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id LIMIT 1) IS NULL
     UNION ALL
     SELECT NULL, NULL, g.id, 1, g.origin_butler, g.opened_at, false FROM messenger.digests g
     WHERE EXISTS (SELECT FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
@@ -75,7 +91,6 @@ WHERE NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card'
 ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """
-IN_A_DIGEST: Final = 1000
 # One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
 # it holds what comes in one breath; of more than a thousand the rest stands in the next, so that a flood of one
 # butler keeps the cards of all waiting for a moment only.

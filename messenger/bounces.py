@@ -11,7 +11,7 @@ from email.message import Message
 from email.parser import HeaderParser
 from typing import Final
 
-from shared.render.telegram import visible
+from shared.render.visible import visible
 
 LIMIT_BYTES: Final = 262_144
 HEAD_CHARACTERS: Final = 16_384

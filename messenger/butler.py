@@ -153,7 +153,9 @@ async def _enqueue(
             row["origin_butler"],
             row["lineage"],
         )
-        await store.enqueue(connection, new)
+        if await store.enqueue(connection, new) and await pauses.stands(connection, new.channel):
+            # Whoever waits, here or for the same message, is told at once why that would be idle.
+            await notifications.settle(connection, notification_id, answers.queued(notification_id, answers.PAUSED))
     return None
 
 

@@ -23,7 +23,8 @@ from shared.identity import MissingIdentifier, Target, Whom
 from shared.keys import short
 from shared.policy import Decision, Finding
 from shared.render import Message, Wire, email
-from shared.render.telegram import Button, in_line, quoted, render, said, split, utf16_units, with_buttons
+from shared.render.telegram import Button, render, split, utf16_units, with_buttons
+from shared.render.visible import in_line, quoted, said
 
 VERBS: Final = {"ok": "approved", "no": "denied"}
 STALE: Final = "stale"

@@ -3,8 +3,9 @@
 Everything is read afresh: the row, the address, the rules, the owner's yes. Nothing a mover brought counts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from butlers.judge import Judged, look, weigh
 from messenger import unheld, views
@@ -16,6 +17,9 @@ from shared.identity import MissingIdentifier
 from shared.keys import reference
 from shared.policy import Action, Decision, Finding, delay
 from shared.render import Wire, shas
+
+# Where it goes that is denied for such a reason; for any other it is refused.
+_DENIED: Final[Mapping[str, Literal["late", "expired"]]] = {"too_late": "late", "other_realm": "expired"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Cleared:
 class Stopped:
     """It may not leave now; where it goes instead, and why."""
 
-    to: Literal["parked", "refused", "expired", "cancelled", "moved", "delayed"]
+    to: Literal["parked", "refused", "expired", "cancelled", "moved", "delayed", "late"]
     findings: tuple[Finding, ...]
     row: Record | None = None
     content_sha: str | None = None
@@ -110,8 +114,7 @@ def _marked(judged: Judged, claimed: Claimed) -> Judged:
 def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
     decision, row, sha = judged.decision, judged.row, judged.action.content_sha
     if decision.verdict == "deny":
-        late = decision.findings[0].code in {"too_late", "other_realm"}
-        return Stopped("expired" if late else "refused", decision.findings, row, sha)
+        return Stopped(_DENIED.get(decision.findings[0].code, "refused"), decision.findings, row, sha)
     if decision.verdict == "park":
         return Stopped("parked", decision.findings, row, sha)
     try:

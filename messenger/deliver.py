@@ -9,15 +9,17 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import asking, cards, digests, limits, pauses, returned, settle, store, uncertain, unheld, views
+from messenger import asking, cards, digests, limits, overdue, pauses, returned, settle, store, uncertain, unheld, views
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped, check
 from messenger.outcome import Ended, Next, after
 from messenger.store import Claimed
+from messenger.timing import asked_for
 from shared import approvals
 from shared.db import Connection, pause
 from shared.errors import ButlersError, IdempotencyConflict
@@ -131,7 +133,7 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
         then = _after(desk, claimed, prepared, wire, last=n == total)
         async with desk.ground.db.work() as connection:
             await settle.not_prepared(connection, claimed, n, then)
-            await _heed(connection, claimed, prepared, then)
+            await _heed(connection, claimed, prepared)
         return False
     try:
         marked = await _check(desk, claimed, marker=(n, wire))
@@ -229,10 +231,11 @@ async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, mark
     return True
 
 
-async def _heed(connection: Connection, claimed: Claimed, result: Receipt | SendFailed, then: Next) -> None:
+async def _heed(connection: Connection, claimed: Claimed, result: Receipt | SendFailed) -> None:
     """What the provider said to one is true for others too: its chat waits with it, or the whole channel."""
     if isinstance(result, SendFailed) and result.reason == "rate_limited":
-        await limits.obey(connection, claimed.channel, claimed.address, then.after)
+        wait = timedelta(seconds=asked_for(result.retry_after))
+        await limits.obey(connection, claimed.channel, claimed.address, wait)
     await pauses.heed(connection, claimed.channel, result)
 
 
@@ -243,7 +246,7 @@ async def _settle(desk: Desk, claimed: Claimed, end: tuple[int, Receipt | SendFa
         try:
             async with desk.ground.db.work() as connection:
                 await settle.part_ended(connection, claimed, n, then)
-                await _heed(connection, claimed, result, then)
+                await _heed(connection, claimed, result)
         except ButlersError as lost:
             log.warning("outcome not written yet", delivery=claimed.id, why=lost.message)
             await asyncio.sleep(wait)
@@ -276,6 +279,7 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
         try:
             async with desk.ground.db.work() as connection:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
+                reaped += await overdue.ended(connection)
                 await unheld.close_answered(connection)
                 written = await store.delayed_no_more(connection) + await pauses.tell_owner(connection)
                 await limits.forget(connection)

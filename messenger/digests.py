@@ -17,7 +17,8 @@ from shared import approvals, notifications
 from shared.db import Connection, Record, tell
 from shared.policy import Decision, Finding
 from shared.render import Wire
-from shared.render.telegram import Button, in_line, keyboard
+from shared.render.telegram import Button, keyboard
+from shared.render.visible import in_line
 from shared.telemetry import logger
 
 log = logger("messenger.digests")

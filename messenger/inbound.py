@@ -11,7 +11,7 @@ from butlers.deciding import Word, decide
 from messenger import asking, cards, digests, resolving, uncertain, updates, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.deliver import Desk
-from shared import approvals, identity, pairing, resolutions
+from shared import approvals, identity, pairing, refusals, resolutions
 from shared.addresses import is_private_chat
 from shared.contracts import (
     IngestEnvelope,
@@ -23,7 +23,9 @@ from shared.contracts import (
 )
 from shared.db import Connection, pause
 from shared.errors import ButlersError, HopFailed, InvalidInput
-from shared.render.telegram import LIMIT_UNITS, utf16_units, visible
+from shared.refusals import Refused
+from shared.render.telegram import LIMIT_UNITS, utf16_units
+from shared.render.visible import visible
 from shared.resolutions import Resolution
 from shared.telemetry import logger
 
@@ -34,6 +36,14 @@ LATEST: Final = 2**32
 LONGEST: Final = 20_000
 ALLOWED: Final = ["message", "callback_query"]
 Call = tuple[str, Mapping[str, object]]
+VERBS: Final = frozenset({*cards.VERBS, *uncertain.VERBS, digests.SHOW})
+# What was tried and did nothing, as the audit says it.
+REFUSED: Final = {
+    "stranger": "A press by somebody who is not the owner, or not in the owner's private chat.",
+    "not_ours": "A press on no button of ours.",
+    cards.STALE: "A press on a button that is not valid: forged, of another card, or of what has changed since.",
+    "not_paired": "A pairing code that is none, has run out, or came from no private chat.",
+}
 
 
 async def poll(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
@@ -96,7 +106,9 @@ async def _handle_press(desk: Desk, telegram: TelegramChannel, bot: str) -> bool
         if row is None:
             return False
         query = row["body"]["callback_query"]
-        outcome, calls = await _press(connection, desk, query if isinstance(query, dict) else {})
+        query = query if isinstance(query, dict) else {}
+        outcome, calls = await _press(connection, desk, query)
+        await _note_refusal(connection, desk, query, outcome)
         await updates.handled(connection, bot, row["update_id"], outcome)
     for wake in ("released", "deliveries"):
         desk.ground.wakes[wake]()
@@ -108,11 +120,22 @@ async def _handle_press(desk: Desk, telegram: TelegramChannel, bot: str) -> bool
     return True
 
 
+async def _note_refusal(connection: Connection, desk: Desk, update: Mapping[str, object], outcome: str) -> None:
+    """Who pressed, or said a pairing code, and what came of it, if that was refused."""
+    if outcome not in REFUSED:
+        return
+    sender = update.get("from")
+    number = str(sender.get("id")) if isinstance(sender, dict) else "nobody"
+    refused = Refused(desk.ground.name, f"telegram:{visible(number[:20])}", REFUSED[outcome])
+    press = cards.read(str(update.get("data", "")), VERBS)
+    await refusals.keep(connection, refused, desk.ground.new_id(), about=press.about if press else None)
+
+
 async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]) -> tuple[str, list[Call]]:
     """Decide if it is the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
     spinner: Call = ("answerCallbackQuery", {"callback_query_id": query.get("id")})
     message, sender = query.get("message"), query.get("from")
-    press = cards.read(str(query.get("data", "")), {*cards.VERBS, *uncertain.VERBS, digests.SHOW})
+    press = cards.read(str(query.get("data", "")), VERBS)
     owner = await identity.owner(connection)
     if press is None or owner is None or not isinstance(message, dict) or not isinstance(sender, dict):
         return "not_ours", [spinner]
@@ -191,6 +214,7 @@ async def _handle_message(desk: Desk, telegram: TelegramChannel, bot: str) -> bo
             code = _pairing_code(message)
             if code is not None:
                 outcome = await _pair(connection, code, message)
+                await _note_refusal(connection, desk, message, outcome)
             else:
                 await _bring_in(desk, bot, row["update_id"], message)
                 outcome = "ingested"

@@ -7,7 +7,7 @@ from typing import Final
 from messenger.channels import Receipt, SendFailed
 from messenger.states import Delivery, Event, Part, What, step
 from messenger.timing import retry_at
-from shared.render.telegram import visible
+from shared.render.visible import visible
 
 _ZERO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _AT_ITS_MARKER: Final = Part("sending", 1, (1,))

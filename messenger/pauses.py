@@ -17,7 +17,7 @@ from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
 from shared.errors import ButlersError
 from shared.policy import Decision, Finding
-from shared.render.telegram import in_line
+from shared.render.visible import in_line
 from shared.telemetry import channel_paused, logger
 
 log = logger("messenger.pauses")
@@ -57,6 +57,7 @@ PAUSED: Final = """
 SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
 WHERE since IS NOT NULL ORDER BY channel
 """
+STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.pauses WHERE channel = $1 AND since IS NOT NULL)"
 # A connection that comes back by itself at once is not worth a message.
 TELL: Final = """
 UPDATE messenger.pauses p SET told_at = clock_timestamp(), waiting = (SELECT count(*) FROM messenger.deliveries d
@@ -85,6 +86,11 @@ async def _begin(connection: Connection, channel: str, result: SendFailed) -> No
 
 def _reason(result: SendFailed) -> str:
     return "unauthorized" if result.reason == "unauthorized" else "unreachable"
+
+
+async def stands(connection: Connection, channel: str) -> bool:
+    """Whether nothing of this channel is claimed at the moment."""
+    return bool(await connection.fetchval(STANDS, channel))
 
 
 async def tell_owner(connection: Connection) -> int:

@@ -67,7 +67,7 @@ async def _ended(connection: Connection, row: Record) -> Literal["failed", "expi
     delivery = await views.one(connection, notification_id)
     if delivery is not None and delivery["status"] == "failed":
         return "failed"
-    late = delivery is not None and delivery["status"] == "expired"
+    late = delivery is not None and delivery["status"] in {"expired", "dead"}
     return "expired" if late or await approvals.last_of(connection, notification_id) == "expired" else None
 
 

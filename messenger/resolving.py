@@ -109,7 +109,7 @@ async def _leave(connection: Connection, word: Record, row: Record, _ground: Gro
 async def _retry(connection: Connection, word: Record, row: Record, ground: Ground) -> bool:
     """What did not go, and of which nothing can have left, begins anew: decided afresh, under the same key."""
     delivery = await views.one(connection, row["id"])
-    if delivery is None or delivery["status"] not in {"failed", "expired"} or delivery["attempt"] != word["attempt"]:
+    if delivery is None or delivery["status"] not in resolutions.UNSENT or delivery["attempt"] != word["attempt"]:
         return False
     if row["status"] != "error" or await unheld.begun(connection, row["id"]):
         return False

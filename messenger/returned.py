@@ -23,7 +23,7 @@ from shared.db import Connection, Record, pause, tell
 from shared.errors import ButlersError, Misconfigured
 from shared.keys import reference
 from shared.policy import Decision, Finding
-from shared.render.telegram import in_line, quoted
+from shared.render.visible import in_line, quoted
 from shared.telemetry import deliveries_total, logger
 
 log = logger("messenger.returned")

@@ -11,7 +11,7 @@ from typing import Final
 from butlers.butler import Ground
 from butlers.gate import tool_args, why_asked
 from butlers.judge import look
-from messenger import asking, store, unheld, views
+from messenger import asking, overdue, store, unheld, views
 from messenger.check import Stopped
 from messenger.outcome import Next
 from messenger.store import Claimed, PartEnd
@@ -142,6 +142,9 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
         return
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
+    if why.to == "late":
+        await _late(connection, claimed)
+        return
     come_from, nothing = ["claimed", "sending"], timedelta()
     if not await store.turn(connection, claimed, come_from, why.to, why.findings[0].code, nothing):
         return
@@ -166,6 +169,12 @@ async def _delay(connection: Connection, claimed: Claimed, why: Stopped) -> None
         await approvals.record(connection, event)
 
 
+async def _late(connection: Connection, claimed: Claimed) -> None:
+    """Back to the queue without a mark against it, where its time ends it at once."""
+    if await store.delay(connection, claimed, "too_late", 0.0):
+        await overdue.end(connection, str(claimed.notification_id))
+
+
 async def duplicate(connection: Connection, claimed: Claimed) -> None:
     """The second fence, met at the marker: it ends with the first one's answer, and waits until there is one."""
     notification_id = str(claimed.notification_id)
@@ -181,7 +190,7 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
     elif await store.turn(connection, claimed, come_from, "cancelled", "duplicate", timedelta()):
         told = {"notification_id": notification_id, "duplicate": True, "note": answers.SAME_WORDS}
         await notifications.settle(connection, notification_id, answer.model_copy(update=told))
-        await _ended(connection, notification_id, "cancelled", "duplicate", f"The same as {first}.")
+        await overdue.over(connection, notification_id, "cancelled", "duplicate", f"The same as {first}.")
 
 
 async def _close(connection: Connection, notification_id: str, why: Stopped, *, repeated: bool) -> None:
@@ -195,15 +204,7 @@ async def _close(connection: Connection, notification_id: str, why: Stopped, *, 
     await notifications.settle(connection, notification_id, answer)
     ended = "expired" if why.to == "expired" else "cancelled"
     happened = why.findings[0].code if why.to == "cancelled" else why.to
-    await _ended(connection, notification_id, ended, happened, why.text)
-
-
-async def _ended(connection: Connection, notification_id: str, moved: str, happened: str, reason: str) -> None:
-    """The open action ends with its message; where there is none, the audit has a line of the message alone."""
-    why = Why("messenger", reason)
-    if await approvals.move(connection, notification_id, ["approved", "executing"], moved, why) is None:
-        event = Event(happened, "messenger", notification_id=notification_id, reason=reason)
-        await approvals.record(connection, event)
+    await overdue.over(connection, notification_id, ended, happened, why.text)
 
 
 async def park(connection: Connection, why: Stopped, row: Record, ground: Ground) -> None:

@@ -17,28 +17,13 @@ What = Literal[
     "claim", "renew", "lease_lost", "prepare_failed", "marked",
     "parked", "refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits",
     "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
-    "deadline", "given_up", "retry", "withdrawn", "released", "answered", "reopened", "bounced",
+    "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced",
 ]  # fmt: skip
 
 LEASE_SECONDS: Final = 7.0
 # Whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
 FREELY: Final = frozenset({"card", "reaction"})
 HELD: Final[frozenset[Status]] = frozenset({"claimed", "sending"})
-_WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
-    "queued": ("claimed", "sent", "cancelled", "expired", "dead"),
-    "claimed": ("sending", "queued", "parked", "refused", "cancelled", "expired", "failed"),
-    "sending": ("sent", "failed", "uncertain", "queued", "parked", "refused", "cancelled", "expired"),
-    "uncertain": ("sent", "queued", "failed", "abandoned"),
-    "parked": ("queued", "cancelled", "expired"),
-    "failed": ("parked",),
-    "expired": ("parked",),
-    "cancelled": ("parked",),
-    "dead": ("parked",),
-    "abandoned": ("sent",),
-    "sent": ("bounced",),
-}
-# Every change of a delivery's status there is, as (from, to).
-LEGAL: Final[frozenset[tuple[Status, Status]]] = frozenset((old, new) for old, ways in _WAYS.items() for new in ways)
 
 
 class Effect(Enum):
@@ -75,6 +60,8 @@ class Delivery:
     fence: int = 0
     lease_until: float = 0.0
     repeats: int = 0
+    # An attempt came to its marker, or ended before.
+    tried: bool = False
 
     @property
     def begun(self) -> bool:
@@ -163,7 +150,7 @@ def _marked(delivery: Delivery, event: Event) -> Stepped | None:
     part = delivery.parts[event.n - 1]
     parts = _with(delivery, event.n, Part("sending", delivery.attempt, (*part.out, delivery.attempt)))
     until = event.at + LEASE_SECONDS
-    return Stepped(replace(delivery, status="sending", parts=parts, lease_until=until), Effect.WRITE)
+    return Stepped(replace(delivery, status="sending", parts=parts, lease_until=until, tried=True), Effect.WRITE)
 
 
 def _between(delivery: Delivery, event: Event) -> bool:
@@ -187,14 +174,15 @@ def _delayed(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _prepare_failed(delivery: Delivery, event: Event) -> Stepped | None:
+    tried = replace(delivery, tried=True)
     if not _between(delivery, event):
-        return None
-    return _failed(delivery) if event.word == "provider_rejected" else Stepped(replace(delivery, status="queued"))
+        return Stepped(tried)
+    return _failed(tried) if event.word == "provider_rejected" else Stepped(replace(tried, status="queued"))
 
 
-def _failed(delivery: Delivery) -> Stepped:
+def _failed(delivery: Delivery, to: Status = "failed") -> Stepped:
     """A rule's use goes back only if nothing can have left."""
-    return Stepped(replace(delivery, status="failed"), Effect.ANSWER if delivery.begun else Effect.GIVE_BACK)
+    return Stepped(replace(delivery, status=to), Effect.ANSWER if delivery.begun else Effect.GIVE_BACK)
 
 
 def _ended(delivery: Delivery, event: Event) -> Stepped | None:
@@ -257,6 +245,13 @@ def _repeated(delivery: Delivery, effect: Effect | None) -> Stepped:
     return Stepped(replace(queued, repeats=delivery.repeats + 1), effect)
 
 
+def _deadline(delivery: Delivery, _event: Event) -> Stepped | None:
+    """What was tried in vain until its time was over is a dead letter."""
+    if delivery.status not in {"queued", "parked"}:
+        return None
+    return _failed(delivery, "dead" if delivery.tried and delivery.status == "queued" else "expired")
+
+
 def _unheld(to: Status, *come_from: Status, effect: Effect | None = None, only_unbegun: bool = False) -> _Step:
     def move(delivery: Delivery, _event: Event) -> Stepped | None:
         if delivery.status not in come_from or (only_unbegun and delivery.begun):
@@ -287,12 +282,11 @@ _STEPS: Final[Mapping[What, _Step]] = {
     "again": _owner_says,
     "leave": _owner_says,
     "repeat_due": _repeat_due,
-    "deadline": _unheld("expired", "queued", "parked", effect=Effect.ANSWER),
-    "given_up": _unheld("dead", "queued", effect=Effect.ANSWER),
+    "deadline": _deadline,
     "retry": _unheld("parked", "failed", "expired", "dead", only_unbegun=True),
     "withdrawn": _unheld("cancelled", "queued", "parked", effect=Effect.ANSWER, only_unbegun=True),
     "released": _unheld("queued", "parked"),
     "answered": _unheld("cancelled", "parked", effect=Effect.ANSWER),
-    "reopened": _unheld("parked", "failed", "expired", "cancelled", "parked", only_unbegun=True),
+    "reopened": _unheld("parked", "failed", "expired", "dead", "cancelled", "parked", only_unbegun=True),
     "bounced": _unheld("bounced", "sent", effect=Effect.BOUNCED),
 }

@@ -29,9 +29,9 @@ RETURNING id::text
 CLAIM = f"""
 WITH line AS (
     SELECT DISTINCT ON (q.address) q.id, q.address, q.class <> 'card' AS other, q.created_at,
-        coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due,
-        q.not_after <= clock_timestamp() AS too_late
+        coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due
     FROM messenger.deliveries q WHERE q.channel = $3 AND q.status = 'queued'
+        AND coalesce(q.not_after, 'infinity') > clock_timestamp()
         AND (q.send_at <= clock_timestamp() OR q.reason = 'rate_limited'
             OR (q.attempt > 0 AND q.reason IS DISTINCT FROM 'braked'
                 AND q.created_at > clock_timestamp() - interval '60 seconds'))
@@ -44,7 +44,7 @@ next AS MATERIALIZED (
         random() AS lot
     FROM line LEFT JOIN (SELECT origin, count(*) AS n FROM held GROUP BY origin) busy USING (origin)
     WHERE due AND address NOT IN (SELECT address FROM held)
-        AND (too_late OR NOT EXISTS (SELECT FROM messenger.pauses WHERE channel = $3 AND since IS NOT NULL))
+        AND NOT EXISTS (SELECT FROM messenger.pauses WHERE channel = $3 AND since IS NOT NULL)
         AND NOT EXISTS (SELECT FROM messenger.rates
             WHERE key = $3 || ':' || address AND free_at > clock_timestamp())
     ORDER BY other, turn, lot LIMIT 4 * $2::int),
@@ -59,7 +59,7 @@ UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attem
     lease_until = clock_timestamp() + interval '{LEASE}'
 FROM taken WHERE d.id = taken.id
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
-    d.revision, d.created_at, d.not_after <= clock_timestamp() AS too_late, d.repeated, d.digest_id::text
+    d.revision, d.created_at, d.repeated, d.digest_id::text
 """
 RENEW = f"""
 UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
@@ -170,7 +170,6 @@ class Claimed:
     action_id: str | None
     revision: int | None
     created_at: datetime
-    too_late: bool | None
     # How often it was queued again after an attempt of unknown outcome.
     repeated: int = 0
     digest_id: str | None = None

@@ -19,13 +19,21 @@ def backoff(attempt: int, jitter: float) -> float:
     return step / 2 * (1 + jitter)
 
 
+def asked_for(retry_after: float | None) -> float:
+    """Seconds that all must wait whom a provider's `retry_after` concerns: as many as it says, an hour at most.
+
+    Where it says less than a first failure waits, or nothing that is a number of seconds, as long as that. How often
+    one message failed before is no concern of the others.
+    """
+    known = retry_after is not None and not math.isnan(retry_after)
+    return max(backoff(1, 0.0), min(retry_after or 0.0, RETRY_AFTER_CAP_SECONDS) if known else 0.0)
+
+
 def retry_at(now: datetime, attempt: int, jitter: float, retry_after: float | None = None) -> datetime:
     """The earliest moment for the next attempt.
 
     A provider's `retry_after` (seconds) is honoured up to one hour and never shortens the backoff; what is
     no number of seconds counts as absent.
     """
-    wait = backoff(attempt, jitter)
-    if retry_after is not None and not math.isnan(retry_after):
-        wait = max(wait, min(retry_after, RETRY_AFTER_CAP_SECONDS))
+    wait = max(backoff(attempt, jitter), asked_for(retry_after))
     return now + timedelta(seconds=wait)

@@ -17,7 +17,8 @@ from shared.db import Connection, Record
 from shared.keys import reference
 from shared.policy import Decision, Finding
 from shared.render import Wire
-from shared.render.telegram import Button, in_line, quoted
+from shared.render.telegram import Button
+from shared.render.visible import in_line, quoted
 from shared.resolutions import Word
 
 VERBS: Final[dict[str, Word]] = {"ar": "arrived", "ag": "again", "lv": "leave"}

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from messenger.store import Claimed
-from shared.db import Connection
+from shared.db import Connection, Record
 
 # A parked delivery whose question got a no, or no answer, ends with it.
 CLOSE_ANSWERED: Final = """
@@ -19,10 +19,21 @@ CANCEL: Final = """
 UPDATE messenger.deliveries SET status = 'cancelled', reason = 'withdrawn', settled_at = clock_timestamp()
 WHERE notification_id = $1 AND status IN ('queued', 'parked', 'cancelled') RETURNING id
 """
+# What is queued past its time was tried in vain, or never: the authority's own time counts.
+OUT_OF_TIME: Final = """
+UPDATE messenger.deliveries d SET status = CASE WHEN tried.times > 0 THEN 'dead' ELSE 'expired' END,
+    reason = 'too_late', settled_at = clock_timestamp()
+FROM shared.notifications n CROSS JOIN LATERAL (
+    SELECT count(DISTINCT a.attempt) AS times,
+        (array_agg(coalesce(a.detail, a.outcome, '') ORDER BY a.attempt DESC, a.n DESC))[1] AS last
+    FROM messenger.deliveries o JOIN messenger.attempts a ON a.delivery_id = o.id WHERE o.notification_id = n.id) tried
+WHERE n.id = $1 AND n.not_after <= clock_timestamp() AND d.notification_id = n.id AND d.status = 'queued'
+RETURNING d.channel, d.status, tried.times, tried.last
+"""
 # From here the way is that of anything that waited: `parked` is put in the queue by the next route.
 ASKED_AGAIN: Final = """
 UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL
-WHERE notification_id = $1 AND status IN ('failed', 'expired', 'cancelled', 'parked') RETURNING id
+WHERE notification_id = $1 AND status IN ('failed', 'expired', 'dead', 'cancelled', 'parked') RETURNING id
 """
 # Past the marker of any part something may have left; what was sent again has its parts back in the queue.
 BEGUN: Final = """
@@ -114,6 +125,11 @@ async def close_answered(connection: Connection) -> None:
 async def cancel(connection: Connection, notification_id: str) -> bool:
     """Whether its delivery is ended before anybody took it; false while somebody holds it."""
     return await connection.fetchval(CANCEL, UUID(notification_id)) is not None
+
+
+async def out_of_time(connection: Connection, notification_id: str) -> Record | None:
+    """How its delivery ended if it lay in the queue past its time: channel, status, times tried, the last reason."""
+    return await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
 
 
 async def ask_again(connection: Connection, notification_id: str) -> None:

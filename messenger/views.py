@@ -8,6 +8,11 @@ SILENT = """
 SELECT id::text, notification_id::text FROM messenger.deliveries
 WHERE status IN ('claimed', 'sending') AND lease_until <= clock_timestamp() ORDER BY notification_id LIMIT 100
 """
+# By a clock that stands still for the index; whoever ends them looks at the running one.
+OVERDUE = """
+SELECT notification_id::text FROM messenger.deliveries
+WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT 100
+"""
 SAME_CONTENT = """
 SELECT notification_id::text FROM messenger.deliveries
 WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3 AND class = 'third_party'
@@ -129,6 +134,11 @@ async def to_repeat(connection: Connection) -> list[Record]:
 async def silent(connection: Connection) -> list[Record]:
     """Deliveries whose holder no longer renews its lease, by id of their notifications."""
     return list(await connection.fetch(SILENT))
+
+
+async def overdue(connection: Connection) -> list[str]:
+    """Notifications whose delivery lies in the queue past its time, by id."""
+    return [row["notification_id"] for row in await connection.fetch(OVERDUE)]
 
 
 async def same_content(connection: Connection, origin: str, lineage: str, content_sha: str) -> str | None:

@@ -11,7 +11,8 @@ import hmac
 import json
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal
@@ -25,6 +26,7 @@ from shared.remembered import Remembered
 Clock = Callable[[], float]
 Keyring = Callable[[str], Collection[str]]  # name -> its public keys, several while one replaces another
 IsLive = Callable[[str], Awaitable[bool]]  # whether a client token's jti is a row that nobody revoked
+Tell = Callable[[str, str], Awaitable[None]]  # who was refused, although it proved who it is, and why
 
 OWNER: Final = "owner"
 HOP_SECONDS: Final = 120
@@ -141,12 +143,14 @@ class Verifier:
         *,
         accepts: frozenset[str] | None = None,
         is_live: IsLive | None = None,
+        tell: Tell | None = None,
     ) -> None:
         self._audience = audience
         self._keyring = keyring
         self._clock = clock
         self._accepts = accepts
         self._is_live = is_live
+        self._tell = tell
         self._verified: Remembered[bytes, _Proved] = Remembered()
         self._live: Remembered[str, bool] = Remembered()
 
@@ -157,11 +161,22 @@ class Verifier:
         known = self._verified.get(digest, now)
         if known is None or known.key not in self._keyring(known.name):
             claims, key = _signed_claims(token, self._keyring)
-            known = _Proved(self._caller(claims, now), claims.iss, key)
+            async with self._telling(claims.sub):
+                known = _Proved(self._caller(claims, now), claims.iss, key)
             self._verified.put(digest, known, min(claims.exp + _LEEWAY, now + HOP_SECONDS))
         if known.caller.kind == "client":
-            await self._demand_live(known.caller.jti, now)
+            async with self._telling(f"client:{known.caller.name}"):
+                await self._demand_live(known.caller.jti, now)
         return known.caller
+
+    @asynccontextmanager
+    async def _telling(self, who: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except Unauthorized as refused:
+            if self._tell is not None:
+                await self._tell(who, refused.message)
+            raise
 
     def _caller(self, claims: _Claims, now: float) -> Caller:
         _demand(claims.aud == self._audience, "was made for another daemon")

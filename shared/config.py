@@ -105,6 +105,7 @@ class Settings:
     card_burst: int
     approval_ttl: timedelta
     sweep_seconds: float
+    memory_mb: int
     rate_limits: bool | None  # None: on for live channels, off for the sandbox
     unknown: tuple[UnknownVariable, ...] = ()
 
@@ -140,6 +141,7 @@ class Settings:
             card_burst=env.read("BUTLERS_CARD_BURST", values.positive) or 3,
             approval_ttl=env.read("BUTLERS_APPROVAL_TTL", duration) or timedelta(hours=72),
             sweep_seconds=(env.read("BUTLERS_SWEEP_SECONDS", duration) or timedelta(seconds=2)).total_seconds(),
+            memory_mb=env.read("BUTLERS_MEMORY_MB", values.memory_mb) or 1024,
             rate_limits=env.read("BUTLERS_RATE_LIMITS", values.yes_or_no),
             unknown=env.unknown(),
         )

@@ -6,6 +6,9 @@ Everything that coordinates daemons is a row; NOTIFY only shortens a wait and ma
 import asyncio
 import json
 import re
+import socket
+import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -14,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
-from shared.errors import ButlersError, Misconfigured, Unavailable
+from shared.errors import Away, ButlersError, Misconfigured, Unavailable
 from shared.keys import canonical
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -38,6 +41,8 @@ LOST = (
     asyncpg.DeadlockDetectedError,
     asyncpg.InsufficientResourcesError,
 )
+# Between two tries to connect while the server is away: a storm of them would hold up its return.
+BREATH_SECONDS = 0.25
 # Whoever stands still within a unit of work, for whatever reason, must not hold its locks against all others; nor does
 # the session of a process that is gone go on waiting for one.
 SESSION = {
@@ -46,6 +51,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "5000",
     "client_connection_check_interval": "1000",
 }
+NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
 TELL = "SELECT pg_notify($1, $2)"
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 PING = "SELECT epoch FROM shared.authority"
@@ -55,6 +61,16 @@ _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 async def prepare_connection(connection: Connection) -> None:
     """Make jsonb columns Python values; sorted and compact, so that equal values are equal texts."""
     await connection.set_type_codec("jsonb", encoder=canonical, decoder=json.loads, schema="pg_catalog")
+
+
+def is_away(lost: BaseException) -> bool:
+    """Whether a server that starts or recovers gives cause for this: nobody listens, it hangs up, or asks to wait.
+
+    Waiting helps against none of the others: a host that nobody knows, a certificate or a login that is wrong.
+    """
+    if isinstance(lost, OSError):
+        return not isinstance(lost, socket.gaierror | ssl.SSLError | TimeoutError)
+    return isinstance(lost, asyncpg.CannotConnectNowError | asyncpg.ConnectionDoesNotExistError)
 
 
 async def _roll_back_if_open(connection: Connection) -> None:
@@ -75,6 +91,7 @@ class Database:
         if role is not None and not _ROLE.match(role):
             raise Misconfigured(f"`{role}` cannot be a database role.", "Use letters, digits and underscores.")
         self._pool = pool
+        self._away_until = 0.0
         self.role = role
         # The role's name is checked above; a parameter would cost a second round trip per unit of work.
         self._begin = "BEGIN" if role is None else f"BEGIN; SELECT set_config('{setting}', '{role}', true)"
@@ -83,7 +100,10 @@ class Database:
     async def open(
         cls, dsn: str, *, role: str | None = None, most: int = 24, password: Callable[[], str] | None = None
     ) -> "Database":
-        """Connect, or say in one sentence why not; `password` is asked anew for each connection, before the URL's."""
+        """Connect, or say in one sentence why not; `password` is asked anew for each connection, before the URL's.
+
+        Raises Away where the server may only need time.
+        """
         try:
             pool = await asyncpg.create_pool(
                 dsn,
@@ -101,7 +121,7 @@ class Database:
                 f"The database refused the login: {refused}.", "Run `butlers migrate`, which makes the logins."
             ) from None
         except (*LOST, asyncpg.PostgresError) as lost:
-            raise Unavailable(
+            raise (Away if is_away(lost) else Unavailable)(
                 f"The database cannot be reached: {str(lost) or type(lost).__name__}.",
                 "Start it, or correct DATABASE_URL.",
             ) from None
@@ -118,10 +138,14 @@ class Database:
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Connection]:
         """One transaction as this daemon's role; anything raised inside undoes it."""
+        if time.monotonic() < self._away_until:
+            raise Unavailable(*NOW_AWAY)
         try:
             connection = await self._pool.acquire(timeout=10)
         except (*LOST, asyncpg.InvalidAuthorizationSpecificationError) as lost:
-            raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
+            if is_away(lost):
+                self._away_until = time.monotonic() + BREATH_SECONDS
+            raise Unavailable(*NOW_AWAY) from lost
         try:
             await connection.execute(self._begin)
             try:
@@ -134,7 +158,7 @@ class Database:
         except LOST as lost:
             if isinstance(lost, asyncpg.InternalClientError):
                 connection.terminate()
-            raise Unavailable("The database cannot be reached now.", "Try again in a moment.") from lost
+            raise Unavailable(*NOW_AWAY) from lost
         except asyncpg.PostgresError as refused:
             # Its own words may hold what somebody wrote; its kind is enough.
             raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
@@ -154,8 +178,8 @@ async def listen(dsn: Callable[[], str], topics: Mapping[str, Callable[[str], No
     while not stopping.is_set():
         try:
             connection = await asyncpg.connect(dsn(), timeout=5)
-        except (*LOST, asyncpg.PostgresError):
-            await pause(stopping, 1)
+        except (*LOST, asyncpg.PostgresError) as refused:
+            await pause(stopping, BREATH_SECONDS if is_away(refused) else 1)
             continue
         lost = asyncio.Event()
         connection.add_termination_listener(partial(_set, lost))

@@ -44,6 +44,10 @@ class Unavailable(ButlersError):
     retryable = True
 
 
+class Away(Unavailable):
+    """Nobody is there yet: what starts or recovers may only need time."""
+
+
 class Misconfigured(ButlersError):
     """The installation is not in order; a person has to change something."""
 

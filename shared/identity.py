@@ -52,6 +52,10 @@ class Target:
     unproved: bool = False
 
 
+class UnknownContact(InvalidInput):
+    """A contact id of the right form that nobody has: somebody guessed, or made it up."""
+
+
 @dataclass(frozen=True, slots=True)
 class MissingIdentifier:
     """A known contact without an entry for the channel."""
@@ -96,7 +100,7 @@ async def _by_contact(connection: Connection, contact_id: str, channel: str) -> 
     except ValueError:
         row = None
     if row is None:
-        raise InvalidInput(f"No contact has the id '{contact_id[:60]}'.", "Leave contact_id out to tell the owner.")
+        raise UnknownContact(f"No contact has the id '{contact_id[:60]}'.", "Leave contact_id out to tell the owner.")
     if row["value"] is None:
         return MissingIdentifier(row["contact_id"], row["name"])
     return _target(row, channel)

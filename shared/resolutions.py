@@ -8,10 +8,13 @@ from typing import Final, Literal
 from uuid import UUID
 
 from shared.db import Connection, Record, tell
+from shared.states import Status
 
 Word = Literal["arrived", "again", "leave", "retry"]
 Outcome = Literal["done", "late"]
 ANSWERS: Final[tuple[Word, ...]] = ("arrived", "again", "leave")
+# How a delivery has ended that the owner may have tried again, if nothing of it can have left.
+UNSENT: Final[tuple[Status, ...]] = ("failed", "expired", "dead")
 DONE: Final[dict[str, str]] = {
     "arrived": "You said that it arrived.",
     "again": "You had it sent again.",

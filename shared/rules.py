@@ -1,6 +1,7 @@
 """Standing rules, made and revoked by the owner: the only writer of shared.approval_rules."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -208,3 +209,14 @@ def would_have(rule: Rule, actions: Iterable[Past]) -> Iterator[tuple[Past, Deci
         if decision.verdict == "allow" and decision.rule_id == rule.id:
             uses.append(one.at)
         yield one, decision
+
+
+def tally(found: Sequence[tuple[Past, Decision]]) -> dict[Verdict, int]:
+    """How many of what `would_have` found ended by each verdict."""
+    counts = Counter(decision.verdict for _, decision in found)
+    return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+def tallied(found: Sequence[tuple[Past, Decision]]) -> str:
+    """The same for a person, such as `3 sent without asking, 0 asked all the same, 1 forbidden`."""
+    return ", ".join(f"{count} {VERDICTS[verdict]}" for verdict, count in tally(found).items())

@@ -1,5 +1,6 @@
-"""The states a delivery can be in, the same for the machine, for the surfaces and for the words they use [pure]."""
+"""A delivery's states and each change of them there is: for the machine, the surfaces and their words [pure]."""
 
+from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 Status = Literal[
@@ -7,3 +8,18 @@ Status = Literal[
     "refused", "cancelled", "expired", "dead", "abandoned", "bounced",
 ]  # fmt: skip
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+_WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
+    "queued": ("claimed", "sent", "cancelled", "expired", "dead"),
+    "claimed": ("sending", "queued", "parked", "refused", "cancelled", "expired", "failed"),
+    "sending": ("sent", "failed", "uncertain", "queued", "parked", "refused", "cancelled", "expired"),
+    "uncertain": ("sent", "queued", "failed", "abandoned"),
+    "parked": ("queued", "cancelled", "expired"),
+    "failed": ("parked",),
+    "expired": ("parked",),
+    "cancelled": ("parked",),
+    "dead": ("parked",),
+    "abandoned": ("sent",),
+    "sent": ("bounced",),
+}
+# Every change of a delivery's status there is, as (from, to).
+LEGAL: Final[frozenset[tuple[Status, Status]]] = frozenset((old, new) for old, ways in _WAYS.items() for new in ways)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from shared.addresses import canonical, is_private_chat
 
 _LONGEST_LINE: Final = 200
+_LEAST_MEMORY: Final = 256
 _PORTS: Final = range(1024, 65401)
 _BOT_TOKEN: Final = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]+", re.ASCII)
 _WORDS: Final = {
@@ -50,6 +51,13 @@ def positive(text: str) -> int:
     """A whole number above zero."""
     if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) == 0:
         raise ValueError("a whole number above zero")
+    return int(text)
+
+
+def memory_mb(text: str) -> int:
+    """How many megabytes, no fewer than a daemon needs to start."""
+    if not re.fullmatch(r"[0-9]{1,7}", text, re.ASCII) or int(text) < _LEAST_MEMORY:
+        raise ValueError(f"a whole number of megabytes, {_LEAST_MEMORY} at the least")
     return int(text)
 
 

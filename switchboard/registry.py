@@ -12,6 +12,12 @@ INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ($1, $2,
 ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
     last_seen_at = clock_timestamp()
 """
+# Of one name so many instances are kept, those last heard of; another comes back with its next heartbeat.
+MOST_INSTANCES: Final = 64
+CROWDED = """
+DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
+    SELECT url FROM switchboard.butlers WHERE name = $1 ORDER BY last_seen_at DESC, url OFFSET $2)
+"""
 FORGET = """
 DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - interval '1 day'
     OR (status = 'gone' AND last_seen_at < clock_timestamp() - interval '10 minutes')
@@ -28,8 +34,9 @@ VALUES ($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
 
 
 async def seen(connection: Connection, name: str, url: str, kind: str, tools: Sequence[str], status: str) -> None:
-    """Note a heartbeat."""
+    """Note a heartbeat; beyond the most instances of one name the one longest silent is forgotten."""
     await connection.execute(SEEN, name, url, kind, list(tools), status)
+    await connection.execute(CROWDED, name, MOST_INSTANCES)
 
 
 async def tidy(connection: Connection) -> None:

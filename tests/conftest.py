@@ -8,6 +8,8 @@ import pytest
 import pytest_asyncio
 
 if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
     from tests.integration.console_runner import Cluster, Running
     from tests.rig.bench import Bench
     from tests.rig.fleet import Fleet
@@ -101,3 +103,12 @@ async def console(console_server: "Cluster", tmp_path: Path) -> "AsyncIterator[R
 
     async with running(console_server, tmp_path) as made:
         yield made
+
+
+@pytest_asyncio.fixture
+async def browser() -> "AsyncIterator[Browser]":
+    """A browser of the test's own."""
+    from tests.rig.browser import chromium  # noqa: PLC0415  # as above
+
+    async with chromium() as started:
+        yield started

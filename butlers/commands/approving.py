@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.commands.options import SHORT, HomeOption, JsonOption
 from shared import approvals
 from shared.config import Settings
 from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput
 from shared.keys import short
-from shared.render.telegram import in_line, quoted, said
+from shared.render.visible import in_line, quoted, said
 
 if TYPE_CHECKING:  # keeps --help quick
     from butlers.deciding import Outcome
 
 app = typer.Typer(help="What waits for your yes.", no_args_is_help=True)
-HomeOption = Annotated[Path | None, typer.Option("--home")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 IdArgument = Annotated[str, typer.Argument(help="The action's id; its beginning is enough.")]
-SHORT = 8
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 

@@ -5,12 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from butlers.commands.desk import as_login, say, say_json, settings_of
+from butlers.commands.options import HomeOption, JsonOption
 from shared import home, keyring, seals
 from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
 from shared.config import Settings
@@ -50,9 +50,9 @@ class Report:
 
 @app.command()
 def verify(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002  # typer's way
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     head: Annotated[str | None, typer.Option("--head", help="A seal's hash that the chain must contain.")] = None,
-    home_folder: Annotated[Path | None, typer.Option("--home")] = None,
+    home_folder: HomeOption = None,
 ) -> None:
     """Recompute the whole chain and say what was edited, removed or put in; exit code 1 if anything was."""
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):

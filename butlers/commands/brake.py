@@ -1,13 +1,13 @@
 """brake on, off, status: the owner's "stop, for now"."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from butlers import directory
 from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.commands.options import SHORT, HomeOption, JsonOption
 from shared import brakes, identity
 from shared.brakes import Scope
 from shared.config import duration
@@ -15,13 +15,10 @@ from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput
 
 app = typer.Typer(help="Stop, for now: what is allowed waits until you lift it.", no_args_is_help=True)
-HomeOption = Annotated[Path | None, typer.Option("--home")]
 OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
 ContactOption = Annotated[str | None, typer.Option("--contact", help="For this contact only.")]
 ChannelOption = Annotated[str | None, typer.Option("--channel", help="For telegram or email only.")]
-SHORT = 8
 
 
 async def _scope(connection: Connection, butler: str | None, contact: str | None, channel: str | None) -> Scope:

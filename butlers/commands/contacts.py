@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from butlers.commands.desk import as_owner, one_of, say, say_json, settings_of, table
+from butlers.commands.options import HomeOption, JsonOption
 from shared import identity, values
 from shared.addresses import canonical
 from shared.errors import InvalidInput
 
 app = typer.Typer(help="Contacts and their identifiers.", no_args_is_help=True)
-HomeOption = Annotated[Path | None, typer.Option("--home")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 LONGEST_NAME = 200
 
 

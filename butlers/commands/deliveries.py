@@ -8,24 +8,21 @@ from typing import Annotated, Final
 import typer
 
 from butlers.commands.desk import as_login, as_owner, owner_id, say, say_json, settings_of, table
+from butlers.commands.options import SHORT, HomeOption, JsonOption
 from shared import deliveries, home, resolutions
 from shared.db import Connection, Record
 from shared.deliveries import Shown
 from shared.errors import ButlersError, InvalidInput
 from shared.keys import reference
-from shared.render.telegram import visible
+from shared.render.visible import visible
 from shared.resolutions import Outcome, Resolution, Word
 from shared.states import STATUSES
 
 app = typer.Typer(help="What became of each message, and your word on it.", no_args_is_help=True)
-HomeOption = Annotated[Path | None, typer.Option("--home")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The beginning of its id, or its reference.")]
-SHORT: Final = 8
 MOST: Final = 200
 # How long a running Messenger is given to carry the word out.
 WAIT_SECONDS: Final = 5.0
-UNSENT: Final = ("failed", "expired")
 
 
 @app.command("list")
@@ -93,7 +90,7 @@ def _tried(row: Record) -> tuple[object, ...]:
 @app.command()
 def retry(delivery_id: IdArgument, home_folder: HomeOption = None) -> None:
     """Try again what did not go: under the same key, decided afresh."""
-    _say_word(delivery_id, "retry", UNSENT, home_folder)
+    _say_word(delivery_id, "retry", resolutions.UNSENT, home_folder)
 
 
 @app.command()

@@ -92,7 +92,7 @@ def say_json(value: object) -> None:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Rows in columns; control characters of others' texts are shown, not obeyed."""
-    from shared.render.telegram import visible  # noqa: PLC0415  # keeps --help quick
+    from shared.render.visible import visible  # noqa: PLC0415  # keeps --help quick
 
     cells = [[visible(str(cell)).replace("\n", " ") for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]

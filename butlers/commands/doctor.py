@@ -4,13 +4,13 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import typer
 
 from butlers import directory, fleet, logins, migrate
 from butlers.commands.desk import as_owner, say, say_json, settings_of
+from butlers.commands.options import FleetOption, HomeOption, JsonOption
 from shared import home, identity, keyring, realms
 from shared.config import Settings
 from shared.db import Connection
@@ -36,9 +36,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002  # typer's way
-    fleet_folder: Annotated[Path | None, typer.Option("--fleet")] = None,
-    home_folder: Annotated[Path | None, typer.Option("--home")] = None,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
 ) -> None:
     """Look at everything and say what is wrong with it; exit code 1 if anything is."""
     results = asyncio.run(_examine(settings_of(fleet_folder, home_folder)))

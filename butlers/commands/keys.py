@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated
 
 import asyncpg
@@ -12,6 +11,7 @@ import typer
 
 from butlers import logins, migrate
 from butlers.commands.desk import as_owner, say, say_json, settings_of, table
+from butlers.commands.options import HomeOption, JsonOption
 from shared import approvals, home, keyring
 from shared.approvals import Event
 from shared.config import Settings
@@ -20,14 +20,13 @@ from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.keypairs import fingerprint, generate_key, public_key
 
 app = typer.Typer(help="What each daemon proves itself by.", no_args_is_help=True)
-HomeOption = Annotated[Path | None, typer.Option("--home")]
 NowOption = Annotated[bool, typer.Option("--now", help="The old key counts no more, at once: it was stolen.")]
 NameArgument = Annotated[str, typer.Argument(help="A daemon's name, `owner` for the command line, or `up`.")]
 
 
 @app.command("list")
 def list_all(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002  # typer's way
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
     """Every public key that counts or counted, and which of them lie here."""
@@ -120,8 +119,8 @@ async def _as_admin(settings: Settings) -> AsyncIterator[Connection]:
         yield connection
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
-            f"The login of DATABASE_URL may not do this: {home.trouble(refused)}.",
-            "Use the one that ran `butlers migrate`.",
+            f"The login of DATABASE_URL may not do this, and the old key counts as before: {home.trouble(refused)}.",
+            "Run the same again with the login that ran `butlers migrate`.",
         ) from None
     except LOST as lost:
         raise Unavailable(f"The database was lost: {home.trouble(lost)}.", "Run the same again.") from None
@@ -143,13 +142,24 @@ async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
         home.replace_key(where, name, pem)
         async with connection.transaction():
             if home.read(where, name).has_login:
-                home.replace_password(where, name, secrets.token_urlsafe(32))
-                await logins.ensure_login(connection, where, dsn, name)
+                await _replace_password(connection, settings, name)
             await _record(connection, "key_rotated", name, public)
             if now and name != home.UP:
                 await _retire(connection, settings, name)
         if now and home.read(where, name).has_login:
             await logins.end_sessions(connection, dsn, name)
+
+
+async def _replace_password(connection: Connection, settings: Settings, name: str) -> None:
+    """A new one on file and, with the caller's transaction, in the database; if that refuses it, the former on file."""
+    where = settings.home
+    former = home.read(where, name).password
+    home.replace_password(where, name, secrets.token_urlsafe(32))
+    try:
+        await logins.ensure_login(connection, where, home.admin_dsn(settings), name)
+    except (asyncpg.PostgresError, *LOST):
+        home.replace_password(where, name, former)
+        raise
 
 
 async def _retire(connection: Connection, settings: Settings, name: str) -> int:

@@ -1,27 +1,23 @@
 """rules list, add, revoke, test: what may leave without asking you, and what may never."""
 
 import asyncio
-from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from butlers import directory
 from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.commands.options import SHORT, HomeOption, JsonOption
 from shared import identity, rules
 from shared.config import duration
 from shared.db import Connection, Record
 from shared.errors import ButlersError
 from shared.policy import Decision
-from shared.rules import VERDICTS, NewRule, Past
+from shared.rules import NewRule, Past
 
 app = typer.Typer(help="What may leave without asking you, and what may never.", no_args_is_help=True)
-HomeOption = Annotated[Path | None, typer.Option("--home")]
 DenyOption = Annotated[bool, typer.Option("--deny", help="Never, instead of without asking.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 IdArgument = Annotated[str, typer.Argument(help="The rule's id; its beginning is enough.")]
-SHORT = 8
 
 
 @app.command("list")
@@ -118,13 +114,11 @@ def try_out(
             return list(rules.would_have(rules.rule_of(row), await past.actions(connection)))
 
     found = asyncio.run(read())
-    counts = Counter(decision.verdict for _, decision in found)
     if as_json:
         lines = [_line(one, decision) for one, decision in found]
-        say_json({"counts": {verdict: counts[verdict] for verdict in VERDICTS}, "lines": lines})
+        say_json({"counts": rules.tally(found), "lines": lines})
         return
-    said = ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items())
-    say(f"It speaks of {len(found)} messages: {said}.")
+    say(f"It speaks of {len(found)} messages: {rules.tallied(found)}.")
     if found:
         lines = [_line(one, decision) for one, decision in found]
         table(("message", "at", "then", "would be", "text"), [list(line.values()) for line in lines])

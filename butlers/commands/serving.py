@@ -14,6 +14,7 @@ import typer
 
 from butlers import fleet, listening, logins
 from butlers.commands.desk import say, settings_of
+from butlers.commands.options import FleetOption, HomeOption
 from shared import home, postgres
 from shared.config import Secret, Settings
 from shared.errors import Misconfigured
@@ -21,8 +22,6 @@ from shared.errors import Misconfigured
 if TYPE_CHECKING:
     from butlers.host import Served
 
-FleetOption = Annotated[Path | None, typer.Option("--fleet", help="The folder with a folder per butler.")]
-HomeOption = Annotated[Path | None, typer.Option("--home", help="Where data and keys are kept (BUTLERS_HOME).")]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -2,12 +2,11 @@
 
 import asyncio
 import secrets
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from butlers.commands.desk import as_owner, say, say_json, settings_of
+from butlers.commands.options import HomeOption, JsonOption
 from butlers.commands.talking import answers_as, own_url
 from butlers.console.sessions import LINK_LASTS, make_sign_in_link
 from shared.config import Settings
@@ -20,8 +19,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def sign_in(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002  # typer's way
-    home_folder: Annotated[Path | None, typer.Option("--home")] = None,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
 ) -> None:
     """Print a link that signs one browser in to the console: once, within ten minutes."""
     settings = settings_of(None, home_folder)

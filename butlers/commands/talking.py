@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ import typer
 
 from butlers import directory, fleet
 from butlers.commands.desk import as_owner, say, say_json, settings_of, table
+from butlers.commands.options import FleetOption, HomeOption, JsonOption
 from butlers.listening import OFFSETS
 from shared import home, pairing
 from shared.auth import Signer, mint_client_token
@@ -21,10 +21,6 @@ from shared.clock import DatabaseClock
 from shared.config import Settings, dump, duration
 from shared.db import Connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
-
-FleetOption = Annotated[Path | None, typer.Option("--fleet")]
-HomeOption = Annotated[Path | None, typer.Option("--home")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
 def add_to(app: typer.Typer) -> None:

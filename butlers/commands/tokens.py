@@ -1,26 +1,24 @@
 """tokens list, revoke: what opens a butler to a client, and ending it."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from butlers import directory
 from butlers.commands.desk import as_owner, one_of, say, say_json, settings_of, table
+from butlers.commands.options import SHORT, HomeOption, JsonOption
 from shared import approvals, home
 from shared.approvals import Event
 from shared.db import Record
 from shared.errors import ButlersError
 
 app = typer.Typer(help="What opens a butler to a client.", no_args_is_help=True)
-HomeOption = Annotated[Path | None, typer.Option("--home")]
-SHORT = 8
 
 
 @app.command("list")
 def list_all(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002  # typer's way
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     everything: Annotated[bool, typer.Option("--all", help="Those that ended, too.")] = False,  # noqa: FBT002
     home_folder: HomeOption = None,
 ) -> None:

@@ -1,12 +1,12 @@
 """why: the life of one message, from who asked to which receipt."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from butlers.commands.desk import as_owner, say, say_json, settings_of, table
+from butlers.commands.options import HomeOption, JsonOption
 from shared.life import Life, life
 
 
@@ -17,8 +17,8 @@ def add_to(app: typer.Typer) -> None:
 
 def why(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Of a notification, an action or a delivery.")],
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,  # noqa: FBT002  # typer's way
-    home_folder: Annotated[Path | None, typer.Option("--home")] = None,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
 ) -> None:
     """Tell the life of a message; the beginning of an id is enough."""
 

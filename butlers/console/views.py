@@ -8,7 +8,7 @@ from urllib.parse import urlencode, urlsplit
 from butlers.console.words import STATUS, ago, count, excerpt, mapping, span, text
 from shared import notifications
 from shared.db import Connection, Record
-from shared.render.telegram import visible
+from shared.render.visible import visible
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 

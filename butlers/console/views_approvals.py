@@ -13,7 +13,7 @@ from shared.db import Connection, Record
 from shared.errors import ButlersError
 from shared.identity import MissingIdentifier
 from shared.keys import short
-from shared.render.telegram import in_line, said, seen, visible
+from shared.render.visible import in_line, said, seen, visible
 
 ONE = """
 SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,

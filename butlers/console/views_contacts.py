@@ -6,7 +6,7 @@ from uuid import UUID
 from butlers.console.views_approvals import Letter, letter
 from butlers.console.words import ago, mapping, span, text
 from shared.db import Connection, Record
-from shared.render.telegram import visible
+from shared.render.visible import visible
 
 PEOPLE = """
 SELECT c.id::text, c.name, c.roles, c.preferred_channel,

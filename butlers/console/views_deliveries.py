@@ -8,7 +8,7 @@ from butlers.console.words import DELIVERY, ago, excerpt
 from shared import deliveries, resolutions
 from shared.db import Connection, Record
 from shared.keys import reference
-from shared.render.telegram import visible
+from shared.render.visible import visible
 
 MOST: Final = 100
 # The filters of the list, in their order: what is asked for in the address, and its name.
@@ -20,6 +20,7 @@ FILTERS: Final = (
     ("sent", "Sent"),
     ("failed", "Refused by the provider"),
     ("expired", "Out of time"),
+    ("dead", "Tried until out of time"),
 )
 # The attempt of which nobody knows, and whether a word on it is on its way.
 DOUBT: Final = """

@@ -7,7 +7,7 @@ from uuid import UUID
 from butlers.console.views_approvals import Letter, Step, letter, step
 from butlers.console.words import STATUS, mapping, moment, text
 from shared.db import Connection, Record
-from shared.render.telegram import visible
+from shared.render.visible import visible
 
 ONE = """
 SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.envelope, n.owner_text,

@@ -1,6 +1,5 @@
 """What the pages of standing rules show; every text of others with hidden characters written out [pure]."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -8,8 +7,8 @@ from typing import Final
 from butlers.console.words import STATUS, count, excerpt, moment
 from shared.db import Record
 from shared.policy import Decision
-from shared.render.telegram import visible
-from shared.rules import VERDICTS, Past, scope
+from shared.render.visible import visible
+from shared.rules import VERDICTS, Past, scope, tallied
 
 MOST: Final = 50
 
@@ -86,11 +85,11 @@ def _limits(row: Record) -> str:
 
 def tried(found: Sequence[tuple[Past, Decision]]) -> Tried:
     """What shared/rules.py found, oldest first."""
-    counts = Counter(decision.verdict for _, decision in found)
-    said = ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items())
     lines = tuple(_trial(one, decision) for one, decision in reversed(found[-MOST:]))
     spoken = count(len(found), "message", "messages")
-    return Tried(f"Of the last thousand messages it speaks of {spoken}: {said}.", lines, len(found) - len(lines))
+    return Tried(
+        f"Of the last thousand messages it speaks of {spoken}: {tallied(found)}.", lines, len(found) - len(lines)
+    )
 
 
 def _trial(one: Past, decision: Decision) -> Trial:

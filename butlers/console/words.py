@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from shared.render.telegram import visible
+from shared.render.visible import visible
 from shared.states import Status
 
 EXCERPT: Final = 160
@@ -42,7 +42,7 @@ DELIVERY: Final[Mapping[Status, str]] = {
     "refused": "forbidden, not sent",
     "cancelled": "not sent",
     "expired": "out of time, not sent",
-    "dead": "given up, not sent",
+    "dead": "tried until out of time, not sent",
     "abandoned": "may have arrived, left at that",
     "bounced": "came back",
 }
@@ -62,6 +62,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "revised": "Changed, so it asked anew",
     "identifier_added": "An address was added, so it asked anew",
     "expired": "Expired unsent",
+    "dead": "Tried until its time was over",
     "cancelled": "Ended unsent",
     "executing": "Being sent",
     "executed": "Sent",

@@ -6,12 +6,14 @@ from typing import Final
 
 from butlers.butler import Answer, Arguments, Ground, Tool
 from butlers.gate import Admitter, admit, answer_of
+from butlers.refusing import note_refusal
 from butlers.tools.accept import NotifyCall, accept
 from shared import answers, notifications
 from shared.auth import Caller
 from shared.contracts import NotifyResponse, RouteResponse
 from shared.db import Database
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
+from shared.identity import UnknownContact
 from shared.keys import canonical
 from shared.telemetry import logger, notifications_total
 
@@ -71,6 +73,9 @@ async def tell(ground: Ground, arguments: Arguments) -> Answer:
         call = accept(ground.name, arguments)
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
+        if isinstance(wrong, UnknownContact):
+            named = str(arguments.get("contact_id"))
+            await note_refusal(ground, ground.name, "It named a contact that is nobody.", tool="notify", named=named)
         notifications_total.labels(origin=ground.name, outcome="validation_error").inc()
         return {"status": "error", "error": str(wrong)}
     except ButlersError as failed:

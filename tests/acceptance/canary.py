@@ -17,6 +17,7 @@ from shared.db import prepare_connection
 from tests.rig import fresh
 from tests.rig.bench import Bench, House
 from tests.rig.fleet import Fleet, Mode
+from tests.rig.rows import every_row
 
 CHAT: Final = 7_123_456_789
 """The owner's, who is reached by live channels here."""
@@ -34,10 +35,6 @@ WORDS: Final = {
     name: f"Canary{name}W0rds"
     for name in ("message", "subject", "contact", "edit", "reason", "inbound", "argument", "context", "crash", "path")
 } | {"emoji": "🤡"}
-TABLES: Final = """
-SELECT table_schema || '.' || table_name FROM information_schema.tables
-WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')
-"""
 # What anybody with a login may read of the server, and what its owner may.
 OF_THE_SERVER: Final = (
     "SELECT string_agg(prosrc, E'\\n') FROM pg_proc",
@@ -186,8 +183,7 @@ async def dump(canary: Canary) -> dict[str, str]:
     connection = await asyncpg.connect(canary.fleet.house.dsn)
     await prepare_connection(connection)
     try:
-        names = [line[0] for line in await connection.fetch(TABLES)]
-        rows = {n: await connection.fetchval(f"SELECT string_agg(t::text, E'\\n') FROM {n} t") for n in names}
+        rows = await every_row(connection)
         about = {text[:60]: await connection.fetchval(text) for text in OF_THE_SERVER}
     finally:
         await connection.close()

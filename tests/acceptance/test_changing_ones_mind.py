@@ -43,7 +43,7 @@ async def test_what_is_withdrawn_in_time_never_leaves(fleet: Fleet) -> None:
     asked = {"notification_id": answer["notification_id"]}
     started = time.monotonic()
     gone = await fleet.call("health", "withdraw", asked)
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 8  # who waits in vain waits ten
     assert (gone["status"], gone["error"]) == (
         "error",
         {"class": "forbidden", "message": "Withdrawn by health. It was not sent.", "retryable": False},

@@ -10,6 +10,7 @@ from shared.mcp import Answer
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import LONGEST
 
 UNKNOWN = "It may have arrived. Do not send it again."
 # The stages at which the provider has seen the text, so that a fault can be for one text only.
@@ -139,7 +140,7 @@ async def test_an_answer_that_does_not_come_is_said_to_be_on_its_way_and_then_un
     assert answer["message"] == "Being sent; the outcome is not known yet. Do not send it again."
     await fleet.kill("sandbox")
     await fleet.restart("sandbox")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LONGEST):
         while (again := await fleet.notify(channel="telegram", message=said))["status"] == "queued":
             await asyncio.sleep(0.1)
     assert again["status"] == "uncertain"

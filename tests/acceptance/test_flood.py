@@ -17,14 +17,13 @@ from tests.rig import fresh
 from tests.rig.bench import OWNER, Bench
 from tests.rig.fleet import Fleet
 from tests.rig.outside import Entry
+from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MANY = 200
 AT_ONCE = 10
 BURST = 3
-# What is awaited comes at once, and on a busy machine later.
-LONGEST = 30
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -59,10 +58,10 @@ async def test_a_flood_of_questions_is_three_cards_and_a_digest(flooded: Fleet) 
     await flooded.client("health")
     told = [answer for n in range(0, MANY, AT_ONCE) for answer in await ask(flooded, said, contact, n)]
     assert {answer["status"] for answer in told} == {"pending_approval"}
-    [digest] = await flooded.outside.until(lambda e: asks(e) and "more thing" in e.text, within=LONGEST)
+    [digest] = await flooded.outside.until(lambda e: asks(e) and "more thing" in e.text)
     assert re.match(r"health asks \d+ more things?:\n\n1\. to Anna \(\d+\) by Telegram, \d+ characters\n", digest.text)
     assert said not in digest.text
-    await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST, LONGEST)
+    await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST)
     assert len([entry for entry in await flooded.outside.journal() if asks(entry)]) == BURST + 1
 
     code, out, _ = await flooded.house.butlers("approvals", "list", "--status", "pending", "--json")

@@ -14,6 +14,7 @@ from telegram.ext import Application, ApplicationBuilder, ContextTypes, MessageH
 from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import LONGEST
 
 
 @asynccontextmanager
@@ -43,7 +44,7 @@ async def quoted(fleet: Fleet, heard: "asyncio.Queue[Message]", number: int) -> 
     """What the observer reads of a message that the owner answers with a remark."""
     remark = fresh.words("remark")
     await fleet.outside.say(OWNER, remark, reply_to=number)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LONGEST):
         while (message := await heard.get()).text != remark:
             pass
     assert message.reply_to_message is not None
@@ -61,7 +62,7 @@ async def test_telegrams_own_library_reads_message_and_card_and_its_buttons_work
         assert read.from_user.is_bot
 
         parked = await fleet.notify(channel="telegram", message=f"{said} to you", recipient=str(chat))
-        card = await fleet.outside.card(str(parked["action_id"]), within=2)
+        card = await fleet.outside.card(str(parked["action_id"]))
         shown = await quoted(fleet, heard, card.message_id)
         assert f"{said} to you" in str(shown.text)
         assert shown.reply_markup is not None
@@ -97,7 +98,7 @@ async def test_smtplib_speaks_to_the_same_sink_and_mails_stay_apart(fleet: Fleet
     mail.set_content(said)
 
     def send() -> None:
-        with smtplib.SMTP("127.0.0.1", fleet.house.base + 4, timeout=5) as client:
+        with smtplib.SMTP("127.0.0.1", fleet.house.base + 4, timeout=LONGEST) as client:
             client.send_message(mail)
 
     await asyncio.gather(asyncio.to_thread(send), fleet.notify(channel="email", message=f"ours, not {said}"))

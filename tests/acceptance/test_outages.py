@@ -20,6 +20,7 @@ from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
 from tests.rig.served import served
+from tests.rig.waiting import LONGEST
 
 HOPS = {"switchboard": "route", "messenger": "route.execute"}
 ACCEPTED = "Accepted. It will be delivered; do not send it again."
@@ -56,7 +57,7 @@ async def test_while_it_is_away_messages_wait_and_then_arrive_once(
         "message": ACCEPTED,
     }
     await fleet.restart(name)
-    entry = await fleet.outside.arrived(said, OWNER, within=10)
+    entry = await fleet.outside.arrived(said, OWNER)
     again = await fleet.notify(channel="telegram", message=said)
     assert (again["status"], again["duplicate"]) == ("ok", True)
     assert again["delivery"]["delivery_id"] == entry.provider_id  # type: ignore[index]  # an object
@@ -205,12 +206,12 @@ async def test_nonsense_from_a_hop_is_an_error_and_never_ok(fleet: Fleet, name: 
             assert pretender.calls > before, how
             kept.append(said)
     for said in kept:
-        await fleet.outside.arrived(said, OWNER, within=15)
+        await fleet.outside.arrived(said, OWNER)
 
 
 async def until_found(fleet: Fleet, pretender: Pretender) -> None:
     """Until every daemon has read the registry anew, which it does every two seconds."""
     await asyncio.sleep(2.2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LONGEST):
         while not pretender.calls:
             await fleet.notify(channel="telegram", message=fresh.words("looking"))

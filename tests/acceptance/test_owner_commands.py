@@ -88,7 +88,7 @@ async def test_the_brake_delays_and_lifting_it_sends_at_once(fleet: Fleet) -> No
     begun = time.monotonic()
     answer = await fleet.notify(channel="telegram", message=words, contact_id=anna)
     assert (answer["status"], answer["message"]) == ("queued", BRAKED)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 8  # who waits in vain waits ten
     assert not [entry for entry in await fleet.outside.journal() if entry.to == str(chat)]
     assert await said(fleet, "brake", "off", "--contact", anna) == "Lifted. What waited goes out."
     assert (await fleet.outside.arrived(words, chat)).text == words

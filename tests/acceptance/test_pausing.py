@@ -23,7 +23,7 @@ async def test_a_token_refused_for_a_while_delays_everything_and_loses_nothing(b
         later = await fleet.notify(channel="email", message="mail goes on")
         assert later["status"] == "ok"
         await fleet.outside.clear_faults()
-        await fleet.outside.arrived("held up by a token", OWNER, within=20)
+        await fleet.outside.arrived("held up by a token", OWNER)
         assert len(await fleet.outside.having("held up by a token")) == 1
         assert len(await fleet.outside.having("does not accept the bot's token")) == 1
         shown = json.loads((await fleet.house.butlers("status", "--json"))[1])

@@ -14,6 +14,7 @@ from tests.rig import fresh
 from tests.rig.bench import CLAIM, Bench, free_block
 from tests.rig.code import ROOT, copy_of_code, plant
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import LONGEST
 
 in_session = pytest.mark.asyncio(loop_scope="session")
 HOLDER = """
@@ -73,12 +74,12 @@ async def test_a_killed_run_leaves_no_process_and_no_folder() -> None:
         sys.executable, "-c", HOLDER, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     assert made.stdout is not None
-    line = (await asyncio.wait_for(made.stdout.readline(), 30)).decode()
+    line = (await asyncio.wait_for(made.stdout.readline(), LONGEST)).decode()
     folder, pid = line.split()
     assert there(folder)
     made.kill()
     await made.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LONGEST
     while there(folder) or alive(int(pid)):
         assert time.monotonic() < deadline, "PostgreSQL or its folder outlived the run"
         await asyncio.sleep(0.05)

@@ -78,7 +78,7 @@ async def test_an_envelope_to_a_third_party_is_parked_even_where_a_rule_allows_i
     )
     told = response(await carried(fleet, "health", route(envelope("health", said, recipient=str(chat)))))
     assert told["status"] == "pending_approval"
-    card = await fleet.outside.card(str(told["action_id"]), within=3)
+    card = await fleet.outside.card(str(told["action_id"]))
     assert "admitted by switchboard" in card.text
     await fleet.outside.press(card, "Approve")
     await fleet.outside.arrived(said, chat)

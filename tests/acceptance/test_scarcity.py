@@ -18,6 +18,7 @@ from shared.mcp import Answer
 from tests.rig import fresh
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import LONGEST
 
 MEGABYTES: Final = 48
 # Longer than what fits into a page, so that every message asks for new ones.
@@ -89,7 +90,7 @@ async def test_a_full_disk_is_said_and_what_was_accepted_is_delivered(cramped: F
     ballast.unlink()
     since = time.monotonic()
     last = fresh.words("room again")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LONGEST):
         while (await cramped.notify(channel="telegram", message=last))["status"] != "ok":
             await asyncio.sleep(0.2)
     assert time.monotonic() - since < 10
@@ -98,7 +99,7 @@ async def test_a_full_disk_is_said_and_what_was_accepted_is_delivered(cramped: F
         if answer["status"] == "error":
             assert entries == [], "it was refused and sent all the same"
         else:
-            await cramped.outside.until(lambda e, said=said: said in e.text, 1, within=20)  # type: ignore[misc]
+            await cramped.outside.until(lambda e, said=said: said in e.text, 1)  # type: ignore[misc]
 
 
 async def test_a_butler_without_connections_says_so_and_no_other_notices(bench: Bench) -> None:
@@ -121,7 +122,7 @@ async def test_a_butler_without_connections_says_so_and_no_other_notices(bench: 
         assert (await fleet.notify("health", channel="telegram", message=fresh.words()))["status"] == "ok"
         assert await fleet.outside.having(without) == []
         await _as_superuser(bench, f"ALTER ROLE {login} CONNECTION LIMIT -1")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LONGEST):
             while (await fleet.notify("greeter", channel="telegram", message=without))["status"] != "ok":
                 await asyncio.sleep(0.2)
         assert len(await fleet.outside.having(without)) == 1
@@ -145,13 +146,13 @@ async def test_stopping_under_load_leaves_nothing_uncertain(bench: Bench) -> Non
             calls = [
                 asyncio.ensure_future(fleet.notify(channel="email", message=said, recipient=to)) for said, to in batch
             ]
-            await fleet.outside.until(lambda e, first=batch[0][1]: e.to == first, 1, within=10)  # type: ignore[misc]
+            await fleet.outside.until(lambda e, first=batch[0][1]: e.to == first, 1)  # type: ignore[misc]
             assert set(await fleet.kill("messenger", signal.SIGTERM)) == {0}
             await asyncio.gather(*calls, return_exceptions=True)
             await fleet.restart("messenger")
         for said, to in told:
-            await fleet.outside.arrived(said, to, within=20)
-        async with asyncio.timeout(20):  # what arrived is settled a moment later
+            await fleet.outside.arrived(said, to)
+        async with asyncio.timeout(LONGEST):  # what arrived is settled a moment later
             while await fleet.value(UNDER_WAY):
                 await asyncio.sleep(0.05)
         states = await fleet.sql("SELECT status, count(*) AS n FROM messenger.deliveries GROUP BY status")

@@ -8,6 +8,7 @@ import aiohttp
 from shared.mcp import request_of, tool_object
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import LONGEST
 
 WAITING = 12
 
@@ -18,7 +19,7 @@ async def test_callers_in_waiting_are_told_how_it_stands(bench: Bench) -> None:
         token = await fleet.token("greeter")
         await fleet.outside.fault("telegram", "sendMessage", "slow", value=3, times=WAITING)
         told = [asyncio.create_task(call(fleet, token, number)) for number in range(WAITING)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LONGEST):
             while int(str(await fleet.value("SELECT count(*) FROM shared.notifications"))) < WAITING:
                 await asyncio.sleep(0.05)
         await fleet.stop()  # asserts exit code 0 and that no log holds a traceback

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import resource
 import time
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -13,6 +15,7 @@ from shared import home
 from shared.auth import Signer
 from tests.rig.bench import BUTLERS
 from tests.rig.fleet import DAEMONS, Era, Fleet
+from tests.rig.waiting import LONGEST
 
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 OPTIONAL = ("contact_id", "recipient", "subject", "intent", "emoji")
@@ -80,7 +83,7 @@ async def test_a_revoked_token_counts_no_more(fleet: Fleet) -> None:
         "UPDATE shared.client_tokens SET revoked_at = clock_timestamp()"
         " WHERE butler = 'greeter' AND expires_at < clock_timestamp() + interval '61 minutes'"
     )
-    async with asyncio.timeout(8):  # a verifier may believe for five seconds what it looked up
+    async with asyncio.timeout(LONGEST):  # a verifier may believe for five seconds what it looked up
         while await post(fleet, "greeter", authorization=bearer) != 401:
             await asyncio.sleep(0.1)
 
@@ -129,6 +132,18 @@ async def test_every_instance_is_in_the_registry_with_a_fresh_heartbeat(fleet: F
     assert expected.items() <= found.items()
     assert all("notify" in row["tools"] for row in rows if row["kind"] != "console")
     assert len(expected) == (10 if fleet.mode == "two" else 5)
+
+
+async def test_every_process_has_an_end_to_its_memory_and_needs_a_quarter(fleet: Fleet) -> None:
+    for process in fleet.started:
+        assert resource.prlimit(process.pid, resource.RLIMIT_DATA)[0] == 2**30
+        assert 4 * data_of(process.pid) < 2**30, process.order.argv
+
+
+def data_of(pid: int) -> int:
+    """How much data a process holds, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmData:")) * 1024
 
 
 async def test_status_token_and_config_are_there_for_scripts(fleet: Fleet) -> None:

@@ -1,13 +1,12 @@
 """An answer to somebody else goes into a thread only if their message really reached this butler (seed 001: reply)."""
 
-import asyncio
-
 import pytest
 
 from shared.mcp import Answer
 from tests.rig import fresh
 from tests.rig.fleet import Fleet
 from tests.rig.outside import Card, Entry
+from tests.rig.waiting import eventually
 
 # Which butler an inbound message is for, its row says.
 ROUTED = "UPDATE switchboard.inbox SET routed_to = $2 WHERE thread = $1 RETURNING id"
@@ -29,9 +28,7 @@ def context(thread: str) -> dict[str, object]:
 async def written(fleet: Fleet, stranger: int, butler: str | None) -> str:
     """The thread of what a stranger wrote, once it is in the inbox and routed to that butler."""
     thread = f"{stranger}:{await fleet.outside.say(stranger, 'who are you?')}"
-    async with asyncio.timeout(8):
-        while not await fleet.sql(ROUTED, thread, butler):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: fleet.sql(ROUTED, thread, butler))
     return thread
 
 
@@ -42,7 +39,7 @@ async def replied(fleet: Fleet, said: str, thread: str) -> Answer:
 async def approved(fleet: Fleet, answer: Answer, said: str, chat: int) -> tuple[Card, Entry]:
     """The card the owner said yes to, and what then came to that chat."""
     assert answer["status"] == "pending_approval", answer
-    card = await fleet.outside.card(str(answer["action_id"]), within=2)
+    card = await fleet.outside.card(str(answer["action_id"]))
     assert not [e for e in await fleet.outside.journal() if e.to == str(chat)]
     await fleet.outside.press(card, "Approve")
     return card, await fleet.outside.arrived(said, chat)
@@ -89,7 +86,7 @@ async def test_no_rule_lets_out_a_reaction_to_what_nothing_proves(fleet: Fleet) 
     react = {"channel": "telegram", "intent": "react", "emoji": "\U0001f44d"}
     answer = await fleet.notify(**react, request_context=context(thread))
     assert answer["status"] == "pending_approval"
-    card = await fleet.outside.card(str(answer["action_id"]), within=2)
+    card = await fleet.outside.card(str(answer["action_id"]))
     assert "Nothing proves that the message it reacts to exists." in card.text
     await fleet.sql(ROUTED, thread, "health")
     proved = await fleet.notify(**{**react, "emoji": "\u2764"}, request_context=context(thread))
@@ -115,7 +112,7 @@ async def test_a_mail_that_came_is_answered_in_its_thread_and_no_other_is(fleet:
             channel="email", message=said, subject="Dinner", intent="reply", request_context=given
         )
         assert answer["status"] == "pending_approval", answer
-        await fleet.outside.press(await fleet.outside.card(str(answer["action_id"]), within=2), "Approve")
+        await fleet.outside.press(await fleet.outside.card(str(answer["action_id"])), "Approve")
         answers[thread] = (await fleet.outside.arrived(said, to)).mail
     assert [mail["Subject"] for mail in answers.values()] == ["Dinner", "Dinner"]
     assert [mail["In-Reply-To"] for mail in answers.values()] == [asked, None]

@@ -9,6 +9,7 @@ from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Era, Fleet
 from tests.rig.outside import Entry
+from tests.rig.waiting import eventually
 
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 
@@ -144,9 +145,8 @@ async def asked_by_the_owner(fleet: Fleet) -> tuple[int, dict[str, object]]:
     """A question of the owner's: its message id, and the context the inbox keeps for answering it."""
     question = fresh.words("question")
     number = await fleet.outside.say(OWNER, question)
-    async with asyncio.timeout(8):
-        while not (rows := await fleet.sql("SELECT request_context FROM switchboard.inbox WHERE text = $1", question)):
-            await asyncio.sleep(0.02)
+    text = "SELECT request_context FROM switchboard.inbox WHERE text = $1"
+    rows = await eventually(lambda: fleet.sql(text, question))
     return number, dict(rows[0]["request_context"])
 
 

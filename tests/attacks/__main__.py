@@ -7,7 +7,6 @@ Prints a line per class, below it each attempt that got through with what happen
 """
 
 import asyncio
-import json
 import re
 import subprocess
 import sys
@@ -19,10 +18,10 @@ from tests.attacks.campaign import opened
 from tests.attacks.corpus import CLASSES, AttackClass, classes
 from tests.attacks.engine import Tried, run_class
 from tests.attacks.world import World
+from tests.rig import figures
 from tests.rig.bench import Bench, running
 from tests.rig.forks import ROOT
 
-FIGURES: Final = ROOT / "build" / "figures" / "attacks.json"
 BUGS: Final = ROOT / "tests" / "planted" / "bugs"
 PLANTED: Final = (sys.executable, "-m", "pytest", "-q", "-s", "--planted=all", "tests/planted", "-k", "hole_")
 CAUGHT: Final = re.compile(r"(hole_\w+): caught by .+")
@@ -88,8 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     there = {attack.number for attack, _ in done if attack.attempts}
     attempts, through = sum(len(a.attempts) for a, _ in done), sum(passed(tried) for _, tried in done)
     if not numbers:
-        FIGURES.parent.mkdir(parents=True, exist_ok=True)
-        FIGURES.write_text(json.dumps({"classes": len(there), "attempts": attempts, "passed": through}) + "\n")
+        figures.keep("attacks", {"classes": len(there), "attempts": attempts, "passed": through})
     wanted = len(numbers) or len(CLASSES)
     print(f"{len(there)}/{wanted} classes, {attempts} attempts, {through} passed", flush=True)
     caught = bool(numbers) or all_holes_caught()

@@ -13,6 +13,7 @@ import aiohttp
 
 from tests.attacks import forging
 from tests.attacks.world import Arguments, Seen, World, seen
+from tests.rig.waiting import LONGEST
 
 Verb = Callable[[World, Arguments], Awaitable[Seen]]
 PROTOCOL: Final = "2026-07-28"
@@ -60,7 +61,7 @@ async def raw(world: World, given: Arguments) -> Seen:
     try:
         writer.write(text.encode("latin-1"))
         await writer.drain()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONGEST):
             answered = (await reader.read(65536)).decode("latin-1")
     except ConnectionError:
         answered = ""

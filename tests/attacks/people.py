@@ -7,12 +7,11 @@ from typing import Final
 
 from tests.attacks.world import Arguments, Seen, World, seen
 from tests.rig.bench import OWNER, OWNER_EMAIL
+from tests.rig.waiting import LONGEST
 
 BOT: Final = "1:sandbox"
 LINK: Final = re.compile(r"https?://[^\s<>\"]+")
 SHOWN_LATER: Final = ("editMessageText", "editMessageReplyMarkup")
-# What is awaited comes at once, and on a busy machine later.
-LONGEST: Final = 30
 
 
 async def press(world: World, given: Arguments) -> Seen:
@@ -129,8 +128,8 @@ async def counted(world: World, given: Arguments) -> Seen:
     """
     since, outside = int(str(given["since"])), world.fleet.outside
     if int(str(given["least"])):
-        await outside.until(lambda e: e.n > since and e.to == str(OWNER) and "more thing" in e.text, 1, 20)
-    async with asyncio.timeout(10):
+        await outside.until(lambda e: e.n > since and e.to == str(OWNER) and "more thing" in e.text)
+    async with asyncio.timeout(LONGEST):
         while await world.fleet.value(CARDS_ON_THE_WAY):
             await asyncio.sleep(0.05)
     cards = [e for e in await outside.journal(since) if e.method == "sendMessage" and e.to == str(OWNER)]

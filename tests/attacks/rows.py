@@ -8,13 +8,12 @@ import asyncpg
 
 from shared import identity
 from tests.attacks.world import Arguments, Seen, World
+from tests.rig.waiting import LONGEST
 
 STATUS: Final = "SELECT status FROM shared.notifications WHERE id = $1::uuid"
 LAST_LINE: Final = (
     "SELECT event_type FROM shared.approval_events WHERE notification_id = $1::uuid ORDER BY seq DESC LIMIT 1"
 )
-# What is awaited comes at once, and on a busy machine later.
-LONGEST: Final = 30
 
 
 async def sql(world: World, given: Arguments) -> Seen:

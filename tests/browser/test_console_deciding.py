@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, expect
 
 from butlers.console.sessions import make_sign_in_link
+from tests.rig.browser import chromium
 from tests.rig.fleet import Fleet
 
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PHONE = {"width": 360, "height": 740}
 
 
@@ -17,15 +17,13 @@ PHONE = {"width": 360, "height": 740}
 async def signed_in(fleet: Fleet, *, phone: bool = False) -> AsyncIterator[Page]:
     """A page of an owner who signed in by a link; on a phone there is no JavaScript."""
     url = fleet.url("console")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
+    async with chromium() as browser:
         context = await browser.new_context(java_script_enabled=not phone, viewport=PHONE if phone else None)  # type: ignore[arg-type]
         page = await context.new_page()
         await page.goto(await make_sign_in_link(fleet.db, url, uuid4().hex))
         await page.get_by_role("button", name="Sign in").click()
         await expect(page).to_have_url(f"{url}/")
         yield page
-        await browser.close()
 
 
 async def test_reads_a_message_approves_it_and_sees_it_delivered(fleet: Fleet) -> None:
@@ -38,7 +36,7 @@ async def test_reads_a_message_approves_it_and_sees_it_delivered(fleet: Fleet) -
         await expect(page.get_by_label("The whole text")).to_have_text(words)
         await expect(page.locator(".letter")).to_contain_text("Friday")
         await page.get_by_role("button", name="Approve and send").click()
-        await expect(page.get_by_role("heading", level=1)).to_have_text("Approved and sent", timeout=10_000)
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Approved and sent")
         address = await fleet.value("SELECT value FROM shared.contact_info WHERE contact_id::text = $1", rosa)
         entry = await fleet.outside.arrived(words, str(address))
         assert entry.mail["Subject"] == "Friday"

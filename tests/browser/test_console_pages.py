@@ -3,36 +3,20 @@
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from butlers.console.sessions import make_sign_in_link
 from tests.integration.console_runner import PASSWORD, Cluster, Running
+from tests.rig.browser import complaints_of
 
 HOSTILE = "</div><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \u202etxet"
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest_asyncio.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
-        yield started
-        await started.close()
 
 
 @pytest_asyncio.fixture
 async def page(browser: Browser) -> AsyncIterator[Page]:
-    """A page that must not complain: a refusal by the content security policy is a line in its console."""
+    """A page that must not complain."""
     opened = await browser.new_page()
-    complaints: list[str] = []
-
-    def hear(message: ConsoleMessage) -> None:
-        # The browser itself reports each answer of 4xx; those are the point of a test, not a fault of a page.
-        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
-            complaints.append(message.text)
-
-    opened.on("console", hear)
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = complaints_of(opened)
     yield opened
     assert complaints == []
 
@@ -56,12 +40,12 @@ async def test_the_owner_signs_in_sees_a_message_arrive_and_signs_out(page: Page
     await page.evaluate("window.sameDocument = true")
 
     await console.park(butler="calendar", message="Dinner on Friday?", recipient="rosa@example.test", channel="email")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("1 message waits for your yes", timeout=5000)
+    await expect(page.get_by_role("heading", level=1)).to_have_text("1 message waits for your yes")
     await expect(page.locator(".letter .text")).to_have_text("Dinner on Friday?")
     await expect(page.locator(".letter")).to_contain_text("rosa@example.test")
     await expect(page).to_have_title("(1) Butlers")
     await console.sql.execute("UPDATE shared.pending_actions SET status = 'denied'")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Nothing needs you.", timeout=5000)
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Nothing needs you.")
     assert await page.evaluate("window.sameDocument") is True
 
     await page.get_by_role("button", name="Sign out").click()
@@ -75,7 +59,7 @@ async def test_hostile_words_stay_words_in_a_browser(page: Page, console: Runnin
     await sign_in(page, console)
     await expect(page.locator(".letter .text")).to_have_text(HOSTILE.replace("\u202e", "<U+202E>"))
     await console.park(message=f"{HOSTILE} again")  # and when it is swapped in
-    await expect(page.locator(".letter")).to_have_count(2, timeout=5000)
+    await expect(page.locator(".letter")).to_have_count(2)
     await expect(page).to_have_title("(2) Butlers")
     assert await page.locator("main img, main script").count() == 0
 
@@ -84,7 +68,7 @@ async def test_an_ended_session_leads_the_open_page_to_the_sign_in(page: Page, c
     await sign_in(page, console)
     await expect(page.locator("#live")).to_have_text("Live")
     await console.sql.execute("UPDATE console.sessions SET ended_at = clock_timestamp()")
-    await expect(page).to_have_url(f"{console.url}/sign-in", timeout=8000)
+    await expect(page).to_have_url(f"{console.url}/sign-in")
 
 
 async def test_a_link_signs_in_by_its_button_only(page: Page, console: Running) -> None:

@@ -1,42 +1,19 @@
 """Standing rules in a real browser: made with a confirmation, without JavaScript, and by no page of somebody else."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from butlers.console.sessions import make_sign_in_link
 from tests.integration.console_runner import PASSWORD, Cluster, Running, running
 from tests.integration.peopled import peopled
+from tests.rig.browser import complaints_of
 
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PHONE = {"width": 360, "height": 740}
 ELSEWHERE = "http://127.0.0.1:9/"
 STALE = "UPDATE console.sessions SET proved_at = proved_at - interval '11 minutes'"
 RULES = "SELECT count(*) FROM shared.approval_rules"
-
-
-@pytest_asyncio.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
-        yield started
-        await started.close()
-
-
-def complaints_of(page: Page) -> list[str]:
-    """What the page complains of from here on: a refusal by the content security policy is a line in its console."""
-    heard: list[str] = []
-
-    def hear(message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
-            heard.append(message.text)
-
-    page.on("console", hear)
-    page.on("pageerror", lambda error: heard.append(str(error)))
-    return heard
 
 
 async def signed_in(browser: Browser, console: Running, *, phone: bool = False) -> Page:

@@ -16,6 +16,7 @@ from tests.contract.asking import REQUIRED, context, envelope, notification, par
 from tests.rig import fresh
 from tests.rig.bench import BUTLERS, OWNER, OWNER_EMAIL, Bench
 from tests.rig.fleet import OFFSETS, Era, Fleet
+from tests.rig.waiting import LONGEST, eventually
 
 STRINGS = ("channel", "message", "contact_id", "recipient", "subject", "intent", "emoji")
 ERAS: tuple[Era, ...] = ("auto", "legacy")
@@ -42,7 +43,7 @@ async def test_tool_registered_at_startup(fleet: Fleet, bench: Bench) -> None:
     url = f"http://127.0.0.1:{house.base + OFFSETS['health']}"
     process = house.spawn(["up"] if fleet.mode == "one" else ["run", "health"], "starting")
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONGEST):
             # Before the door is open nothing is accepted, and whoever is first through it finds the tool.
             while await fleet.status(f"{url}/healthz") == 0:
                 assert process.alive, process.err.read_text()
@@ -161,10 +162,8 @@ async def test_request_context_from_runtime_session(fleet: Fleet) -> None:
     """Request context from runtime session"""
     question, said = fresh.words("from outside"), fresh.words("answer")
     number = await fleet.outside.say(OWNER, question)
-    async with asyncio.timeout(8):
-        while not (rows := await fleet.sql("SELECT request_context FROM switchboard.inbox WHERE text = $1", question)):
-            await asyncio.sleep(0.02)
-    routed = dict(rows[0]["request_context"])
+    text = "SELECT request_context FROM switchboard.inbox WHERE text = $1"
+    routed = dict((await eventually(lambda: fleet.sql(text, question)))[0]["request_context"])
     assert routed.keys() >= set(REQUIRED)
     answer = await fleet.notify(channel="telegram", intent="reply", message=said, request_context=routed)
     assert answer["status"] == "ok", answer

@@ -2,7 +2,6 @@
 
 # ruff: noqa: D400  a test's docstring is the contract's own heading, to the letter
 
-import asyncio
 from uuid import UUID, uuid4
 
 from shared.mcp import Answer
@@ -10,6 +9,7 @@ from tests.contract.asking import action, actions_of, contact, envelope, notific
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import eventually
 
 ROUTES = "SELECT * FROM switchboard.routes WHERE notification_id = $1"
 PREFER = "UPDATE shared.contacts SET preferred_channel = $1 WHERE 'owner' = ANY (roles)"
@@ -28,7 +28,7 @@ async def waits(fleet: Fleet, answer: Answer, said: str) -> None:
     assert answer["status"] == "pending_approval", answer
     row = await action(fleet, answer)
     assert (row["tool_name"], row["status"], row["tool_args"]["message"]) == ("notify", "pending", said)
-    card = await fleet.outside.card(str(answer["action_id"]), within=3)
+    card = await fleet.outside.card(str(answer["action_id"]))
     assert said in card.text
     assert not [e for e in await fleet.outside.having(said) if e.to != str(OWNER)]
 
@@ -91,9 +91,7 @@ async def test_explicit_recipient_string_provided(fleet: Fleet) -> None:
 
 async def routes(fleet: Fleet, answer: Answer) -> list[dict[str, object]]:
     """What the Switchboard noted of this notification's way, once it has."""
-    async with asyncio.timeout(5):
-        while not (rows := await fleet.sql(ROUTES, UUID(str(answer["notification_id"])))):
-            await asyncio.sleep(0.02)
+    rows = await eventually(lambda: fleet.sql(ROUTES, UUID(str(answer["notification_id"]))))
     return [dict(row) for row in rows]
 
 

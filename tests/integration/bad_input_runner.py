@@ -8,12 +8,8 @@ import asyncpg
 
 from tests.rig.bench import House
 from tests.rig.forks import Order, Process
+from tests.rig.rows import every_row
 
-TABLES = """
-SELECT format('SELECT coalesce(md5(string_agg(t::text, chr(10) ORDER BY t::text)), %L) FROM %I.%I t',
-    schemaname || '.' || tablename, schemaname, tablename)
-FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY schemaname, tablename
-"""
 ROLES = "SELECT rolname FROM pg_roles WHERE rolname LIKE $1 ORDER BY 1"
 Told = tuple[int, str, str]
 DROPPED = ""
@@ -54,8 +50,8 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
 async def _rows(house: House) -> list[str]:
     connection = await asyncpg.connect(house.dsn)
     try:
-        told = [str(await connection.fetchval(row[0])) for row in await connection.fetch(TABLES)]
-        return told + [str(row[0]) for row in await connection.fetch(ROLES, f"{house.name}%")]
+        roles = [str(row[0]) for row in await connection.fetch(ROLES, f"{house.name}%")]
+        return [*map(str, (await every_row(connection)).items()), *roles]
     finally:
         await connection.close()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
@@ -36,3 +37,9 @@ async def still_house(site: "Site") -> "AsyncIterator[House]":
 
     async with opened(site, loops=False) as made:
         yield made
+
+
+@pytest.fixture
+def message() -> str:
+    """Words that no other test says."""
+    return f"words {uuid4()}"

@@ -1,7 +1,6 @@
 """Serves a console over a real PostgreSQL, in its own role, inside a test's own loop."""
 
 import asyncio
-import contextlib
 import itertools
 import json
 import shutil
@@ -16,7 +15,6 @@ from typing import NoReturn
 
 import aiohttp
 import asyncpg
-import uvicorn
 from starlette.applications import Starlette
 
 from butlers import migrate
@@ -28,6 +26,7 @@ from shared.config import Settings
 from shared.db import Database
 from shared.keypairs import generate_key
 from shared.mcp import Hops
+from tests.rig.served import served as serving
 
 PASSWORD = "correct horse battery staple"
 TEMPLATE = "template_console"
@@ -44,14 +43,6 @@ WITH told AS (
 INSERT INTO shared.pending_actions (origin_butler, tool_args, agent_summary, notification_id)
 SELECT $1, $2 -> 'delivery', $6, id FROM told RETURNING id::text
 """
-
-
-class Server(uvicorn.Server):
-    """A uvicorn server that leaves the test process's signals alone."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +158,11 @@ def ground_of(home: Path, db: Database, **variables: str) -> Ground:
 @asynccontextmanager
 async def served(app: Starlette) -> AsyncIterator[str]:
     """The app on a free port of 127.0.0.1; its URL."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none", lifespan="off")
-    server = Server(config)
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.005)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        app.state.stopping.set()
-        server.should_exit = True
-        await asyncio.wait_for(task, 30)
+    async with serving(app, lifespan="off") as url:
+        try:
+            yield url
+        finally:
+            app.state.stopping.set()
 
 
 @asynccontextmanager

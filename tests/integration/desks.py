@@ -21,6 +21,11 @@ DUE: Final = "UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE 
 FREE: Final = "WITH r AS (DELETE FROM messenger.rates) DELETE FROM messenger.pauses"
 # Older than the three seconds that the live call has.
 OLDER: Final = "UPDATE shared.notifications SET created_at = created_at - interval '4 seconds' WHERE id = $1"
+# Its time is over, by its own row and by its authority's.
+PAST: Final = """
+WITH d AS (UPDATE messenger.deliveries SET not_after = clock_timestamp() WHERE notification_id = $1)
+UPDATE shared.notifications SET not_after = clock_timestamp() WHERE id = $1
+"""
 END_LEASE: Final = "UPDATE messenger.deliveries SET lease_until = clock_timestamp() WHERE notification_id = $1"
 ACTION: Final = "SELECT * FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1"
 CHATS: Final = count(8_000_000_001)

@@ -9,13 +9,13 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import asyncpg
 
@@ -35,6 +35,7 @@ from shared.db import Connection, Database, Record, listen, prepare_connection
 from shared.mcp import Answer
 from shared.realms import SANDBOX_TOKEN
 from tests.integration.sandbox_runner import OWNER, Running, running
+from tests.rig.waiting import LONGEST, eventually
 
 TEMPLATE: Final = "template_house"
 BUTLERS: Final = ("greeter", "health")
@@ -48,7 +49,6 @@ SELECT a.id::text FROM shared.pending_actions a WHERE a.status IS DISTINCT FROM 
     FROM shared.approval_events e WHERE e.action_id = a.id ORDER BY e.seq DESC LIMIT 1)
 """
 Rows: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-T = TypeVar("T")
 _numbers = itertools.count(1)
 
 
@@ -243,25 +243,6 @@ def button_data(card: Mapping[str, object]) -> list[str]:
     return [button["callback_data"] for row in markup["inline_keyboard"] for button in row]
 
 
-async def until(look: Callable[[], T | None]) -> T:
-    """What `look` finds, as soon as that is something; five seconds at most."""
-
-    async def looking() -> T | None:
-        return look()
-
-    return await eventually(looking)
-
-
-async def eventually(look: Callable[[], Awaitable[T | None]]) -> T:
-    """The same where looking takes time."""
-    async with asyncio.timeout(5):
-        while True:
-            found = await look()
-            if found:
-                return found
-            await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def opened(site: Site, *, loops: bool = True, **variables: str) -> AsyncIterator[House]:
     """A fresh house; with `loops` its Messenger and Switchboard work by themselves."""
@@ -277,7 +258,7 @@ async def opened(site: Site, *, loops: bool = True, **variables: str) -> AsyncIt
         entries = fleet.load(site.folder / "fleet")
         await migrate.migrate(settings, dsn, entries)
         plan = Plan(settings, dsn, entries, NAMES, together=True)
-        db = await held.enter_async_context(database(plan))
+        db = await held.enter_async_context(database(plan, asyncio.Event()))
         assembly = Assembly(plan, db)
         await assembly.directory.read_keys()
         daemons = {one: assembly.daemon(one, f"http://127.0.0.1:{n}") for n, one in enumerate(NAMES, 1)}
@@ -328,7 +309,7 @@ async def _working(house: House) -> AsyncIterator[None]:
     finally:
         stopping.set()
         house.box.sandbox.stop()  # what hangs there shall not be waited for
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LONGEST):
             await asyncio.gather(*tasks)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from messenger import purging
 from shared.db import Record
 from tests.integration.house import House
+from tests.rig.rows import every_row
 
 OLD: Final = 31
 """Days after which words are wiped."""
@@ -31,10 +32,6 @@ WHERE notification_id = $1
 """,
     "UPDATE shared.withdrawals SET at = at - $2::interval WHERE notification_id = $1",
 )
-TABLES: Final = """
-SELECT table_schema || '.' || table_name FROM information_schema.tables
-WHERE table_type = 'BASE TABLE' AND table_schema IN ('shared', 'messenger', 'switchboard', 'console')
-"""
 
 
 async def age(house: House, notification_id: object, days: int) -> None:
@@ -55,6 +52,4 @@ async def row(house: House, notification_id: object) -> Record:
 
 async def everything(house: House) -> str:
     """All rows of all tables, as text."""
-    names = [line[0] for line in await house.sql.fetch(TABLES)]
-    dumped = [await house.sql.fetchval(f"SELECT string_agg(t::text, E'\\n') FROM {name} t") for name in names]
-    return "\n".join(filter(None, dumped))
+    return "\n".join((await every_row(house.sql)).values())

@@ -14,6 +14,7 @@ import uvicorn
 
 from messenger.sandbox.app import MailSink, create_app
 from messenger.sandbox.room import Sandbox
+from tests.rig.waiting import LONGEST
 
 OWNER = 5000000000000001
 
@@ -33,7 +34,7 @@ class Server(uvicorn.Server):
             listener.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        await asyncio.wait_for(self._wait_tasks_to_complete(), 2)
+        await asyncio.wait_for(self._wait_tasks_to_complete(), LONGEST)
         await self.lifespan.shutdown()
 
     @contextlib.contextmanager
@@ -74,8 +75,8 @@ class Running:
         return [line for line in lines if method in ("", line["payload"].get("method", "mail"))]
 
     async def until_journalled(self, method: str, count: int = 1) -> list[Mapping[str, object]]:
-        """The journal's lines of one method, as soon as there are that many; five seconds at most."""
-        async with asyncio.timeout(5):
+        """The journal's lines of one method, as soon as there are that many."""
+        async with asyncio.timeout(LONGEST):
             while len(lines := await self.journal(method)) < count:
                 await asyncio.sleep(0.01)
         return lines

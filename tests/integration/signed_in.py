@@ -11,6 +11,8 @@ from butlers.console.sessions import make_sign_in_link
 from tests.integration.console_runner import Running, served
 from tests.integration.house import House
 
+HIDDEN = re.compile(r'name="(attempt|csrf|revision|shown|type)" value="([^"]*)"')
+
 
 @asynccontextmanager
 async def signed_in(house: House) -> AsyncIterator[Running]:
@@ -39,3 +41,8 @@ async def page(console: Running, path: str, status: int = 200) -> str:
 def plain(html: str) -> str:
     """What a person reads."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
+
+
+def fields(html: str) -> dict[str, str]:
+    """The hidden fields of a page's forms, the first of each name."""
+    return {name: unescape(value) for name, value in reversed(HIDDEN.findall(html))}

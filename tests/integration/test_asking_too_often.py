@@ -13,17 +13,13 @@ from tests.integration.doubts import say
 from tests.integration.house import House
 from tests.integration.test_privileges import logged_in
 from tests.integration.test_reopening import ask_again, expire
+from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LAST_NO = "UPDATE shared.pending_actions SET decided_at = decided_at - interval '24 hours' WHERE decided_at IS NOT NULL"
 EXPIRE = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1"
 WAITING = "SELECT count(*) FROM shared.pending_actions WHERE status = 'pending' AND tool_args ->> 'message' = $1"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def ask(house: House, butler: str = "greeter", **arguments: object) -> Answer:
@@ -128,7 +124,7 @@ async def test_a_rule_lets_it_out_and_the_owner_is_always_told(still_house: Hous
     rule = await still_house.rule({"contact_id": contact})
     task = asyncio.ensure_future(ask(still_house, contact_id=contact, message=message))
     told = None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LONGEST):
         while told is None:
             await asyncio.sleep(0.01)
             text = "SELECT id, status FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"

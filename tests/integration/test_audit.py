@@ -1,7 +1,6 @@
 """The audit in real rows: sealed by any number of Messengers; what a superuser does to it is found and named."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -22,12 +21,11 @@ from shared.config import Secret
 from shared.db import Connection
 from shared.keypairs import generate_key, public_key, sign
 from tests.integration.house import NAMES, House, Site, opened, standing_work
+from tests.rig import figures
+from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-# What is awaited comes at once, and on a busy machine later.
-LONGEST = 30
-FIGURES = Path(__file__).resolve().parents[2] / "build" / "figures" / "audit.json"
 EMPTY = "TRUNCATE shared.audit_seals, shared.approval_events RESTART IDENTITY"
 # What only a superuser may: triggers and foreign keys sleep.
 BY_HAND = "SET session_replication_role = replica"
@@ -447,6 +445,5 @@ async def test_a_hundred_thousand_lines_are_sealed_and_judged(audit: House) -> N
     report = await judged(audit)
     ended = time.monotonic()
     assert (report.count, report.lines) == (0, 100_000)
-    figures = {"lines": report.lines, "seal_s": round(between - begun, 1), "judge_s": round(ended - between, 1)}
-    FIGURES.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    told = {"lines": report.lines, "seal_s": round(between - begun, 1), "judge_s": round(ended - between, 1)}
+    figures.keep("audit", told)

@@ -18,7 +18,7 @@ import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers import bounds
-from butlers.bounds import MOST_BODY, MOST_OF_ONE_CALLER, BoundedConnection, room_for_connections
+from butlers.bounds import MOST_BODY, MOST_HEAD, MOST_OF_ONE_CALLER, BoundedConnection, room_for_connections
 from butlers.butler import Answer, Arguments, Butler, Parts, Tool
 from butlers.daemon import Daemon, build
 from butlers.directory import Directory
@@ -26,13 +26,12 @@ from butlers.host import _server
 from shared.auth import Caller, Verifier
 from shared.mcp import request_of
 from tests.integration.house import House
+from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MOST = 12
 MANY = 60
-# What is awaited comes at once, and on a busy machine later.
-LONGEST = 30
 
 
 class Narrow(BoundedConnection):
@@ -46,6 +45,18 @@ class Hasty(Narrow):
 
     READ_SECONDS = 2.0
     TAKE_SECONDS = 0.6
+
+
+class InOneRead(Narrow):
+    """Gets all at once that came until its END, as on a fast network."""
+
+    END = b"GET /end HTTP/1.1\r\n\r\n"
+    came = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.came += data
+        if self.came.endswith(self.END):
+            super().data_received(self.came)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,30 @@ async def test_a_head_without_end_is_cut_off(greeter: Served, line: bytes) -> No
             await asyncio.sleep(0)
     assert b" 431 " in (said := await ended(reader)) or sent < 4 * MOST_BODY, said
     writer.close()
+
+
+@pytest.mark.parametrize("where", ["url", "one header", "many headers", "after another request"])
+async def test_a_head_that_is_too_long_is_431_also_when_it_comes_in_one_read(house: House, where: str) -> None:
+    url, lines = b"/healthz", [b"host: 127.0.0.1"]
+    if where == "url":
+        url += b"?" + b"a" * 70_000
+    elif where == "many headers":
+        lines += [b"x-%d: %s" % (n, b"y" * 90) for n in range(700)]
+    else:
+        lines += [b"x: " + b"y" * 70_000]
+    long = b"\r\n".join([b"POST %s HTTP/1.1" % url, *lines, b"content-length: 4", b"", b"body"])
+    assert MOST_HEAD < len(long) < 80_000
+    before = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" if where == "after another request" else b""
+    async with serving(house, partial(house.assembly.daemon, "greeter"), InOneRead) as one:
+        reader, writer = await one.opened()
+        writer.write(before + long + InOneRead.END)
+        said = await ended(reader)
+        assert (said.count(b"HTTP/1.1 "), said.count(b" 431 ")) == (1, 1), said
+        writer.close()
+        reader, writer = await one.opened()
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 65_000 + b"\r\n\r\n" + InOneRead.END)
+        assert (await asyncio.wait_for(reader.readline(), LONGEST)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
 
 
 async def test_what_follows_a_body_as_if_it_were_a_header_is_none(house: House) -> None:

@@ -1,7 +1,6 @@
 """The brake delays and decides nothing; a rule counts until it is revoked; a message can explain itself."""
 
-import asyncio
-from uuid import uuid4
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -11,17 +10,14 @@ from shared.brakes import Scope
 from shared.life import life
 from shared.rules import NewRule
 from tests.integration.desks import DUE, admitted, desk_where, enqueue, friend, in_queue, new_chat, work
-from tests.integration.house import House, until
+from tests.integration.house import House
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SEND_AT = "SELECT extract(epoch FROM send_at - clock_timestamp())::float FROM messenger.deliveries WHERE id = $1"
+SINCE = "SELECT clock_timestamp() - $1::timestamptz"
 TOO_LATE = "UPDATE shared.notifications SET not_after = clock_timestamp() WHERE id = $1"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -94,15 +90,18 @@ async def test_lifting_sends_at_once_and_who_waits_is_told_why(house: House, mes
     by, contact = await owner_of(house), await friend(house)
     scope = Scope(contact_id=contact)
     await brakes.put_on(house.sql, scope, by)
-    async with asyncio.timeout(3):
-        answer = await house.notify(message=message, contact_id=contact)
+    asked_at = await house.sql.fetchval("SELECT clock_timestamp()")
+    answer = await house.notify(message=message, contact_id=contact)
+    assert await house.sql.fetchval(SINCE, asked_at) < timedelta(seconds=8)  # who waits in vain waits ten
     assert (answer["status"], answer["message"]) == ("queued", answers.BRAKED)
     again = await house.notify(message=message, contact_id=contact)
     assert (again["status"], again["message"], again["duplicate"]) == ("queued", answers.BRAKED, True)
     async with house.sql.transaction():
         await brakes.lift(house.sql, scope, by)
-    async with asyncio.timeout(2):
-        await house.settled(answer["notification_id"], "ok")
+    lifted_at = await house.sql.fetchval("SELECT clock_timestamp()")
+    await house.settled(answer["notification_id"], "ok")
+    sent_at = (await house.delivery(answer["notification_id"]))["settled_at"]
+    assert sent_at - lifted_at < timedelta(seconds=10)  # by itself it would be looked at after twenty
     assert len(house.sent(message)) == 1
 
 

@@ -8,16 +8,12 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from aiosmtpd import smtp
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword, Session
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +23,8 @@ from messenger.channels.smtp import Relay, relay_from, stuffed
 from shared.errors import InvalidInput, Misconfigured
 from shared.render import Message, Wire
 from shared.render.email import render
+from tests.rig.tls import certificate
+from tests.rig.waiting import LONGEST
 
 MAIL = Message(
     notification_id="n1",
@@ -284,7 +282,7 @@ async def test_a_cut_the_kernel_knows_but_the_loop_does_not_is_seen_before_the_d
 async def test_cancelling_finish_leaves_no_connection_for_another() -> None:
     async with relaying(DOT=HANG) as (relay, channel):
         task = asyncio.ensure_future(send(channel))
-        await asyncio.wait_for(relay.taken.wait(), 2)
+        await asyncio.wait_for(relay.taken.wait(), LONGEST)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -382,24 +380,6 @@ class Mailbox:
 def _check(_server: object, _session: object, _envelope: object, _mechanism: str, data: object) -> AuthResult:
     good = isinstance(data, LoginPassword) and data == LoginPassword(b"ann@x", b"pass/word")
     return AuthResult(success=good, handled=False)
-
-
-def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's and a trusting client's context for 127.0.0.1."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    now = datetime.now(UTC)
-    san = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    made = builder.add_extension(san, critical=True).sign(key, hashes.SHA256())
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "both.pem").write_bytes(private + pem)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "both.pem")
-    return server, ssl.create_default_context(cadata=pem.decode())
 
 
 @asynccontextmanager

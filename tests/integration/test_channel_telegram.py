@@ -9,20 +9,17 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from messenger.channels import Prepared, Receipt, SendFailed
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from shared.errors import InvalidInput, Misconfigured
 from shared.render import Message, Wire
 from shared.render.telegram import render
+from tests.rig.tls import certificate
+from tests.rig.waiting import LONGEST
 
 TOKEN = "123456:AA-secret_token"
 SEND = Message(notification_id="n1", channel="telegram", intent="send", address="42", text="Grüße, Ann")
@@ -90,7 +87,7 @@ class Bot:
 
     async def has(self, size: int) -> None:
         """Wait until so many raw bytes came."""
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(LONGEST):
             while len(self.raw) < size:
                 self.heard.clear()
                 await self.heard.wait()
@@ -345,7 +342,7 @@ async def test_cancelling_finish_closes_its_connection() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(gone.wait(), 1)
+        await asyncio.wait_for(gone.wait(), LONGEST)
         bot.acts.append(http(200, OK))
         assert await send(channel) == Receipt("1001")
         assert bot.connections == 2
@@ -428,24 +425,6 @@ async def test_a_method_that_is_none_is_refused() -> None:
     async with channel_to("http://127.0.0.1:9") as channel:
         with pytest.raises(InvalidInput):
             await channel.call("a/../b", {})
-
-
-def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's and a trusting client's context for 127.0.0.1."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    now = datetime.now(UTC)
-    san = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    made = builder.add_extension(san, critical=True).sign(key, hashes.SHA256())
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "both.pem").write_bytes(private + pem)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "both.pem")
-    return server, ssl.create_default_context(cadata=pem.decode())
 
 
 async def test_over_tls_the_last_byte_is_held_back_too(tmp_path: Path) -> None:

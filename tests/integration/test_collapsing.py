@@ -24,11 +24,6 @@ ANYBODY = "INSERT INTO shared.withdrawals (notification_id, origin_butler) VALUE
 Ask = Callable[[str | None], Awaitable[Answer]]
 
 
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
-
-
 async def asking(house: House, message: str, **contact: str) -> Ask:
     """Asks with these words to somebody new, in the course of the request of that name or of none."""
     to = await house.contact("Zoe", **contact or {"telegram": new_chat()})

@@ -15,9 +15,9 @@ from butlers.console.guard import HEADERS
 from butlers.console.password import write_password
 from butlers.console.sessions import make_sign_in_link
 from tests.integration.console_runner import PASSWORD, Cluster, Running, events_of, running
+from tests.rig.waiting import LONGEST
 
 SECRET_TEXT = "Only the owner may read this."
-PATIENCE = 30
 
 
 async def link_of(console: Running, code: str) -> str:
@@ -313,7 +313,7 @@ async def test_the_stream_tells_a_change_once_and_resumes_where_it_was(console: 
     page = await (await console.get("/")).text()
     seen = page.split('data-version="')[1].split('"')[0]
     async with (
-        asyncio.timeout(PATIENCE),
+        asyncio.timeout(LONGEST),
         console.http.get(f"{console.url}/events?seen={seen}") as stream,
         aclosing(events_of(stream)) as events,  # type: ignore[type-var]  # it is an async generator
     ):
@@ -325,7 +325,7 @@ async def test_the_stream_tells_a_change_once_and_resumes_where_it_was(console: 
         assert told["id"] != seen
     assert f'data-version="{told["id"]}"' in await (await console.get("/")).text()
     async with (
-        asyncio.timeout(PATIENCE),
+        asyncio.timeout(LONGEST),
         console.http.get(f"{console.url}/events", headers={"Last-Event-ID": seen}) as stream,
         aclosing(events_of(stream)) as events,  # type: ignore[type-var]  # it is an async generator
     ):
@@ -335,12 +335,12 @@ async def test_the_stream_tells_a_change_once_and_resumes_where_it_was(console: 
 
 async def test_a_stream_ends_with_its_session_and_with_the_console(console: Running) -> None:
     await console.sign_in()
-    async with asyncio.timeout(PATIENCE), console.http.get(f"{console.url}/events") as stream:
+    async with asyncio.timeout(LONGEST), console.http.get(f"{console.url}/events") as stream:
         await stream.content.readline()
         await console.post("/sign-out", csrf=await console.csrf())
         await stream.read()
     await console.sign_in()
-    async with asyncio.timeout(PATIENCE), console.http.get(f"{console.url}/events") as stream:
+    async with asyncio.timeout(LONGEST), console.http.get(f"{console.url}/events") as stream:
         await stream.content.readline()
         stopping = asyncio.Event()
         stopping.set()

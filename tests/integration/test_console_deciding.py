@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from html import unescape
 from uuid import uuid4
 
 import aiohttp
@@ -14,12 +13,11 @@ from shared import identity
 from tests.integration.console_runner import Running
 from tests.integration.desks import new_chat
 from tests.integration.house import House
-from tests.integration.signed_in import page, plain, signed_in
+from tests.integration.signed_in import fields, page, plain, signed_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTILE = "</div><script>alert(1)</script> <img src=x onerror=alert(1)> \u202egnp.exe"
-SHOWN = re.compile(r'name="(csrf|revision|shown|type)" value="([^"]*)"')
 ASKED = "SELECT notification_id FROM shared.pending_actions WHERE id = $1"
 STATE = "SELECT status, revision, decided_by, decision_reason FROM shared.pending_actions WHERE id = $1"
 EVENTS = "SELECT event_type FROM shared.approval_events WHERE action_id = $1 ORDER BY seq"
@@ -39,16 +37,6 @@ async def console(house: House) -> AsyncIterator[Running]:
     """The house's console with its owner signed in."""
     async with signed_in(house) as running:
         yield running
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
-
-
-def fields(html: str) -> dict[str, str]:
-    """The hidden fields of a page's forms, the first of each name."""
-    return {name: unescape(value) for name, value in reversed(SHOWN.findall(html))}
 
 
 async def parked(house: House, message: str, **more: object) -> tuple[str, str]:

@@ -1,8 +1,6 @@
 """The pages of deliveries: what became of each, and the owner's word on what may have arrived."""
 
-import re
 from collections.abc import AsyncIterator
-from html import unescape
 from uuid import uuid4
 
 import pytest
@@ -11,12 +9,12 @@ import pytest_asyncio
 from shared.keys import reference
 from tests.integration.console_runner import Running
 from tests.integration.desks import friend, new_chat
-from tests.integration.house import House, until
-from tests.integration.signed_in import page, plain, signed_in
+from tests.integration.house import House
+from tests.integration.signed_in import fields, page, plain, signed_in
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SHOWN = re.compile(r'name="(csrf|attempt)" value="([^"]*)"')
 CARD = "SELECT id FROM messenger.deliveries WHERE about = $1"
 
 
@@ -25,16 +23,6 @@ async def console(house: House) -> AsyncIterator[Running]:
     """The house's console with its owner signed in."""
     async with signed_in(house) as running:
         yield running
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
-
-
-def fields(html: str) -> dict[str, str]:
-    """The hidden fields of a page's forms, the first of each name."""
-    return {name: unescape(value) for name, value in reversed(SHOWN.findall(html))}
 
 
 async def uncertain(house: House, message: str) -> tuple[str, str]:

@@ -17,21 +17,8 @@ from butlers.console.guard import HEADERS
 from butlers.console.sessions import make_sign_in_link
 from tests.integration.console_runner import PASSWORD, Cluster, Running, running
 from tests.integration.peopled import Ids, peopled
-
-TABLES = """
-SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables
-WHERE schemaname IN ('shared', 'messenger', 'switchboard', 'console') ORDER BY 1
-"""
-
-
-async def everything(console: Running) -> Mapping[str, str]:
-    """Every row there is, by table."""
-    found = {}
-    for row in await console.sql.fetch(TABLES):
-        text = f"SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) FROM {row['name']} t"
-        found[row["name"]] = await console.sql.fetchval(text)
-    assert len(found) > 20
-    return found
+from tests.rig.rows import every_row
+from tests.rig.waiting import LONGEST
 
 
 def routes(console: Running, method: str) -> set[str]:
@@ -54,7 +41,7 @@ async def raw(console: Running, request: bytes) -> tuple[int, bytes]:
     try:
         writer.write(request)
         await writer.drain()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONGEST):
             answer = await reader.read()
     except ConnectionError:
         answer = b""
@@ -113,13 +100,13 @@ async def test_a_forms_token_is_worth_nothing_in_another_session(console: Runnin
     console.http.cookie_jar.clear()
     await console.sign_in()
     assert await console.csrf() != other
-    before = await everything(console)
+    before = await every_row(console.sql)
     for path, fields in ids.forms().items():
         if path != "/sign-in":
             for csrf in (other, "", PASSWORD):
                 answer = await console.post(path, csrf=csrf, **fields)
                 assert (answer.status, "belongs to another session" in await answer.text()) == (403, True), path
-    assert await everything(console) == before
+    assert await every_row(console.sql) == before
 
 
 async def test_guessing_at_once_never_gets_past_the_limit_nor_shuts_a_link_out(console: Running) -> None:
@@ -162,12 +149,13 @@ async def test_no_form_counts_that_a_page_of_somebody_else_sent(console: Running
     await console.sign_in()
     async with console.ground.db.work() as connection:
         await make_sign_in_link(connection, console.url, "unused")
-    csrf, before = await console.csrf(), await everything(console)
+    csrf, before = await console.csrf(), await every_row(console.sql)
+    assert len(before) > 20
     for (path, fields), said in itertools.product(ids.forms().items(), ELSEWHERE):
         headers = {name: value.replace("OURS", console.url) for name, value in said.items()}
         answer = await console.send(f"{path}", {**fields, "csrf": csrf}, headers)
         assert answer.status == 403, (path, said)
-    assert await everything(console) == before
+    assert await every_row(console.sql) == before
     ours = {"Origin": console.url, "Sec-Fetch-Site": "same-origin", "Referer": f"{console.url}/rules"}
     answer = await console.send("/rules", {"csrf": csrf, "do": "add", "recipient": "4242"}, ours)
     assert answer.headers["Location"].startswith("/rules/")
@@ -192,7 +180,7 @@ async def test_no_page_is_part_of_somebody_elses_page(console: Running) -> None:
 async def test_another_host_name_gets_no_page_whatever_it_asks(console: Running) -> None:
     ids = await peopled(console)
     await console.sign_in()
-    before, csrf = await everything(console), await console.csrf()
+    before, csrf = await every_row(console.sql), await console.csrf()
     for host in ("evil.test", "localhost.evil.test", "127.0.0.1.evil.test:80", "[::ffff:1.2.3.4]", "a b"):
         for path in (*ids.pages(), "/healthz", "/metrics", "/static/console.css", "/sign-in"):
             assert (await console.get(path, Host=host)).status in {400, 421}, (host, path)
@@ -203,7 +191,7 @@ async def test_another_host_name_gets_no_page_whatever_it_asks(console: Running)
             assert answer.status in {400, 421}, (host, path)
     status, _ = await raw(console, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert status in {400, 421}
-    assert await everything(console) == before
+    assert await every_row(console.sql) == before
 
 
 # --- looking changes nothing
@@ -230,7 +218,7 @@ async def test_a_thousand_looks_change_no_row(console: Running) -> None:
     await console.sign_in()
     async with console.ground.db.work() as connection:
         await make_sign_in_link(connection, console.url, "unused")
-    csrf, before = await console.csrf(), await everything(console)
+    csrf, before = await console.csrf(), await every_row(console.sql)
     waiting, statuses = asyncio.Semaphore(8), set[int]()
     override = {"X-HTTP-Method-Override": "POST", "X-Method-Override": "POST", "Origin": console.url}
 
@@ -246,13 +234,13 @@ async def test_a_thousand_looks_change_no_row(console: Running) -> None:
     paths = itertools.islice(plausible(ids, csrf), 500)
     await asyncio.gather(*(look(path, method) for path in paths for method in ("GET", "HEAD")))
     assert statuses == {200, 303, 400, 404, 405}
-    assert await everything(console) == before
+    assert await every_row(console.sql) == before
     assert (await console.post("/sign-in", code="unused")).status == 303
 
 
 async def test_a_thousand_forms_without_a_session_decide_nothing(console: Running) -> None:
     ids = await peopled(console)
-    before, waiting = await everything(console), asyncio.Semaphore(8)
+    before, waiting = await every_row(console.sql), asyncio.Semaphore(8)
     forms = [(path, fields) for path, fields in ids.forms().items() if path != "/sign-in"]
 
     async def press(stranger: aiohttp.ClientSession, n: int) -> None:
@@ -264,7 +252,7 @@ async def test_a_thousand_forms_without_a_session_decide_nothing(console: Runnin
 
     async with aiohttp.ClientSession() as stranger:
         await asyncio.gather(*(press(stranger, n) for n in range(1000)))
-    assert await everything(console) == before
+    assert await every_row(console.sql) == before
 
 
 # --- strange requests
@@ -327,7 +315,7 @@ FORMS = (
 async def test_strange_forms_are_refused_in_two_sentences(console: Running, capsys: pytest.CaptureFixture[str]) -> None:
     ids = await peopled(console)
     await console.sign_in()
-    before, headers = await everything(console), {"Origin": console.url}
+    before, headers = await every_row(console.sql), {"Origin": console.url}
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
     for path, (body, expected) in itertools.product([*ids.forms()][:-1], FORMS):
         answer = await console.send(path, body, {**headers, **kind})
@@ -345,7 +333,7 @@ async def test_strange_forms_are_refused_in_two_sentences(console: Running, caps
     answer = await console.send("/rules", endless(), {**headers, **kind})
     assert answer.status == 413
     assert "page failed" not in capsys.readouterr().out
-    assert await everything(console) == before
+    assert await every_row(console.sql) == before
 
 
 async def test_odd_values_in_whole_forms_are_refused_or_kept_as_words(console: Running) -> None:

@@ -38,11 +38,6 @@ async def console(house: House, served: Running) -> Running:
     return served
 
 
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
-
-
 async def count(house: House) -> int:
     return int(await house.sql.fetchval("SELECT count(*) FROM shared.approval_rules"))
 

@@ -28,8 +28,9 @@ from shared import home
 from shared.auth import Caller, Signer, mint_client_token
 from shared.errors import HopFailed
 from shared.mcp import request_of
-from tests.integration.console_runner import Server
 from tests.integration.house import House
+from tests.rig.served import Server
+from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -77,7 +78,7 @@ async def served(house: House, name: str) -> AsyncIterator[Served]:
     async with aiohttp.ClientSession() as http:
         yield Served(house, name, url, http)
     server.should_exit = True
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, LONGEST)
     if made.parts.close is not None:
         await made.parts.close()
 
@@ -234,6 +235,7 @@ async def test_half_a_character_is_refused_before_a_daemons_tool_sees_it(switchb
 async def test_a_hop_tool_is_refused_to_a_client_and_names_the_daemon_by_its_token(switchboard: Served) -> None:
     status, text = await switchboard.post(switchboard.house.tokens["switchboard"], "heartbeat", BEAT)
     assert (status, json.loads(text)["result"]["isError"]) == (200, True)
+    assert "`heartbeat` is not for a client caller." in text
     find = "SELECT name FROM switchboard.butlers WHERE url = $1"
     assert await switchboard.house.sql.fetch(find, BEAT["url"]) == []
     status, text = await switchboard.post(switchboard.hop_token("health"), "heartbeat", BEAT)

@@ -11,19 +11,15 @@ from shared import approvals, identity
 from shared.db import Record
 from shared.mcp import Answer
 from tests.integration.desks import ACTION, new_chat
-from tests.integration.house import House, button_data, until
+from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ACTION_BY_ID = "SELECT * FROM shared.pending_actions WHERE id = $1"
 STRANGER = 9000000001
 GROUP = -100555
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def parked(house: House, message: str) -> tuple[Answer, str]:

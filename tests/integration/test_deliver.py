@@ -41,11 +41,6 @@ WHERE NOT w.granted AND d.datname = current_database()
 SENDER = "UPDATE shared.channels SET sender = $1 WHERE channel = 'email'"
 
 
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
-
-
 @asynccontextmanager
 async def provider(house: House, answer: bytes, whole: Callable[[bytes], bool]) -> AsyncIterator[tuple[str, list[int]]]:
     """A provider's address, and how many markers another connection saw whenever it held a whole message."""

@@ -21,7 +21,8 @@ from tests.integration.desks import (
     reap,
     work,
 )
-from tests.integration.house import House, until
+from tests.integration.house import House
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,11 +43,6 @@ LONG = "\n".join(f"line {n} of a text that is longer than one message may be" fo
 async def nothing_in_doubt(still_house: House) -> None:
     """What an earlier test left uncertain asks the owner nothing here."""
     await still_house.sql.execute("UPDATE messenger.deliveries SET status = 'abandoned' WHERE status = 'uncertain'")
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def written_cards(house: House) -> int:

@@ -15,9 +15,9 @@ from shared.errors import InvalidInput
 from shared.mcp import Answer
 from tests.integration.console_runner import Running
 from tests.integration.desks import ACTION, new_chat
-from tests.integration.house import House, button_data, until
-from tests.integration.signed_in import page, plain, signed_in
-from tests.integration.test_console_deciding import fields
+from tests.integration.house import House, button_data
+from tests.integration.signed_in import fields, page, plain, signed_in
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,11 +31,6 @@ async def console(house: House) -> AsyncIterator[Running]:
     """The house's console with its owner signed in."""
     async with signed_in(house) as running:
         yield running
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def parked(house: House, message: str, **more: object) -> Answer:

@@ -14,7 +14,8 @@ from shared.brakes import Scope
 from shared.db import Record
 from shared.mcp import Answer
 from tests.integration.desks import new_chat
-from tests.integration.house import MOVED_WITHOUT_A_LINE, House, until
+from tests.integration.house import MOVED_WITHOUT_A_LINE, House
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,11 +40,6 @@ ALL = "SELECT id::text, status FROM shared.pending_actions ORDER BY requested_at
 LEAVES = dict.fromkeys(("parked", "revised", "edited", "identifier_added"), "pending")
 TOO_LATE = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1"
 MOVE_AWAY = "UPDATE shared.contact_info SET value = $2 WHERE contact_id = $1 AND type = 'telegram'"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

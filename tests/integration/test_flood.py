@@ -15,8 +15,9 @@ from messenger.channels.telegram import TelegramChannel
 from shared import approvals, identity
 from shared.db import Record
 from tests.integration.desks import ACTION, admitted, new_chat, work
-from tests.integration.house import House, Site, button_data, eventually, opened, until
+from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

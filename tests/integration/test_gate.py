@@ -11,8 +11,9 @@ from butlers.tools.accept import accept
 from shared import identity
 from shared.errors import IdempotencyConflict
 from shared.mcp import Answer
-from tests.integration.house import OWNER_EMAIL, House, until
+from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

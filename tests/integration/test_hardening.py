@@ -16,6 +16,7 @@ from shared import home
 from tests.integration.house import BUTLERS, House, Rows
 from tests.privileges.matrix import SCHEMAS
 from tests.rig.bench import Bench
+from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,8 +29,6 @@ WHERE n.nspname = ANY ($1) AND c.relkind = 'r'
 STOPPING = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 # The number that stands for a schema that is not there yet; and one that a console locking by number would take.
 NUMBERS = (4214103, 0x636F6E73)
-# What is awaited comes at once, and on a busy machine later.
-LONGEST = 30
 WAITS = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1"
 LIMITS = {
     "statement_timeout": "20s",

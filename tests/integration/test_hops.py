@@ -15,13 +15,12 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.tools.base import ToolResult
 from pydantic import BaseModel
-from starlette.types import ASGIApp
 
 from shared.auth import Signer
 from shared.errors import ButlersError, Forbidden, HopFailed
 from shared.keypairs import generate_key
 from shared.mcp import Answer, Hops
-from tests.integration.console_runner import Server
+from tests.rig.served import served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -63,31 +62,15 @@ def target_server() -> FastMCP:
     return server
 
 
-@asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[str]:
-    import uvicorn  # noqa: PLC0415  # beside its one use
-
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none", timeout_graceful_shutdown=1)
-    server = Server(config)
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.005)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await asyncio.wait_for(task, 5)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def url() -> AsyncIterator[str]:
-    async with serving(target_server().http_app(path="/mcp", json_response=True, stateless_http=True)) as url:
+    async with served(target_server().http_app(path="/mcp", json_response=True, stateless_http=True)) as url:
         yield url
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def streaming_url() -> AsyncIterator[str]:
-    async with serving(target_server().http_app(path="/mcp", json_response=False, stateless_http=True)) as url:
+    async with served(target_server().http_app(path="/mcp", json_response=False, stateless_http=True)) as url:
         yield url
 
 

@@ -8,18 +8,14 @@ from messenger import revisit
 from shared import identity
 from shared.mcp import Answer
 from tests.integration.desks import ACTION, enqueue, new_chat, work
-from tests.integration.house import House, until
+from tests.integration.house import House
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BY_HAND = "INSERT INTO shared.contact_info (contact_id, type, value) VALUES ($1, 'telegram', $2)"
 STATUS = "SELECT answer FROM shared.notifications WHERE id = $1"
 EVENTS = "SELECT event_type FROM shared.approval_events WHERE notification_id = $1 ORDER BY seq"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def short(house: House, message: str) -> tuple[Answer, str]:

@@ -1,7 +1,6 @@
 """A receipt that comes when nobody waits for it any more: it is the truth about its part, whatever was said since."""
 
 import asyncio
-from uuid import uuid4
 
 import pytest
 
@@ -19,14 +18,10 @@ from tests.integration.doubts import (
     say,
     shown,
 )
-from tests.integration.house import House, until
+from tests.integration.house import House
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def slow_and_lost(house: House, message: str) -> tuple[str, deliver.Desk]:

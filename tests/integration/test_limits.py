@@ -18,6 +18,7 @@ from shared.db import Connection, Record
 from tests.integration.desks import FREE, admitted, desk_where, due, enqueue, friend, in_queue, new_chat, work
 from tests.integration.house import House, Site, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,11 +26,6 @@ BOTH = frozenset({"telegram", "email"})
 START = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 LEFT = "SELECT extract(epoch FROM send_at - clock_timestamp())::float AS wait, * FROM messenger.deliveries"
 SEED = "INSERT INTO messenger.rates (key, burst, every, free_at) VALUES ($1, $2, $3, clock_timestamp() - $4::interval)"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -75,7 +71,7 @@ async def flat_out(house: House, words: str, count: int, *desks: Desk) -> None:
         return len(house.sent(words)) >= count
 
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONGEST):
             while not await arrived():
                 await asyncio.sleep(0.02)
     finally:
@@ -267,6 +263,21 @@ async def test_two_chats_told_to_wait_make_the_whole_bot_wait_and_an_hour_is_the
     for _ in range(3):
         await work(desk)
     assert len(own_house.sent(f"{message} ")) == 4
+
+
+async def test_others_wait_as_long_as_the_provider_says_and_no_longer(own_house: House, message: str) -> None:
+    """A message that failed nine times waits for minutes by itself; its chat and the bot for what was asked."""
+    await own_house.sql.execute(FREE)
+    told = [await in_queue(own_house, f"{message} {n}") for n in range(2)]
+    await own_house.sql.execute("UPDATE messenger.deliveries SET attempt = 9 WHERE status = 'queued'")
+    await own_house.fault(message, "429", times=2, value=20)
+    await work(own_house.desk())
+    waits = "SELECT extract(epoch FROM free_at - clock_timestamp())::float AS wait FROM messenger.rates"
+    asked = [row["wait"] for row in await own_house.sql.fetch(f"{waits} WHERE told_at IS NOT NULL")]
+    assert len(asked) == 3
+    assert max(asked) <= 20
+    for one in told:
+        assert (await own_house.row(f"{LEFT} WHERE notification_id = $1", one))["wait"] > 120
 
 
 async def test_a_full_bucket_is_forgotten_and_one_in_use_is_not(own_house: House) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 import pytest_asyncio
@@ -37,11 +36,6 @@ async def database(still_house: House, cut: Cut) -> AsyncIterator[Database]:
     made = await Database.open(home.dsn_as(cut.dsn(still_house.dsn), home.UP, password))
     yield made
     await made.close()
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 @BOTH

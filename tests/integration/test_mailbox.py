@@ -20,8 +20,9 @@ from messenger.mailbox import Found, Look, Seen, account_from
 from shared.config import Secret
 from shared.errors import Misconfigured, Unavailable
 from tests.integration.desks import in_queue, work
-from tests.integration.house import House, until
+from tests.integration.house import House
 from tests.integration.mailboxes import Mailbox, mailbox
+from tests.rig.waiting import LONGEST, until
 
 REPORT = """\
 From: MAILER-DAEMON@relay.example
@@ -195,7 +196,7 @@ async def test_a_look_at_a_server_that_falls_silent_ends_when_the_daemon_stops()
         await until(lambda: any(b"EXAMINE" in line for line in got))
         stopping.set()
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(looking, 5)
+            await asyncio.wait_for(looking, LONGEST)
 
 
 @pytest.mark.parametrize("url", ["imaps://mail.example.org", "imaps://a%0Ab:x@mail.example.org"])
@@ -259,7 +260,7 @@ async def test_a_mailbox_that_is_away_is_said_and_read_when_it_is_back(still_hou
     assert await still_house.settled(told, "error") == "error"
     await until(lambda: not unread)
     stopping.set()
-    await asyncio.wait_for(running, 15)
+    await asyncio.wait_for(running, LONGEST)
     assert (await still_house.row(ACCOUNTS))["held"] is False
 
 
@@ -290,7 +291,7 @@ async def test_a_messenger_with_a_mailbox_reads_it_and_says_what_is_wrong_with_i
     assert said.startswith("The mailbox cannot be read: ")
     assert "secret" not in said
     stopping.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, LONGEST)
     for parts in (plain, reading):
         assert parts.close is not None
         await parts.close()

@@ -9,14 +9,10 @@ from messenger import deliver
 from shared.keys import reference
 from tests.integration.desks import ACTION, admitted, enqueue, friend, in_queue, work
 from tests.integration.doubts import uncertain
-from tests.integration.house import House, until
+from tests.integration.house import House
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 REWORDED = "Fact: the same in other words, "

@@ -5,35 +5,35 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from uuid import uuid4
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
 
-from messenger import deliver, pauses
+from messenger import deliver, overdue, pauses
+from messenger.butler import WAIT_SECONDS
 from messenger.channels import Prepared, SendFailed
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.deliver import Desk
+from shared import answers
+from shared.mcp import Answer
 from shared.realms import SANDBOX_TOKEN
 from shared.render import Wire
-from tests.integration.desks import FREE, admitted, in_queue, new_chat, work
-from tests.integration.house import House, Site, opened, until
+from tests.integration.desks import FREE, PAST, admitted, in_queue, new_chat, work
+from tests.integration.doubts import ANSWER
+from tests.integration.house import House, Site, opened
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PAUSE = "SELECT * FROM messenger.pauses WHERE channel = $1"
 PROBE = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp()"
-LAST_CARD = "SELECT status, reason FROM messenger.deliveries WHERE class = 'card' ORDER BY created_at DESC LIMIT 1"
-TOO_LATE = """
-WITH d AS (UPDATE messenger.deliveries SET not_after = clock_timestamp() WHERE notification_id = $1)
-UPDATE shared.notifications SET not_after = clock_timestamp() WHERE id = $1
+ALL_SENT = """
+SELECT max(settled_at) FROM messenger.deliveries WHERE notification_id::text = ANY ($1::text[])
+HAVING count(*) FILTER (WHERE status = 'sent') = cardinality($1::text[])
 """
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
+LAST_CARD = "SELECT status, reason FROM messenger.deliveries WHERE class = 'card' ORDER BY created_at DESC LIMIT 1"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -158,10 +158,46 @@ async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: Hous
     async with quiet.ground("messenger").db.work() as connection:
         await pauses.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
     told = await in_queue(quiet, message)
-    await quiet.sql.execute(TOO_LATE, told)
+    await quiet.sql.execute(PAST, told)
     await work(quiet.desk())
+    assert await quiet.status(told) == "queued"
+    async with quiet.ground("messenger").db.work() as connection:
+        await overdue.ended(connection)
     assert (await quiet.status(told), (await quiet.delivery(told))["status"]) == ("error", "expired")
     assert quiet.sent(message) == []
+
+
+async def test_who_waits_for_a_channel_that_does_not_work_is_told_so_at_once(site: Site, message: str) -> None:
+    async with opened(site) as house:
+        await house.box.api("faults", channel="telegram", stage="getMe", fault="401", times=1000)
+        async with house.ground("messenger").db.work() as connection:
+            await pauses.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
+        answers_of = [await timed(house, message) for _ in range(2)]
+        assert [(one["status"], one["message"]) for one, _ in answers_of] == [("queued", answers.PAUSED)] * 2
+        assert [one.get("duplicate") for one, _ in answers_of] == [None, True]
+        assert max(seconds for _, seconds in answers_of) < WAIT_SECONDS, "nobody waited the whole time"
+        await house.box.http.delete(f"{house.box.url}/api/faults")
+        await house.sql.execute(PROBE)
+        await house.settled(answers_of[0][0]["notification_id"], "ok")
+        assert len(house.sent(message)) == 1
+
+
+async def timed(house: House, message: str) -> tuple[Answer, float]:
+    """The answer, and after how many seconds it came."""
+    started = time.monotonic()
+    return await house.notify(message=message), time.monotonic() - started
+
+
+async def test_what_was_told_so_is_told_otherwise_once_it_was_tried(quiet: House, message: str) -> None:
+    async with quiet.ground("messenger").db.work() as connection:
+        await pauses.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
+    told = await in_queue(quiet, message)
+    assert (await quiet.row(ANSWER, told))["answer"]["message"] == answers.PAUSED
+    await quiet.fault(message, "429", times=1)
+    await quiet.sql.execute(FREE)
+    await work(quiet.desk())
+    assert (await quiet.delivery(told))["attempt"] == 1
+    assert (await quiet.row(ANSWER, told))["answer"]["message"] == answers.ACCEPTED
 
 
 async def test_five_failures_in_a_row_pause_it_and_a_success_between_starts_anew(quiet: House) -> None:
@@ -197,18 +233,16 @@ async def test_a_closed_port_pauses_and_the_first_goes_out_within_ten_seconds_of
     where = f"127.0.0.1:{gate.port}"
     way = TelegramChannel(f"http://{where}", SANDBOX_TOKEN) if channel == "telegram" else _mail(where)
     desk = quiet.desk(**{channel: way})
-    for _ in range(6):
-        await in_queue(quiet, message, channel=channel)
+    told = [await in_queue(quiet, message, channel=channel) for _ in range(6)]
     async with AsyncExitStack() as held:
         shown = await held.enter_async_context(at_work(quiet, desk))
         await until(lambda: shown.get(channel))
         await gate.open()
         held.callback(gate.shut)
-        opened_at = time.monotonic()
-        async with asyncio.timeout(10):
-            while len(quiet.sent(message)) < 6:
-                await asyncio.sleep(0.02)
-        assert time.monotonic() - opened_at < 10
+        opened_at = await quiet.sql.fetchval("SELECT clock_timestamp()")
+        [sent_at] = await eventually(lambda: quiet.sql.fetchrow(ALL_SENT, told))
+        assert len(quiet.sent(message)) == 6
+        assert sent_at - opened_at < timedelta(seconds=10)
         await until(lambda: not shown or None)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from shared import home
 from tests.integration.desks import ACTION, OLDER, admitted, new_chat
-from tests.integration.house import NAMES, House, Rows, until
+from tests.integration.house import NAMES, House, Rows
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,11 +67,6 @@ def row(origin: str, admitted_by: str, **more: str) -> tuple[object, ...]:
     envelope = {"schema_version": "notify.v1", "origin_butler": origin, "delivery": delivery}
     whom, status = more.get("whom", "recipient:4242"), more.get("status", "queued")
     return uuid4(), origin, admitted_by, uuid4().hex, json.dumps(envelope), whom, False, status
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 @pytest.mark.parametrize("name", BUTLERS)

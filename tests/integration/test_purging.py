@@ -10,9 +10,10 @@ from messenger import resolving
 from shared import answers, deliveries, life, notifications, retention, rules
 from shared.resolutions import Resolution
 from tests.integration.desks import ACTION, friend, in_queue, new_chat
-from tests.integration.house import House, until
+from tests.integration.house import House
 from tests.integration.purged import ANCIENT, OLD, age, everything, purge, row
 from tests.integration.signed_in import page, plain, signed_in
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,11 +30,6 @@ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND n.ns
 STATUS: Final = """
 UPDATE messenger.deliveries SET status = $2, settled_at = clock_timestamp() WHERE notification_id = $1
 """
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def test_every_column_that_can_hold_text_is_in_the_list_once(house: House) -> None:

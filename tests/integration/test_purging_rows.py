@@ -15,10 +15,11 @@ from messenger import purging, settle
 from shared import retention
 from shared.telemetry import metrics_text
 from tests.integration.desks import friend, in_queue, work
-from tests.integration.house import House, eventually, standing_work
+from tests.integration.house import House, standing_work
 from tests.integration.purged import ANCIENT, OLD, age, purge, row
 from tests.integration.test_privileges import logged_in, refused
 from tests.integration.test_returned import mailed, read, report_of
+from tests.rig.waiting import LONGEST, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -182,7 +183,7 @@ async def test_what_another_holds_is_left_for_later(still_house: House) -> None:
         await connection.execute(
             "SELECT FROM shared.notifications WHERE id = $1 FOR UPDATE", await as_id(still_house, held)
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONGEST):
             await purge(still_house)
         assert (await row(still_house, free))["wiped_at"] is not None
         assert (await row(still_house, held))["wiped_at"] is None
@@ -250,7 +251,7 @@ async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
 
     await eventually(wiped)
     stopping.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LONGEST):
         await running
 
 

@@ -8,17 +8,13 @@ from butlers.tools.notify import route_request
 from messenger import settle
 from shared.mcp import Answer
 from tests.integration.desks import ACTION, friend, new_chat
-from tests.integration.house import House, until
+from tests.integration.house import House
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOO_LATE = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1"
 ACTIONS = "SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def ask_again(house: House, answer: Answer) -> Answer:

@@ -24,11 +24,6 @@ BOUNCES = "SELECT reason FROM shared.approval_events WHERE notification_id = $1 
 SAID = "550 5.1.1 nobody of that name"
 
 
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
-
-
 def new_address() -> str:
     return f"Anna.{uuid4().hex}@Example.org"
 

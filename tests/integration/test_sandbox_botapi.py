@@ -22,6 +22,7 @@ from telegram.ext import (
 )
 
 from tests.integration.sandbox_runner import OWNER, Running, running
+from tests.rig.waiting import LONGEST
 
 Context = ContextTypes.DEFAULT_TYPE
 KEYS = InlineKeyboardMarkup(
@@ -168,7 +169,7 @@ async def test_a_long_poll_answers_as_soon_as_there_is_an_update(box: Running) -
     await asyncio.sleep(0.05)
     assert not poll.done()
     await box.api("say", as_=OWNER, text="now")
-    assert len(await asyncio.wait_for(poll, 2)) == 1
+    assert len(await asyncio.wait_for(poll, LONGEST)) == 1
 
 
 async def test_a_second_poller_ends_the_older_one_with_409(box: Running) -> None:
@@ -176,7 +177,7 @@ async def test_a_second_poller_ends_the_older_one_with_409(box: Running) -> None
     other_bot = asyncio.create_task(box.bot("getUpdates", "43:A", timeout=9))
     await asyncio.sleep(0.05)
     newer = asyncio.create_task(box.bot("getUpdates", timeout=9))
-    status, shape = await asyncio.wait_for(older, 2)
+    status, shape = await asyncio.wait_for(older, LONGEST)
     assert (status, shape["error_code"]) == (409, 409)
     assert str(shape["description"]).startswith("Conflict: terminated by other getUpdates request")
     assert not newer.done()

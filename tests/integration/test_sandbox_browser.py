@@ -1,18 +1,17 @@
 """The pages in a real browser: live without reloading, on a wide screen and on a phone."""
 
 import re
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright, expect
+from playwright.async_api import Browser, expect
 
 from tests.integration.sandbox_runner import OWNER, Running, running
+from tests.rig.browser import complaints_of
 
 pytestmark = pytest.mark.slow
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 KEYS = {"inline_keyboard": [[{"text": "Approve", "callback_data": "a"}, {"text": "Deny", "callback_data": "d"}]]}
 
 
@@ -22,19 +21,9 @@ async def box(tmp_path: Path) -> AsyncIterator[Running]:
         yield box
 
 
-@pytest_asyncio.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
-        yield chromium
-        await chromium.close()
-
-
 async def test_an_owner_types_presses_and_sees_answers_without_reloading(box: Running, browser: Browser) -> None:
     page = await browser.new_page(viewport={"width": 1180, "height": 820})
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    errors = complaints_of(page)
     await page.goto(box.url + "/")
     await page.evaluate("window.loadedOnce = true")
 

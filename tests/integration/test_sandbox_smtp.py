@@ -6,21 +6,17 @@ import smtplib
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
 
 import aiosmtplib
 import pytest
 import pytest_asyncio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from messenger.sandbox.app import MailSink
 from tests.integration.sandbox_runner import Running, running
+from tests.rig.tls import self_signed
+from tests.rig.waiting import LONGEST
 
 MESSAGE_ID = "<d.1@sandbox.test>"
 
@@ -43,7 +39,7 @@ async def talk(box: Running, work: Callable[[smtplib.SMTP], object]) -> object:
     """What `work` answers, done with smtplib in a thread."""
 
     def connected() -> object:
-        with smtplib.SMTP("127.0.0.1", box.smtp_port, timeout=5) as client:
+        with smtplib.SMTP("127.0.0.1", box.smtp_port, timeout=LONGEST) as client:
             return work(client)
 
     return await asyncio.to_thread(connected)
@@ -93,8 +89,8 @@ async def test_a_connection_left_open_does_not_keep_the_sandbox_from_ending(tmp_
         reader, writer = await asyncio.open_connection("127.0.0.1", box.smtp_port)
         assert (await reader.readline()).startswith(b"220 ")
         began = time.monotonic()
-    assert time.monotonic() - began < 2
-    assert await asyncio.wait_for(reader.read(), 2) == b""
+    assert time.monotonic() - began < LONGEST
+    assert await asyncio.wait_for(reader.read(), LONGEST) == b""
     writer.close()
 
 
@@ -172,7 +168,7 @@ async def converse(box: Running, *lines: str) -> list[str]:
     replies = [(await reader.readline()).decode()]
     for line in lines:
         writer.write(line.encode() + b"\r\n")
-        reply = await asyncio.wait_for(reader.readline(), 2)
+        reply = await asyncio.wait_for(reader.readline(), LONGEST)
         while reply[3:4] == b"-":
             reply = await reader.readline()
         replies.append(reply.decode())
@@ -225,21 +221,3 @@ async def test_starttls_is_offered_and_works_with_a_certificate(tmp_path: Path) 
         ) as client:
             await client.send_message(letter())
         assert len(await box.journal("mail")) == 1
-
-
-def self_signed(folder: Path) -> Path:
-    """A certificate and its key for localhost, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    made = folder / "both.pem"
-    made.write_bytes(private + certificate.public_bytes(Encoding.PEM))
-    return made

@@ -9,16 +9,17 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import settle, store, unheld, views
+from messenger import overdue, settle, store, unheld, views
 from messenger.channels import Receipt, SendFailed
 from messenger.check import Stopped
 from messenger.outcome import Ended, after
-from messenger.states import LEGAL, Delivery, Event, Part, What, step
+from messenger.states import Delivery, Event, Part, What, step
 from messenger.store import Claimed, Enqueued
 from shared import answers, notifications
 from shared.db import Connection, Record
 from shared.policy import Finding
-from tests.integration.desks import FREE, enqueue, friend, new_chat
+from shared.states import LEGAL
+from tests.integration.desks import FREE, PAST, enqueue, friend, new_chat
 from tests.integration.desks import admitted as admit
 from tests.integration.house import House
 
@@ -45,19 +46,24 @@ PARTS: Final = "SELECT status FROM messenger.parts WHERE delivery_id = $1 ORDER 
 DUE: Final = "UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE id = $1"
 SILENT: Final = "UPDATE messenger.deliveries SET lease_until = clock_timestamp() WHERE id = $1"
 LONG_AGO: Final = "UPDATE messenger.deliveries SET settled_at = clock_timestamp() - interval '1 hour' WHERE id = $1"
+# It has time again.
+IN_TIME: Final = """
+WITH d AS (UPDATE messenger.deliveries SET not_after = clock_timestamp() + interval '1 day' WHERE notification_id = $1)
+UPDATE shared.notifications SET not_after = clock_timestamp() + interval '1 day' WHERE id = $1
+"""
 # It stands in nobody's way any more.
 ASIDE: Final = """
 UPDATE messenger.deliveries SET send_at = 'infinity', lease_until = 'infinity', address = id::text WHERE id = $1
 """
 # What the design allows and no statement does yet.
 WITHOUT_A_STATEMENT: Final = frozenset(
-    {("queued", "expired"), ("queued", "dead"), ("dead", "parked"), ("parked", "expired")},
+    {("parked", "expired")},
 )
 LASTS: Final = timedelta(hours=1)
 # What is asked of a life that stands so, beside what a random pick asks: most lives shall get somewhere.
 NATURAL: Final[dict[str, tuple[What, ...]]] = {
-    "queued": ("claim", "claim", "receipt", "withdrawn"),
-    "claimed": ("marked", "marked", "marked", "prepare_failed", "parked", "delayed", "lease_lost"),
+    "queued": ("claim", "claim", "claim", "receipt", "withdrawn", "deadline"),
+    "claimed": ("marked", "marked", "marked", "prepare_failed", "parked", "cancelled", "delayed", "lease_lost"),
     "sending": (
         "receipt", "receipt", "unknown", "lease_lost", "lease_lost", "rejected", "not_sent", "marked",
         "parked", "refused", "cancelled", "expired", "delayed",
@@ -67,6 +73,7 @@ NATURAL: Final[dict[str, tuple[What, ...]]] = {
     "failed": ("reopened",),
     "expired": ("reopened",),
     "cancelled": ("reopened",),
+    "dead": ("reopened",),
     "abandoned": ("receipt",),
 }  # fmt: skip
 # How lives begin that chance seldom leads there: each of two parts, the first of them sent.
@@ -82,12 +89,13 @@ STOPS: Final[tuple[What, ...]] = ("parked", "refused", "cancelled", "expired", "
 EVERY: Final[tuple[What, ...]] = (
     "claim", "renew", "lease_lost", "prepare_failed", "marked", "parked", "refused", "expired", "cancelled",
     "delayed", "moved", "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
-    "withdrawn", "released", "answered", "reopened",
+    "withdrawn", "released", "answered", "reopened", "deadline",
 )  # fmt: skip
 # A card is the Messenger's own, and nobody asks the owner about it.
 OF_MESSAGES: Final = frozenset(
-    {"withdrawn", "released", "answered", "reopened", "repeat_due", "arrived", "again", "leave", "bounced"},
+    {"withdrawn", "released", "answered", "reopened", "repeat_due", "arrived", "again", "leave", "bounced", "deadline"},
 )
+BY_NOBODY: Final = OF_MESSAGES - {"arrived", "again", "leave"} | {"claim", "lease_lost"}
 OF_THE_GATE: Final = frozenset({"prepare_failed", "parked", "refused", "expired", "cancelled", "delayed", "moved"})
 FAILURES: Final = {
     "rejected": SendFailed("provider_rejected", "no", proved_not_sent=True),
@@ -127,7 +135,9 @@ class Life:
 
     def event(self, what: What, *, newest: bool = False) -> Event | None:
         """Of the holder of a claim, mostly of the newest; none where there is nobody to speak."""
-        if what in {"claim", "lease_lost", "withdrawn", "released", "answered", "reopened", "repeat_due", "bounced"}:
+        if what == "deadline" and self.model.status == "parked":
+            return None  # while it is parked only its question has a time
+        if what in BY_NOBODY:
             return Event(what, 7.0 if what == "lease_lost" else 0.0)
         if what in {"arrived", "again", "leave"}:
             return Event(what, attempt=self.model.attempt - (0 if newest else self.random.choice((0, 0, 0, 1))))
@@ -210,6 +220,11 @@ class Life:
                 await unheld.cancel(self.sql, notification_id)
             case "reopened" if not await unheld.begun(self.sql, notification_id):
                 await unheld.ask_again(self.sql, notification_id)
+            case "deadline":
+                await self.house.sql.execute(PAST, notification_id)
+                async with self.house.ground("messenger").db.work() as connection:
+                    await overdue.ended(connection)
+                await self.house.sql.execute(IN_TIME, notification_id)
             case "answered":
                 await notifications.settle(
                     self.sql, notification_id, answers.failed(notification_id, "forbidden", "No.")
@@ -234,7 +249,8 @@ class Life:
             case "repeat_due":
                 await self.house.sql.execute(LONG_AGO, self.id)
                 for row in await views.to_repeat(self.sql):
-                    await unheld.again(self.sql, row["id"], row["attempt"], None)
+                    if row["id"] == self.id:  # others that stand aside may be due as well by now
+                        await unheld.again(self.sql, row["id"], row["attempt"], None)
 
 
 def released(row: Record, notification_id: str) -> Enqueued:

@@ -11,19 +11,15 @@ import pytest
 from messenger import revisit
 from shared.mcp import Answer
 from tests.integration.desks import ACTION, desk_where, friend, in_queue, new_chat, work
-from tests.integration.house import House, eventually, until
+from tests.integration.house import House
 from tests.integration.test_privileges import refused
+from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EVENTS = "SELECT event_type, actor FROM shared.approval_events WHERE notification_id = $1 ORDER BY seq"
 OUTCOME = "SELECT outcome FROM shared.withdrawals WHERE notification_id = $1"
 ASK = "INSERT INTO shared.withdrawals (notification_id, origin_butler) VALUES ($1, $2)"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def ask(house: House, tool: str, butler: str = "greeter", /, **arguments: object) -> Answer:
@@ -64,7 +60,7 @@ async def test_waiting_ends_with_the_outcome_and_not_with_the_yes(house: House, 
     started = time.monotonic()
     assert (await house.decide(answer["action_id"])).code == "approved"
     assert (await asking)["status"] == "ok"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15  # of the twenty it may take in vain
 
 
 async def test_waiting_ends_at_its_time(house: House, message: str) -> None:
@@ -72,7 +68,7 @@ async def test_waiting_ends_at_its_time(house: House, message: str) -> None:
     started = time.monotonic()
     found = await ask(house, "notification_status", notification_id=answer["notification_id"], wait_seconds=0.4)
     assert found == answer
-    assert 0.4 <= time.monotonic() - started < 3
+    assert 0.4 <= time.monotonic() - started < LONGEST
 
 
 @pytest.mark.parametrize("tool", ["notification_status", "withdraw"])

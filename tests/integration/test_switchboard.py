@@ -9,19 +9,15 @@ import pytest
 from butlers.tools.notify import route_request
 from shared.errors import HopFailed
 from shared.mcp import Answer
-from switchboard import forward
+from switchboard import forward, registry
 from tests.integration.desks import ACTION, OLDER, admitted, enqueue, friend, new_chat, work
-from tests.integration.house import House, eventually
+from tests.integration.house import House
+from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REFUSALS = "SELECT * FROM shared.approval_events WHERE event_type = 'refused' AND reason LIKE '%' || $1 || '%'"
 ROUTES = "SELECT * FROM switchboard.routes WHERE notification_id = $1"
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 def envelope(origin: str, message: str, *, notification_id: str | None = None, **delivery: object) -> Answer:
@@ -241,3 +237,13 @@ async def test_a_message_from_outside_is_stored_once_with_its_context(house: Hou
     assert again == {"status": "ok", "duplicate": True}
     with pytest.raises(HopFailed, match="brings nothing in"):
         await house.hop("greeter", "switchboard", "ingest", event)
+
+
+async def test_one_name_has_at_most_so_many_instances_and_the_latest_is_among_them(still_house: House) -> None:
+    for n in range(registry.MOST_INSTANCES + 5):
+        async with still_house.ground("switchboard").db.work() as connection:
+            await registry.seen(connection, "health", f"http://127.0.0.1:{20_000 + n}", "butler", [], "ready")
+    rows = await still_house.sql.fetch("SELECT url FROM switchboard.butlers WHERE name = 'health'")
+    assert len(rows) == registry.MOST_INSTANCES
+    kept = {row["url"] for row in rows}
+    assert {f"http://127.0.0.1:{20_000 + n}" for n in range(5, registry.MOST_INSTANCES + 5)} == kept

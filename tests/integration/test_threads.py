@@ -13,8 +13,9 @@ from shared.db import Record
 from shared.identity import Target
 from shared.mcp import Answer
 from tests.integration.desks import ACTION, admitted, enqueue, new_chat, work
-from tests.integration.house import OWNER_EMAIL, House, until
+from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
+from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,11 +26,6 @@ VALUES ($1, 'bot', gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}')
 """
 UNPROVED = "No message of theirs that reached this butler proves this thread; it would go out as a new message."
 NOT_SEEN = "Nothing proves that the message it reacts to exists."
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def received(house: House, thread: str | None, sender: str, butler: str | None = "greeter") -> None:

@@ -27,8 +27,9 @@ from tests.integration.doubts import (
     shown,
     uncertain,
 )
-from tests.integration.house import House, button_data, eventually, until
+from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,11 +37,6 @@ OLDER = "UPDATE messenger.deliveries SET settled_at = settled_at - interval '11 
 TOLD = "SELECT outcome FROM shared.resolutions WHERE delivery_id = $1 ORDER BY at"
 PAST = "UPDATE shared.notifications SET not_after = clock_timestamp() - interval '1 second' WHERE id = $1"
 LONG = "\n".join(f"line {n} of a text that is longer than one message may be" for n in range(160))
-
-
-@pytest.fixture
-def message() -> str:
-    return f"words {uuid4()}"
 
 
 async def test_the_owner_is_shown_what_whom_when_and_why_with_three_answers(still_house: House, message: str) -> None:

@@ -20,7 +20,7 @@ VERDICT: st.SearchStrategy[What] = st.sampled_from(
 )
 HOW: st.SearchStrategy[How] = st.sampled_from(["receipt", "lost", "rejected", "not_sent", "unknown"])
 WORD: st.SearchStrategy[Word] = st.sampled_from(["arrived", "again", "leave"])
-HAPPENING: st.SearchStrategy[Happening] = st.sampled_from(["given_up", "withdrawn", "reopened", "retry", "bounced"])
+HAPPENING: st.SearchStrategy[Happening] = st.sampled_from(["withdrawn", "reopened", "retry", "bounced"])
 IN_VAIN: st.SearchStrategy[Preparing] = st.sampled_from(["failed", "rejected"])
 QUIET: Final = (HealthCheck.too_slow, HealthCheck.filter_too_much)
 

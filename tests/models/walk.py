@@ -81,8 +81,8 @@ def work(world: World, random: Random, w: int, i: int) -> None:
     elif held.stage == "claimed":
         world.prepare(w, "ok" if luck < 0.85 else "failed" if luck < 0.95 else "rejected")
     elif held.stage == "prepared":
-        verdicts: tuple[What, ...] = ("refused", "cancelled", "delayed", "moved", "duplicate_waits")
-        world.mark(w, "marked" if luck < 0.85 else verdicts[int((luck - 0.85) / 0.15 * 5)])
+        verdicts: tuple[What, ...] = ("refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits")
+        world.mark(w, "marked" if luck < 0.85 else verdicts[int((luck - 0.85) / 0.15 * 6)])
     elif held.stage == "marked":
         world.write(w, ("receipt", "receipt", "lost", "rejected", "not_sent", "unknown")[int(luck * 6)])
     elif luck < 0.4:
@@ -99,7 +99,7 @@ def speak(world: World, random: Random, i: int) -> None:
         lambda: world.decide(i, yes=pick > 0),
         lambda: world.revoke(i),
         lambda: world.deadline(i),
-        lambda: world.happen(i, ("given_up", "withdrawn", "reopened", "bounced")[pick]),
+        lambda: world.happen(i, ("bounced", "withdrawn", "reopened", "bounced")[pick]),
         lambda: world.happen(i, "retry"),
     )
     words[int(random.random() * len(words))]()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from messenger.states import FREELY, LEGAL, Delivery, Effect, Event, Part, Stepped, What, step
+from messenger.states import FREELY, Delivery, Effect, Event, Part, Stepped, What, step
+from shared.states import LEGAL
 
 TERMINAL: Final = frozenset({"sent", "failed", "refused", "cancelled", "expired", "dead", "abandoned", "bounced"})
 KINDS: Final = ("third_party", "owner", "card", "reaction", "third_party")
@@ -17,13 +18,13 @@ REVIVED: Final = {
     ("failed", "parked"): {"reopened", "retry"},
     ("expired", "parked"): {"reopened", "retry"},
     ("cancelled", "parked"): {"reopened"},
-    ("dead", "parked"): {"retry"},
+    ("dead", "parked"): {"reopened", "retry"},
 }
 MARGIN_SECONDS: Final = 1.0
 How = Literal["receipt", "lost", "rejected", "not_sent", "unknown"]
 Preparing = Literal["ok", "failed", "rejected"]
 Word = Literal["arrived", "again", "leave"]
-Happening = Literal["given_up", "withdrawn", "reopened", "retry", "bounced"]
+Happening = Literal["withdrawn", "reopened", "retry", "bounced"]
 Stepping = Callable[[Delivery, Event], Stepped | None]
 
 
@@ -59,6 +60,8 @@ class Case:
     told: set[int] = field(default_factory=set)
     written: set[tuple[int, int]] = field(default_factory=set)
     question: int = 0
+    # An attempt came to its marker, or was noted as ended before.
+    tried: bool = False
 
 
 class World:
@@ -106,6 +109,7 @@ class World:
             held.stage = "prepared"
             return
         self.workers[w] = None
+        self.cases[held.i].tried = True
         word = "provider_rejected" if how == "rejected" else "unavailable"
         self._apply(held.i, Event("prepare_failed", self.clock, held.fence, held.n, held.attempt, word))
 
@@ -116,14 +120,15 @@ class World:
             return
         case = self.cases[held.i]
         if verdict == "marked" and self.clock >= case.not_after:
-            verdict = "expired"
+            verdict = "delayed"  # to the queue, where its time ends it
         elif verdict == "marked" and not case.allowed:
             verdict = "parked"
         stepped = self._apply(held.i, Event(verdict, self.clock, held.fence, held.n, held.attempt))
         if stepped is None or stepped.effect is not Effect.WRITE:
             self.workers[w] = None
+            self.deadline(held.i)
             return
-        held.stage = "marked"
+        held.stage, case.tried = "marked", True
         _hold((held.n, held.attempt) not in case.written, "one attempt writes its byte twice")
         case.written.add((held.n, held.attempt))
 
@@ -202,8 +207,12 @@ class World:
         self.cases[i].allowed = False
 
     def deadline(self, i: int) -> None:
-        if self.clock >= self.cases[i].not_after:
-            self._apply(i, Event("deadline", self.clock))
+        """Its time ends what waits, as a dead letter where it was tried in vain."""
+        case = self.cases[i]
+        queued = case.delivery.status == "queued"
+        if self.clock >= case.not_after and self._apply(i, Event("deadline", self.clock)) is not None and queued:
+            dead = case.delivery.status == "dead"
+            _hold(dead == case.tried, "what was tried in vain is no dead letter, or what was not is one")
 
     def happen(self, i: int, what: Happening) -> None:
         self._apply(i, Event(what, self.clock))

@@ -27,6 +27,8 @@ For a fleet of your own (kills, faults, planted bugs), ask for `bench` and mark 
 fleet: url urls token client(name, era) call notify hop(caller, target, tool, args) sql value contact status logs
 fleet.outside (the sandbox): journal having until arrived card press press_data say fault clear_faults
 
+What must happen is waited for with `until` and `eventually` of tests/rig/waiting.py, or for its LONGEST.
+
 The fork server has imported all third-party packages and none of ours; it ends its children, stops the run's
 PostgreSQL and removes its folder also when the test run is killed. Measured on two busy cores: one daemon ready
 in 0.45 s instead of 3.6 s, `butlers up` in 0.6 s, a cloned and migrated database with its home in 0.15 s.

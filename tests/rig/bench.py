@@ -85,10 +85,18 @@ class Bench:
 
     def crash_postgres(self) -> None:
         """End PostgreSQL at once, as a crash would, and start it again on the same port; blocks until it answers."""
-        crashed = self.server
-        os.kill(crashed.pid, signal.SIGQUIT)  # PostgreSQL's own word for an immediate shutdown
-        while (found := postgres.running(self.folder / "postgres")) is not None and found.pid == crashed.pid:
+        self.lose_postgres()
+        self.bring_postgres()
+
+    def lose_postgres(self) -> None:
+        """End PostgreSQL at once, as a crash would; blocks until it is gone."""
+        os.kill(self.server.pid, signal.SIGQUIT)  # PostgreSQL's own word for an immediate shutdown
+        while (found := postgres.running(self.folder / "postgres")) is not None and found.pid == self.server.pid:
             time.sleep(0.01)
+
+    def bring_postgres(self) -> None:
+        """Start what was lost on the same port; blocks until it answers."""
+        crashed = self.server
         self.server = postgres.start(self.folder / "postgres", system_folder=self.folder / "system")
         for lock in crashed.locks:
             lock.close()

@@ -22,6 +22,7 @@ from shared.mcp import Answer, request_of, tool_object
 from tests.rig.bench import BUTLERS, House
 from tests.rig.forks import Process
 from tests.rig.outside import Outside
+from tests.rig.waiting import LONGEST
 
 Mode = Literal["one", "each", "two"]
 Era = Literal["auto", "legacy"]
@@ -83,7 +84,7 @@ class Fleet:
         await asyncio.gather(*(self.until_ready(process) for name in missing for process in self.running[name]))
         names = DAEMONS if missing == [UP] else missing
         expected = {name: len(self.running.get(name, [UP])) for name in names if name != "sandbox"}
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(LONGEST):
             while (heard := await self._heard(since)) and any(heard.get(n, 0) < expected[n] for n in expected):
                 await asyncio.sleep(0.02)
 
@@ -96,7 +97,7 @@ class Fleet:
 
     async def until_ready(self, process: Process) -> None:
         """Wait until it says so, and answers so."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONGEST):
             while not self._urls(process):
                 assert process.alive, f"{process.order.argv} ended with {process.code}\n{self.logs()}"
                 await asyncio.sleep(0.01)

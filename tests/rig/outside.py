@@ -13,6 +13,7 @@ from uuid import UUID
 import aiohttp
 
 from tests.rig.bench import OWNER
+from tests.rig.waiting import LONGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Outside:
         """The accepted messages whose text or subject holds this, cards and other edits included."""
         return [e for e in await self.journal(after) if text in e.text or text in str(e.payload.get("subject", ""))]
 
-    async def until(self, wanted: Callable[[Entry], bool], count: int = 1, within: float = 5) -> list[Entry]:
+    async def until(self, wanted: Callable[[Entry], bool], count: int = 1, within: float = LONGEST) -> list[Entry]:
         """The matching entries, as soon as there are so many."""
         found: list[Entry] = []
         try:
@@ -95,7 +96,7 @@ class Outside:
             raise AssertionError(f"{len(found)} of {count} arrived within {within} s; the last were {told}") from None
         return found
 
-    async def arrived(self, text: str, to: str | int, within: float = 5) -> Entry:
+    async def arrived(self, text: str, to: str | int, within: float = LONGEST) -> Entry:
         """The one accepted message with this text to this address, once it is there; more than one is a failure."""
         found = await self.until(lambda e: e.to == str(to) and text in e.text and e.method in SENDS, 1, within)
         assert len(found) == 1, found
@@ -124,7 +125,7 @@ class Outside:
         """The same with any data, as somebody could forge it."""
         await self._post("press", **{"as": who, "chat": who, "message_id": message_id, "data": data})
 
-    async def card(self, action_id: str, within: float = 5) -> Card:
+    async def card(self, action_id: str, within: float = LONGEST) -> Card:
         """The whole card of a pending action in the owner's chat, once its buttons are there."""
         short = short_id(action_id)
         [last, *_] = await self.until(lambda e: e.to == str(OWNER) and short in json.dumps(_keyboard(e)), 1, within)

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from tests.rig.waiting import LONGEST
 
 
 class Server(uvicorn.Server):
@@ -18,10 +21,17 @@ class Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[str]:
+async def served(app: ASGIApp, lifespan: Literal["auto", "off"] = "auto") -> AsyncIterator[str]:
     """Its URL; it has ended when the block is left."""
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_config=None, log_level="error", ws="none", timeout_graceful_shutdown=1
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_config=None,
+        log_level="error",
+        ws="none",
+        lifespan=lifespan,
+        timeout_graceful_shutdown=1,
     )
     server = Server(config)
     task = asyncio.create_task(server.serve())
@@ -31,4 +41,4 @@ async def served(app: ASGIApp) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, LONGEST)

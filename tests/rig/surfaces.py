@@ -22,12 +22,12 @@ from butlers.deciding import Word, decide
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
 from tests.rig.outside import SENDS, Entry, _keyboard, short_id
+from tests.rig.waiting import LONGEST
 
 FIRST_CHAT: Final = 7_300_000_001
 LANES: Final = 4
 # One in so many says its word by a process.
 PROCESSES: Final = 10
-WITHIN: Final = 30.0
 # Within so many seconds all three speak; a process takes a while to get there.
 SPREAD: Final = 0.25
 SLOW_SPREAD: Final = 1.5
@@ -61,7 +61,7 @@ class Journal:
     async def card(self, action_id: str) -> tuple[int, Mapping[str, str]]:
         """The card's message and its buttons, once it is there."""
         short = short_id(action_id)
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(LONGEST):
             while True:
                 for entry in reversed(self.entries):
                     buttons = {str(b["text"]): str(b["callback_data"]) for row in _keyboard(entry) for b in row}
@@ -72,7 +72,7 @@ class Journal:
 
     async def note(self, query: str) -> str:
         """What the presser reads, once there is an answer to the press."""
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(LONGEST):
             while True:
                 for entry in reversed(self.entries):
                     if entry.method == "answerCallbackQuery" and entry.payload.get("callback_query_id") == query:
@@ -236,7 +236,7 @@ class Lane:
                 assert code in STANDS[effect], case
         self.told.won[winner] += 1
         self.told.effects[effect] += 1
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(LONGEST):
             while (ended := await self._ended(asked)) is None:
                 await asyncio.sleep(0.02)
         assert ended == ("ok" if effect == "approved" else "error"), case

@@ -20,7 +20,7 @@ SECRET = b"k" * 32
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
 UNTIL = datetime(2026, 1, 4, 12, 30, tzinfo=UTC)
 ANNA = Target("4242", "c1", "Anna", "e1")
-CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 1, UNTIL, None)
+CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 1, UNTIL)
 
 
 def action(**changes: object) -> Record:

@@ -16,12 +16,13 @@ from shared.db import Record
 from shared.identity import Target
 from shared.keys import short
 from shared.render import Message, email
-from shared.render.telegram import in_line, quoted, said, seen, utf16_units, visible
+from shared.render.telegram import utf16_units
+from shared.render.visible import in_line, quoted, said, seen, visible
 
 SECRET = b"k" * 32
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
 UNTIL = datetime(2026, 1, 4, 12, 30, tzinfo=UTC)
-CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 1, UNTIL, None)
+CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 1, UNTIL)
 SHA = "9f86d081884c7d659a2feaa0c55ad015"
 
 # What somebody writes, and each line of it as the owner reads it.

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from shared.errors import InvalidInput
 from shared.render import Message, shas
-from shared.render.telegram import Button, render, split, utf16_units, visible, with_buttons
+from shared.render.telegram import Button, render, split, utf16_units, with_buttons
+from shared.render.visible import visible
 
 SEND = Message(notification_id="n1", channel="telegram", intent="send", address="42", text="Grüße")
 REPLY = replace(SEND, intent="reply", thread="42:7")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.waiting import LONGEST
 from tests.run import Outcome, Step, excused, main, present, read_report, run_command, unexcused
 
 REPORT = """<testsuites><testsuite>
@@ -46,7 +47,7 @@ def test_a_command_gives_its_code_or_is_ended_with_its_children(tmp_path: Path) 
         child = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
         assert run_command([sys.executable, "-c", child], sink.fileno(), 1.5) is None
         pid = int((tmp_path / "log").read_text())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LONGEST
     while _alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _alive(pid)

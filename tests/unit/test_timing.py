@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messenger.timing import CAP_SECONDS, RETRY_AFTER_CAP_SECONDS, backoff, retry_at
+from messenger.timing import CAP_SECONDS, RETRY_AFTER_CAP_SECONDS, asked_for, backoff, retry_at
 
 NOW = datetime(2026, 3, 29, 0, 59, tzinfo=UTC)
 
@@ -48,6 +48,7 @@ def test_backoff_is_never_zero_never_above_the_cap_and_never_shrinks(attempt: in
     ],
 )
 def test_retry_after_is_honoured_up_to_an_hour(retry_after: float | None, seconds: float) -> None:
+    assert asked_for(retry_after) == seconds
     assert retry_at(NOW, 1, 0.0, retry_after) == NOW + timedelta(seconds=seconds)
 
 

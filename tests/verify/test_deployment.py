@@ -117,6 +117,7 @@ def test_a_container_can_do_nothing_it_need_not(name: str) -> None:
     assert said.get("network_mode", "none") == "none"
     assert said.get("user", "10001").partition(":")[0] not in {"", "0", "root"}
     assert "/tmp" in said["tmpfs"]
+    assert said["mem_limit"]
 
 
 @pytest.mark.parametrize("name", DAEMONS)

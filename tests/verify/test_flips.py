@@ -3,16 +3,14 @@
 The figures are kept in build/figures/flips.json.
 """
 
-import json
 import time
-from pathlib import Path
 from random import Random
 
+from tests.rig import figures
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
 from tests.rig.flipping import flip, ground
 
-FIGURES = Path(__file__).resolve().parents[2] / "build" / "figures" / "flips.json"
 FLIPS = 1_000
 # The database's own limit to a statement; on a quiet machine a flip waits for a marker or two, which is a figure.
 SLOWEST_MS = 20_000
@@ -29,7 +27,7 @@ async def test_a_thousand_flips_each_count_from_their_commit(bench: Bench) -> No
     assert flipped.refused, flipped
     assert flipped.parked, flipped
     assert flipped.p99() < SLOWEST_MS, flipped.p99()
-    figures = {
+    told = {
         "flips": flipped.flips,
         "flip_p99_ms": flipped.p99(),
         "marks": flipped.marks,
@@ -37,5 +35,4 @@ async def test_a_thousand_flips_each_count_from_their_commit(bench: Bench) -> No
         "marked_after": 0,
         "seconds": round(time.monotonic() - started, 1),
     }
-    FIGURES.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    figures.keep("flips", told)

@@ -3,26 +3,17 @@
 The figures are kept in build/figures/races.json.
 """
 
-import json
 import time
-from pathlib import Path
 from random import Random
 
+from tests.rig import figures
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
 from tests.rig.racing import MOST_DECIDERS, race, track
 from tests.rig.surfaces import race_surfaces
 
-FIGURES = Path(__file__).resolve().parents[2] / "build" / "figures" / "races.json"
 RACES = 10_000
 AT_SURFACES = 300
-
-
-def keep(name: str, figures: dict[str, object]) -> None:
-    """Write them beside those of the other test."""
-    FIGURES.parent.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    FIGURES.write_text(json.dumps({**kept, name: figures}, indent=1, sort_keys=True) + "\n")
 
 
 async def test_ten_thousand_races_have_one_effect_each(bench: Bench) -> None:
@@ -33,7 +24,8 @@ async def test_ten_thousand_races_have_one_effect_each(bench: Bench) -> None:
     assert (raced.races, raced.most) == (RACES, MOST_DECIDERS)
     assert min(raced.won[one] for one in ("approved", "denied", "edited", "expired")) > RACES / 100, raced
     seconds = round(time.monotonic() - started, 1)
-    keep("statement", {"races": RACES, "deciders": raced.deciders, "won": raced.won, "seconds": seconds})
+    told = {"races": RACES, "deciders": raced.deciders, "won": raced.won, "seconds": seconds}
+    figures.keep("races", {"statement": told})
 
 
 async def test_three_hundred_races_by_button_page_and_command_line(bench: Bench) -> None:
@@ -43,4 +35,5 @@ async def test_three_hundred_races_by_button_page_and_command_line(bench: Bench)
     assert told.races == AT_SURFACES
     assert set(told.won) == {"telegram", "console", "cli"}, told
     seconds = round(time.monotonic() - started, 1)
-    keep("surfaces", {"races": AT_SURFACES, "by_process": told.processes, "won": told.won, "seconds": seconds})
+    surfaces = {"races": AT_SURFACES, "by_process": told.processes, "won": told.won, "seconds": seconds}
+    figures.keep("races", {"surfaces": surfaces})

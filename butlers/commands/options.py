@@ -1,0 +1,12 @@
+"""The options that many commands take, and how much of an id they print."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+FleetOption = Annotated[Path | None, typer.Option("--fleet", help="The folder with a folder per butler.")]
+HomeOption = Annotated[Path | None, typer.Option("--home", help="Where data and keys are kept (BUTLERS_HOME).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+# Of an id that a person may give by its beginning.
+SHORT: Final = 8

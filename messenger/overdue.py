@@ -1,0 +1,50 @@
+"""What lies in the queue past its time, which ends there: `dead` where it was tried in vain, else `expired`."""
+
+from messenger import unheld, views
+from shared import answers, approvals, notifications
+from shared.approvals import Event, Why
+from shared.contracts import NotifyResponse
+from shared.db import Connection, Record
+from shared.telemetry import deliveries_total
+
+TOO_LATE = "Its time to be sent has passed."
+
+
+async def ended(connection: Connection) -> int:
+    """End what is past its time, whenever its next try would have been; how many there were."""
+    late = await views.overdue(connection)
+    return sum([await end(connection, notification_id) for notification_id in late])
+
+
+async def end(connection: Connection, notification_id: str) -> bool:
+    """Whether this ended the message, with its answer and its open action; takes the notification's row."""
+    await notifications.locked(connection, notification_id)
+    row = await unheld.out_of_time(connection, notification_id)
+    if row is None:
+        return False
+    begun = await unheld.begun(connection, notification_id)
+    deliveries_total.labels(channel=row["channel"], state=row["status"], reason="too_late").inc()
+    await notifications.settle(connection, notification_id, answer(notification_id, row, begun=begun))
+    await over(connection, notification_id, "expired", row["status"], TOO_LATE)
+    if not begun:
+        await approvals.give_back(connection, notification_id)
+    return True
+
+
+def answer(notification_id: str, row: Record, *, begun: bool) -> NotifyResponse:
+    """How often it was tried and why the last try failed; what may have left in part is not to be asked for again."""
+    if not row["times"]:
+        return answers.failed(notification_id, "timeout", f"{TOO_LATE} It was not sent.", retryable=True)
+    tried = "once" if row["times"] == 1 else f"{row['times']} times"
+    if begun:
+        return answers.failed(notification_id, "forbidden", f"{TOO_LATE} It was tried {tried}. {answers.EARLIER}")
+    said = f"{TOO_LATE} It was tried {tried} and not sent. The last reason: {row['last']}"
+    return answers.failed(notification_id, "timeout", said, retryable=True)
+
+
+async def over(connection: Connection, notification_id: str, moved: str, happened: str, reason: str) -> None:
+    """The open action ends with its message; where there is none, the audit has a line of the message alone."""
+    why = Why("messenger", reason)
+    if await approvals.move(connection, notification_id, ["approved", "executing"], moved, why) is None:
+        event = Event(happened, "messenger", notification_id=notification_id, reason=reason)
+        await approvals.record(connection, event)

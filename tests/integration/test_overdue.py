@@ -1,0 +1,136 @@
+"""What runs out of time in the queue: `expired` if it was never tried, a dead letter if it was tried in vain."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from messenger import overdue
+from shared import deliveries
+from shared.mcp import Answer
+from tests.integration.desks import PAST, desk_where, due, enqueue, friend, in_queue, work
+from tests.integration.doubts import ANSWER, say
+from tests.integration.house import House
+from tests.rig.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LATER: Final = "UPDATE messenger.deliveries SET send_at = send_at + interval '1 hour' WHERE notification_id = $1"
+USES: Final = "SELECT rule_id FROM shared.rule_uses WHERE notification_id = $1"
+AUDIT: Final = "SELECT event_type FROM shared.approval_events WHERE notification_id = $1 ORDER BY seq DESC LIMIT 1"
+PUT_OFF: Final = """
+SELECT n.id::text FROM shared.notifications n JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE d.status = 'queued' AND d.attempt = 1 AND n.envelope #>> '{delivery,message}' = $1
+"""
+TIME_OVER: Final = "Its time to be sent has passed."
+
+
+async def tick(house: House) -> int:
+    async with house.ground("messenger").db.work() as connection:
+        return await overdue.ended(connection)
+
+
+async def answer(house: House, told: str) -> Answer:
+    return dict((await house.row(ANSWER, told))["answer"])
+
+
+async def error(house: House, told: str) -> Mapping[str, object]:
+    found = (await answer(house, told))["error"]
+    assert isinstance(found, Mapping)
+    return found
+
+
+async def tried(house: House, message: str, times: int = 1, **arguments: object) -> str:
+    """Queued again after so many attempts that the provider put off."""
+    told = await in_queue(house, message, **arguments)
+    await house.fault(message, "429", times=times)
+    for _ in range(times):
+        await due(house, told)
+        await work(house.desk())
+    assert ((await house.delivery(told))["status"], (await house.delivery(told))["attempt"]) == ("queued", times)
+    return told
+
+
+async def test_what_was_never_tried_expires(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, message)
+    assert await tick(still_house) == 0
+    await still_house.sql.execute(PAST, told)
+    await work(still_house.desk())
+    assert (await still_house.delivery(told))["status"] == "queued", "what is late is not taken"
+    assert [await tick(still_house), await tick(still_house)] == [1, 0]
+    assert (await still_house.delivery(told))["status"] == "expired"
+    assert await error(still_house, told) == {
+        "class": "timeout",
+        "message": f"{TIME_OVER} It was not sent.",
+        "retryable": True,
+    }
+    assert still_house.sent(message) == []
+
+
+async def test_what_was_tried_in_vain_is_a_dead_letter_however_far_its_next_try(
+    still_house: House, message: str
+) -> None:
+    told = await tried(still_house, message, 2)
+    assert await still_house.sql.fetch(USES, told)
+    await still_house.sql.execute(LATER, told)
+    await still_house.sql.execute(PAST, told)
+    assert await tick(still_house) == 1
+    row, found = await still_house.delivery(told), await error(still_house, told)
+    assert (row["status"], row["reason"], row["attempt"]) == ("dead", "too_late", 2)
+    assert (found["class"], found["retryable"]) == ("timeout", True)
+    said = str(found["message"])
+    assert said.startswith(f"{TIME_OVER} It was tried 2 times and not sent. The last reason: Too Many Requests"), said
+    assert (await still_house.row(AUDIT, told))["event_type"] == "dead"
+    assert await still_house.sql.fetch(USES, told) == [], "nothing has left, so the rule has its use again"
+    assert [one["id"] for one in await deliveries.latest(still_house.sql, "dead", 1)] == [row["id"]]
+    assert still_house.sent(message) == []
+
+
+async def test_time_that_ends_between_claim_and_marker_ends_it_the_same_way(still_house: House, message: str) -> None:
+    first = await in_queue(still_house, message)
+    await work(desk_where(still_house, lambda: still_house.sql.execute(PAST, first)))
+    second = await tried(still_house, f"{message} second")
+    await due(still_house, second)
+    await work(desk_where(still_house, lambda: still_house.sql.execute(PAST, second)))
+    ended = [await still_house.delivery(one) for one in (first, second)]
+    assert [(row["status"], row["attempt"]) for row in ended] == [("expired", 0), ("dead", 1)]
+    assert still_house.sent(message) == []
+
+
+async def test_a_dead_letter_goes_out_when_the_owner_has_it_tried_again(still_house: House, message: str) -> None:
+    told = await tried(still_house, message)
+    await still_house.sql.execute(PAST, told)
+    await tick(still_house)
+    assert await say(still_house, told, "retry") == "done"
+    await enqueue(still_house, told)
+    await due(still_house, told)
+    await work(still_house.desk())
+    assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
+
+
+async def test_what_left_in_part_is_no_letter_to_be_sent_again(still_house: House, message: str) -> None:
+    long = f"{message} first {'word ' * 900}{message} second"
+    await still_house.fault(f"{message} second", "429", times=1)
+    told = await in_queue(still_house, long)
+    await work(still_house.desk())
+    await still_house.sql.execute(PAST, told)
+    await tick(still_house)
+    found = await error(still_house, told)
+    assert ((await still_house.delivery(told))["status"], found["retryable"]) == ("dead", False)
+    assert "may have arrived" in str(found["message"])
+    assert await say(still_house, told, "retry") == "late"
+
+
+async def test_a_dead_letter_begins_anew_under_its_key_when_its_butler_asks_again(house: House, message: str) -> None:
+    asked = {"message": message, "contact_id": await friend(house)}
+    await house.fault(message, "429", value=3600, times=1)
+    calling = asyncio.ensure_future(house.notify(**asked))
+    told = await eventually(lambda: house.sql.fetchval(PUT_OFF, message))
+    await house.sql.execute(PAST, told)
+    first = await calling
+    assert (first["status"], (await house.delivery(told))["status"]) == ("error", "dead")
+    await due(house, told)
+    again = await house.notify(**asked)
+    assert (again["status"], again["notification_id"], again["duplicate"]) == ("ok", told, True)
+    assert len(house.sent(message)) == 1
