@@ -5,7 +5,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +22,10 @@ from tests.rig.fleet import READY_AT, Fleet, Rows
 from tests.rig.forks import Order, Process
 
 LOOK_SECONDS: Final = 0.02
-# How long a process with an armed failpoint may live without reaching it, from when it was started.
+# How long a process with an armed failpoint may live without reaching it, from when it was started; longer where
+# all that is missing is armed, so that another try would wait for the same.
 ARMED_SECONDS: Final = 8.0
+MOPPING_SECONDS: Final = 25.0
 # A lease lasts seven seconds: whoever stands still for longer has lost it.
 STILL_SECONDS: Final = 8.5
 # A daemon that is started while PostgreSQL is away says so and ends; its supervisor starts it again.
@@ -45,6 +47,7 @@ STOPPABLE: Final = (
 )
 STOPS: Final = 0.15
 HOLDS_AS: Final = re.compile(r"^holds as (\S+)$", re.MULTILINE)
+REACHED: Final = re.compile(r"^(ends|stands) at (\S+)$", re.MULTILINE)
 IN_HAND: Final = """
 SELECT class || ' ' || status AS state, count(*) FROM messenger.deliveries WHERE claimed_by = $1
     AND status IN ('claimed', 'sending') GROUP BY 1
@@ -65,9 +68,8 @@ class Place:
     name: str
     arms: bool
     process: Process | None = None
-    armed: Armed | None = None
+    armed: Sequence[Armed] = ()
     since: float = 0.0
-    struck: bool = False
     still_until: float | None = None
     up: bool = False
 
@@ -100,23 +102,26 @@ class Deaths:
 class Schedule:
     """Which failpoint is armed next: those hit least come first, in an order that the seed decides."""
 
-    def __init__(self, rng: Random, names: Iterable[str]) -> None:
-        self._rng = rng
+    def __init__(self, rng: Random, names: Iterable[str], least: int = 1) -> None:
+        self._rng, self._least = rng, least
+        self.mopping = False
         self._hits: Counter[str] = Counter()
         self._tried: Counter[str] = Counter()
         self._names = sorted(names)
         rng.shuffle(self._names)
 
-    def next(self, kind: str) -> Armed | None:
-        """The next for a daemon of this kind, None where it has none."""
+    def next(self, kind: str) -> tuple[Armed, ...]:
+        """The next for a daemon of this kind, and whatever is rare and missing; in mopping up all that is missing."""
         fitting = [name for name in self._names if BY_NAME[name].daemon == kind]
-        if not fitting:
-            return None
+        missing = [name for name in self.missing(self._least) if name in fitting]
+        if self.mopping or not fitting:
+            return tuple(Armed(name) for name in missing)
         name = min(fitting, key=lambda one: (self._hits[one] + 0.5 * self._tried[one], self._names.index(one)))
         self._tried[name] += 1
         often = 1 if self._hits[name] == 0 or BY_NAME[name].rare else self._rng.randint(1, 3)
         stop = name in STOPPABLE and self._hits[name] > 0 and self._rng.random() < STOPS
-        return Armed(name, often, stop)
+        rare = (Armed(one) for one in missing if BY_NAME[one].rare and one != name)
+        return Armed(name, often, stop), *rare
 
     def hit(self, name: str) -> None:
         """It was reached."""
@@ -124,7 +129,7 @@ class Schedule:
         self._tried[name] = 0
 
     def missing(self, least: int = 1) -> list[str]:
-        """Those that were not hit so often."""
+        """Those that were not hit so often, in the order of this seed."""
         return [name for name in self._names if self._hits[name] < least]
 
 
@@ -151,7 +156,7 @@ class Crew:
         for name in {place.name for place in self.places}:
             self.fleet.running[name] = []
         for place in self.places:
-            self._start(place, armed=None)
+            self._start(place, armed=())
         await self._all_said_ready()
 
     async def _all_said_ready(self) -> None:
@@ -159,9 +164,9 @@ class Crew:
             while any(len(self.fleet.urls(place.name)) == 0 for place in self.places):
                 await asyncio.sleep(LOOK_SECONDS)
 
-    def _start(self, place: Place, armed: Armed | None) -> None:
+    def _start(self, place: Place, armed: Sequence[Armed]) -> None:
         place.process = begin(self.fleet, place.name, armed)
-        place.armed, place.struck, place.since = armed, False, time.monotonic()
+        place.armed, place.since = armed, time.monotonic()
         place.still_until, place.up = None, False
 
     async def keep(self) -> None:
@@ -177,7 +182,8 @@ class Crew:
         if not process.alive:
             self.fleet.running[place.name].remove(process)
             self._count(place, process)
-            self._start(place, None if self.calm or not place.arms else self.schedule.next(place.kind))
+            arms = (place.arms or self.schedule.mopping) and not self.calm
+            self._start(place, self.schedule.next(place.kind) if arms else ())
             # Beside this loop: whoever holds up the database may be one that only this loop lets go on.
             asking = asyncio.create_task(self._left_by(process))
             self._askers.add(asking)
@@ -186,17 +192,33 @@ class Crew:
             if self.calm or time.monotonic() > place.still_until:
                 place.still_until = None
                 process.send(signal.SIGCONT)
-        elif place.armed is not None and place.armed.stop and stands(process.pid):
-            self.deaths.stops[place.armed.name] += 1
-            self.schedule.hit(place.armed.name)
-            place.armed, place.still_until = None, time.monotonic() + STILL_SECONDS
-        elif place.armed is not None and time.monotonic() > place.since + ARMED_SECONDS and not self.calm:
+        elif any(one.stop for one in place.armed) and stands(process.pid):
+            self.deaths.stops.update(self._reached(process, "stands"))
+            place.armed, place.still_until = (), time.monotonic() + STILL_SECONDS
+        elif place.armed and time.monotonic() > place.since + self._patience and not self.calm:
             self.strike(place)
+
+    @property
+    def _patience(self) -> float:
+        return MOPPING_SECONDS if self.schedule.mopping else ARMED_SECONDS
+
+    def mop_up(self) -> None:
+        """From here on everybody, whoever it is, ends at the first failpoint that is missing; all begin anew."""
+        self.schedule.mopping = True
+        for place in self.places:
+            if self.schedule.next(place.kind):
+                self.strike(place)
+
+    def _reached(self, process: Process, how: str) -> list[str]:
+        """The failpoint at which it says it ends, or stands: one or none; it is hit by that."""
+        found = [said[2] for said in REACHED.finditer(process.out.read_text()) if said[1] == how]
+        for name in found:
+            self.schedule.hit(name)
+        return found
 
     def strike(self, place: Place) -> None:
         """SIGKILL from outside."""
         assert place.process is not None
-        place.struck = True
         place.process.send(signal.SIGKILL)
 
     def stand(self, place: Place) -> None:
@@ -216,9 +238,7 @@ class Crew:
             return
         deaths.at.append(time.time())
         deaths.daemons[place.name] += 1
-        if not place.struck and place.armed is not None:
-            deaths.failpoints[place.armed.name] += 1
-            self.schedule.hit(place.armed.name)
+        deaths.failpoints.update(self._reached(process, "ends"))
 
     async def _left_by(self, process: Process) -> None:
         """Count what the dead one had in hand, and let its leases run out at once."""
@@ -251,12 +271,12 @@ class Crew:
         await asyncio.to_thread(self.bench.crash_postgres)
 
 
-def begin(fleet: Fleet, name: str, armed: Armed | None = None) -> Process:
-    """One more process of that daemon, with a failpoint or none; it is known by its URL as soon as it says it."""
+def begin(fleet: Fleet, name: str, armed: Sequence[Armed] = ()) -> Process:
+    """One more process of that daemon, with failpoints or none; it is known by its URL as soon as it says it."""
     house = fleet.house
     log = house.folder / "logs" / f"{name}-{len(fleet.started) + 1}"
     log.parent.mkdir(exist_ok=True)
-    words = [] if armed is None else armed.words
+    words = [word for one in armed for word in one.words]
     process = house.forks.spawn(Order(["run", name], house.env, house.folder, log, house.code, chaos=words))
     fleet.running.setdefault(name, []).append(process)
     fleet.started.append(process)

@@ -93,7 +93,7 @@ class Stage:
     async def messenger(self, armed: Armed | None = None, *, clock: str | None = None) -> Process:
         """One more Messenger, ready; `clock` shifts what it reads as the time of day (libfaketime's words)."""
         if clock is None:
-            process = begin(self.fleet, "messenger", armed)
+            process = begin(self.fleet, "messenger", [] if armed is None else [armed])
         else:
             assert LIBRARY is not None, "libfaketime is not here; install Debian's package libfaketime"
             self.shifted = Forks(LD_PRELOAD=str(LIBRARY), **shifted(clock))

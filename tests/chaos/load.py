@@ -3,11 +3,14 @@
 import asyncio
 import itertools
 import json
+from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
+from uuid import UUID
 
 import aiohttp
 
@@ -20,11 +23,18 @@ from tests.rig.outside import Entry
 
 Kind = Literal["own", "rule", "yes"]
 # The owner has one chat, in which one message after the other goes out; third parties are many.
-KINDS: Final[Sequence[Kind]] = ("own",) * 3 + ("rule",) * 5 + ("yes",) * 2
+KINDS: Final[Sequence[Kind]] = ("own",) * 2 + ("rule",) * 6 + ("yes",) * 2
 CONTACTS: Final = 30
 CALLED: Final = ("health", "greeter")
 ADD_RULE: Final = "INSERT INTO shared.approval_rules (tool_name, arg_constraints) VALUES ('notify', $1)"
 APPROVE: Final = "Approve"
+# The owner has one chat, in which one thing comes after the other: nothing is added where so much waits for it.
+MOST_WAITING: Final[Mapping[Kind, int]] = {"own": 60, "yes": 15}
+# How often the owner decides on the command line, so that the Messenger has to change the card by itself.
+ELSEWHERE: Final = 0.2
+# What nobody has met by then is over: faults that pile up while little goes out would meet one message again and
+# again, until the bot has to be silent for minutes.
+FAULTS_AT_ONCE: Final = 6
 # The last calls get their answers within the butler's 14 s, or from the rows of whoever comes back.
 PATIENCE: Final = 30.0
 # (weight, fault): slow ones hold a delivery where a kill can hit it, mostly one that does not hold up the owner's
@@ -65,6 +75,7 @@ class Heard:
     told: int = 0
     repeated: int = 0
     pressed: int = 0
+    typed: int = 0
 
 
 async def people(fleet: Fleet) -> People:
@@ -87,8 +98,8 @@ class Load:
         self._fleet, self._who, self._tokens, self._rng = fleet, who, tokens, rng
         self._numbers = itertools.count(1)
         self.excused: frozenset[int] = frozenset()
-        # So many questions wait that nothing is to be asked on top of them.
-        self.crowded = False
+        # How much waits to be told to the owner, and for the owner's word.
+        self.waiting: Counter[str] = Counter()
 
     async def call_for_ever(self) -> None:
         """One caller: one message after the other, some of them told again, until stopping."""
@@ -107,7 +118,7 @@ class Load:
     def _message(self) -> tuple[str, dict[str, object]]:
         rng, number = self._rng, next(self._numbers)
         kind = rng.choice(KINDS)
-        if kind == "yes" and self.crowded:
+        if kind != "rule" and self.waiting[kind] >= MOST_WAITING[kind]:
             kind = "rule"
         text = f"{kind} <{number}>"
         arguments: dict[str, object] = {
@@ -179,21 +190,34 @@ class Load:
         self.heard.answers.append(one)
 
     async def say_yes_for_ever(self) -> None:
-        """The owner presses Approve on every card, some moments after seeing it; ended by cancelling."""
-        seen = 0
-        while True:
-            for entry in await self._fleet.outside.journal(seen):
-                seen = entry.n
-                if data := approve_of(entry):
-                    await self._fleet.outside.press_data(int(entry.provider_id), data)
-                    self.heard.pressed += 1
-            await asyncio.sleep(0.15)
+        """The owner says yes to every card, some moments after seeing it; ended by cancelling."""
+        seen, rng = 0, Random(self._rng.getrandbits(64))
+        async with asyncio.TaskGroup() as words:
+            while True:
+                for entry in await self._fleet.outside.journal(seen):
+                    seen = entry.n
+                    if data := approve_of(entry):
+                        words.create_task(self._say_yes(entry, data, elsewhere=rng.random() < ELSEWHERE))
+                await asyncio.sleep(0.15)
+
+    async def _say_yes(self, entry: Entry, data: str, *, elsewhere: bool) -> None:
+        """Press Approve; or say it on the command line, and press all the same if that does not get through."""
+        if elsewhere:
+            with suppress(TimeoutError):  # a database that stands still
+                code, _, _ = await self._fleet.house.butlers("approvals", "approve", action_of(data))
+                if code == 0:
+                    self.heard.typed += 1
+                    return
+        await self._fleet.outside.press_data(int(entry.provider_id), data)
+        self.heard.pressed += 1
 
     async def weather_for_ever(self) -> None:
         """Now and then a provider fails once; ended by cancelling."""
         rng = Random(self._rng.getrandbits(64))
         weights, faults = zip(*WEATHER, strict=True)
-        while True:
+        for number in itertools.count():
+            if number % FAULTS_AT_ONCE == 0:
+                await self._fleet.outside.clear_faults()
             [fault] = rng.choices(faults, weights)
             how = {key: value for key, value in fault.items() if key in {"match", "value"}}
             names = [str(fault[key]) for key in ("channel", "stage", "fault")]
@@ -211,6 +235,12 @@ def approve_of(entry: Entry) -> str | None:
     return found[0] if found else None
 
 
+def action_of(data: str) -> str:
+    """The id of the pending action that a button speaks of."""
+    short = data.split(":")[1]
+    return str(UUID(bytes=urlsafe_b64decode(f"{short}==")))
+
+
 def as_json(heard: Heard) -> dict[str, object]:
     """The callers' figures."""
     return {
@@ -218,5 +248,6 @@ def as_json(heard: Heard) -> dict[str, object]:
         "told_again": heard.repeated,
         "unanswered": dict(sorted(heard.unanswered.items())),
         "pressed": heard.pressed,
+        "typed": heard.typed,
         "kinds": json.loads(json.dumps(Counter(one.text.partition(" ")[0] for one in heard.answers))),
     }

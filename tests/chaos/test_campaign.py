@@ -12,8 +12,10 @@ from tests.chaos.campaign import Plan, run
 from tests.chaos.ledger import Run, write_figures
 from tests.rig.bench import Bench
 
-LEAST_KILLS = 100
-LEAST_FAILPOINTS = 60
+KILLS = 500
+# A slow machine gets through less of it before the time of the blows is over; how far it got is in the figures.
+LEAST_KILLS = 300
+MOST_SECONDS = 420
 
 
 @pytest.fixture
@@ -26,19 +28,17 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 async def test_a_short_campaign(bench: Bench, seed: int) -> None:
-    plan = Plan(seed, kills=15, seconds=20, messengers=3, callers=25)
+    plan = Plan(seed, kills=40, seconds=20, messengers=3, callers=25)
     judge(await run(bench, plan), "campaign-short")
 
 
 @pytest.mark.slow
 async def test_a_campaign(bench: Bench, seed: int) -> None:
-    plan = Plan(seed, kills=500, seconds=240, restarts=5, every_failpoint=True)
+    plan = Plan(seed, kills=KILLS, seconds=MOST_SECONDS, restarts=5, hits=1, mopping=240)
     done = await run(bench, plan)
     judge(done, "campaign")
-    # A slow machine gets through less of it in four minutes; what it got through is in the figures.
-    kills, reached = (int(str(done.figures[name])) for name in ("kills", "failpoints_hit"))
-    assert kills >= LEAST_KILLS, done.figures
-    assert reached >= LEAST_FAILPOINTS, done.figures
+    assert int(str(done.figures["kills"])) >= LEAST_KILLS, done.figures
+    assert done.figures["failpoints_missing"] == [], done.figures
 
 
 def judge(done: Run, name: str) -> None:
@@ -50,5 +50,5 @@ def judge(done: Run, name: str) -> None:
     assert not done.strange, done.strange
     figures = done.verdict.figures
     assert done.figures["left_open"] == 0, told
-    assert 0.25 < figures["third_party"] / figures["messages"] < 0.95, told
+    assert 0.25 < figures["third_party"] / figures["messages"] < 0.97, told
     assert done.share_repeated >= 0.3, told

@@ -4,6 +4,7 @@ A text is used for one message only, so that texts join the three: the answers c
 provider's journal, which nobody killed.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,17 @@ from typing import Final
 
 OPEN_ANSWERS: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
 OPEN_DELIVERIES: Final = frozenset({"queued", "claimed", "sending", "parked"})
-NOT_SENT: Final = frozenset({"failed", "refused", "expired", "cancelled"})
+NOT_SENT: Final = frozenset({"failed", "refused", "expired", "dead", "cancelled"})
 # What is uncertain is told the owner once more, and says so.
 MOST_TO_THE_OWNER: Final = 2
+# Which promise it is that something broke, by the words below.
+PROMISES: Final[Mapping[str, re.Pattern[str]]] = {
+    "without_authority": re.compile("without authority"),
+    "without_receipt": re.compile("without a receipt|receipt .* nobody gave"),
+    "twice": re.compile(r"^(admitted|sent) \d+ times"),
+    "lost": re.compile("^acknowledged as .* and lost|^left open|without a delivery"),
+    "untrue": re.compile(""),
+}
 # What a delivery's end has to be called in the answer.
 SAYS: Final[Mapping[str, str]] = {"sent": "ok", "uncertain": "uncertain", **dict.fromkeys(NOT_SENT, "error")}
 
@@ -86,7 +95,14 @@ def verdict(journal: Sequence[Sent], acknowledgements: Sequence[Acknowledged], r
         *(told for row in rows for told in _as_it_left(row, left.get(row.text, ()))),
         *_accounted_for(journal, by_text),
     ]
-    return Verdict(tuple(dict.fromkeys(broken)), _figures(acknowledgements, rows, left))
+    once = tuple(dict.fromkeys(broken))
+    return Verdict(once, {**_figures(acknowledgements, rows, left), **by_promise(once)})
+
+
+def by_promise(broken: Iterable[str]) -> dict[str, int]:
+    """How often each promise was broken, by the first whose words it has."""
+    counted = Counter(next(name for name, words in PROMISES.items() if words.search(told)) for told in broken)
+    return {name: counted[name] for name in PROMISES}
 
 
 def _admitted_twice(by_text: Mapping[str, Sequence[Row]]) -> Iterator[str]:

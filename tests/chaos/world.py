@@ -8,6 +8,7 @@ The owner changes standing rules, pulls the brake, adds identifiers, and writes 
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from random import Random
@@ -29,9 +30,13 @@ SET_RULE: Final = "UPDATE shared.approval_rules SET active = $2 WHERE arg_constr
 BRAKE: Final = "INSERT INTO shared.brakes (contact_id, channel) VALUES ($1, $2)"
 RELEASE: Final = "UPDATE shared.brakes SET lifted_at = clock_timestamp() WHERE lifted_at IS NULL"
 ALL_RULES: Final = "UPDATE shared.approval_rules SET active = true WHERE NOT active"
-QUESTIONS: Final = "SELECT count(*) FROM shared.pending_actions WHERE status = 'pending'"
-# The owner has one chat, in which one card comes after the other.
-MOST_QUESTIONS: Final = 40
+WAITING: Final = """
+SELECT (SELECT count(*) FROM messenger.deliveries WHERE status = 'queued' AND class = 'owner') AS own,
+    (SELECT count(*) FROM shared.pending_actions WHERE status = 'pending')
+    + (SELECT count(*) FROM messenger.deliveries WHERE status = 'queued' AND class = 'card') AS yes
+"""
+# More than callers add to: what only happens here gets its turn also where the owner is slow.
+MOST_WAITING: Final = 40
 TAKES_BACK: Final = 0.25
 FIRST_STRANGER: Final = 7_300_000_000
 
@@ -41,6 +46,7 @@ class Talker(Load):
 
     def __init__(self, crew: Crew, who: People, tokens: Mapping[str, str], rng: Random) -> None:
         super().__init__(crew.fleet, who, tokens, rng)
+        self._schedule = crew.schedule
         self._dice = Random(rng.getrandbits(64))
         self.reworded = 0
         self.taken_back = 0
@@ -76,7 +82,7 @@ class Talker(Load):
         for number in itertools.count(1):
             if self.stopping.is_set():
                 return
-            if self.crowded:
+            if self.waiting["yes"] >= MOST_WAITING and not self._schedule.mopping:
                 await asyncio.sleep(0.5)
                 continue
             said = {"channel": "telegram", "message": f"carried <{number}>", "recipient": "7400000001"}
@@ -85,7 +91,7 @@ class Talker(Load):
                 answer = await self._carry("greeter", said, f"carried {number}")
                 if answer is not None:
                     self._note(said["message"], answer)
-            await asyncio.sleep(self._dice.uniform(0.3, 1))
+            await asyncio.sleep(self._dice.uniform(0.5, 2.5))
 
     async def _carry(self, name: str, said: Mapping[str, object], request_id: str) -> Answer | None:
         urls = self._fleet.urls("switchboard")
@@ -150,7 +156,7 @@ class Person:
     async def adds_identifiers(self, stopping: asyncio.Event) -> None:
         """Until stopping: somebody is to be told by a channel nobody knows an identifier of; then it is added."""
         while not stopping.is_set():
-            if self._talker.crowded:
+            if self._talker.waiting["yes"] >= MOST_WAITING and not self._crew.schedule.mopping:
                 await asyncio.sleep(0.5)
                 continue
             number = next(self._numbers)
@@ -160,13 +166,13 @@ class Person:
             address = f"stranger{number}@people.test"
             await self._crew.ask(partial(_known_as, contact=contact, address=address))
             await telling
-            await asyncio.sleep(self._rng.uniform(0.2, 1))
+            await asyncio.sleep(self._rng.uniform(1, 4))
 
-    async def counts_questions(self) -> None:
-        """See how many questions wait."""
+    async def counts_what_waits(self) -> None:
+        """See how much waits for the owner."""
         while True:
-            waiting = int(await self._crew.ask(lambda rows: rows.fetchval(QUESTIONS)))
-            self._talker.crowded = waiting > MOST_QUESTIONS
+            found = await self._crew.ask(lambda rows: rows.fetchrow(WAITING))
+            self._talker.waiting = Counter(dict(found or {}))
             await asyncio.sleep(0.5)
 
     async def writes(self) -> None:

@@ -181,10 +181,10 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("message.brought", M, "messenger.inbound:_bring_in"),
     *commit("message.handled", M, "messenger.inbound:_handle_message", when=lambda seen: seen.get("row") is not None),
     *commit("withdraw.looked", M, "messenger.revisit:run"),
-    after("withdraw.cancelled", M, "messenger.unheld:cancel", when=_true),
-    after("identifier.looked", M, "messenger.unheld:identified", when=_true),
-    *commit("identifier.asked", M, "messenger.revisit:identified", when=_local("notification_id", is_set=True)),
-    after("reopen.written", M, "messenger.reopening:reopen", when=_true),
+    after("withdraw.cancelled", M, "messenger.unheld:cancel", when=_true, rare=True),
+    after("identifier.looked", M, "messenger.unheld:identified", when=_true, rare=True),
+    *commit("identifier.asked", M, "messenger.revisit:identified", when=lambda s: "notification_id" in s, rare=True),
+    after("reopen.written", M, "messenger.reopening:reopen", when=_true, rare=True),
 )
 BY_NAME: Final[Mapping[str, Failpoint]] = {one.name: one for one in FAILPOINTS}
 
@@ -192,6 +192,7 @@ BY_NAME: Final[Mapping[str, Failpoint]] = {one.name: one for one in FAILPOINTS}
 def arm(armed: Armed) -> None:
     """Put the failpoint in place; LookupError if the code has no such moment any more."""
     failpoint, left = BY_NAME[armed.name], [armed.nth]
+    said = f"{'stands' if armed.stop else 'ends'} at {armed.name}\n".encode()
     number = signal.SIGSTOP if armed.stop else signal.SIGKILL
 
     def reached(seen: Seen, frame: FrameType | None) -> None:
@@ -201,6 +202,7 @@ def arm(armed: Armed) -> None:
             return
         left[0] -= 1
         if left[0] == 0:
+            os.write(sys.stdout.fileno(), said)
             os.kill(os.getpid(), number)
 
     if failpoint.commit:
@@ -213,7 +215,7 @@ def arm(armed: Armed) -> None:
 
 
 def prepare(words: Sequence[str]) -> None:
-    """In the child: say under which name this process will hold leases, and arm what is asked for, if anything."""
+    """In the child: say under which name this process will hold leases, and arm what is asked for, three words each."""
     assembly, _ = found("butlers.assemble:Assembly.__init__")
     begin = assembly.__init__
 
@@ -222,8 +224,7 @@ def prepare(words: Sequence[str]) -> None:
         print(f"holds as {self._instance}", flush=True)
 
     assembly.__init__ = told
-    if words:
-        name, nth, what = words
+    for name, nth, what in zip(*[iter(words)] * 3, strict=True):
         arm(Armed(name, int(nth), what == "stop"))
 
 
@@ -284,8 +285,8 @@ def committing(
     """Units of work, of which those that the failpoint's function opens have the moment around their commit."""
 
     @asynccontextmanager
-    async def watched(database: Any, holder: FrameType) -> AsyncIterator[Any]:
-        async with work(database) as connection:
+    async def watched(begun: AbstractAsyncContextManager[Any], holder: FrameType) -> AsyncIterator[Any]:
+        async with begun as connection:
             yield connection
             if failpoint.moment == "before":
                 reached(holder.f_locals, holder)
@@ -293,8 +294,10 @@ def committing(
             reached(holder.f_locals, holder)
 
     def opened(database: Any) -> AbstractAsyncContextManager[Any]:
-        holder = sys._getframe(1)
+        holder, begun = sys._getframe(1), work(database)
+        while holder.f_code is opened.__code__ and holder.f_back is not None:
+            holder = holder.f_back  # another failpoint is around this one
         opener = f"{holder.f_globals['__name__']}:{holder.f_code.co_qualname}"
-        return watched(database, holder) if opener == failpoint.site else work(database)
+        return watched(begun, holder) if opener == failpoint.site else begun
 
     return opened

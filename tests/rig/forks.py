@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.rig.waiting import LONGEST
+
 ROOT = Path(__file__).resolve().parents[2]
 # As butlers.cli says it before the libraries are imported; here they are imported before.
 QUIET = {
@@ -73,7 +75,7 @@ class Process:
             with suppress(ProcessLookupError):  # it has just ended by itself
                 os.kill(self.pid, number)
 
-    async def wait(self, seconds: float = 30) -> int:
+    async def wait(self, seconds: float = LONGEST) -> int:
         """The exit code; TimeoutError with what it said last if it does not end."""
         try:
             async with asyncio.timeout(seconds):
@@ -87,13 +89,17 @@ class Process:
 
 
 class Forks:
-    """The fork server and the processes it started; what is given goes into the server's own environment."""
+    """The fork server and the processes it started; what is given goes into the server's own environment.
 
-    def __init__(self, **env: str) -> None:
+    `code`: our packages are imported from this folder before it forks, and no other code can be started.
+    """
+
+    def __init__(self, code: Path | None = None, /, **env: str) -> None:
+        self._code = code
         self._control, theirs = socket.socketpair()
         with theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-P", str(Path(__file__).with_name("forkserver.py"))],
+                [sys.executable, "-P", str(Path(__file__).with_name("forkserver.py")), *([str(code)] if code else [])],
                 stdin=theirs.fileno(),
                 env={**os.environ, **QUIET, **env},
                 cwd=ROOT,
@@ -111,13 +117,15 @@ class Forks:
         """Start it; returns as soon as it has a process id."""
         if not self._ready.wait(60):
             raise TimeoutError("the fork server did not get ready")
+        code = str(order.code or ROOT)  # so that tests in a copy of the tree run the copy
+        assert self._code is None or str(self._code) == code, "this fork server has imported other code"
         told = {
             "argv": list(order.argv),
             "env": dict(order.env),
             "cwd": str(order.cwd),
             "out": str(order.log.with_suffix(".out")),
             "err": str(order.log.with_suffix(".err")),
-            "code": str(order.code or ROOT),  # so that tests in a copy of the tree run the copy
+            "code": code,
             "entry": order.entry,
             "chaos": None if order.chaos is None else list(order.chaos),
         }

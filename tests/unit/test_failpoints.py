@@ -2,14 +2,19 @@
 
 import random
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from tests.chaos.crew import STOPPABLE, Schedule
-from tests.rig.failpoints import BY_NAME, FAILPOINTS, Armed, Failpoint, found
+from tests.rig.failpoints import BY_NAME, FAILPOINTS, Failpoint, Seen, after, before, committing, found
 
 ROOT = Path(__file__).resolve().parents[2]
 ENOUGH = 60
@@ -58,18 +63,68 @@ def test_an_armed_process_ends_itself_at_the_nth_time_and_not_before(nth: str, c
     words = ["accept.accepted", nth, "kill"]
     ran = subprocess.run([sys.executable, "-c", PROGRAM, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == code, ran.stderr
-    assert ran.stdout.split() == (["first"] if code else ["first", "second"])
+    assert ran.stdout.splitlines() == (["first", "ends at accept.accepted"] if code else ["first", "second"])
+
+
+def test_of_several_that_are_armed_the_first_one_reached_is_told() -> None:
+    words = ["accept.accepted", "2", "kill", "accept.accepted", "1", "stop"]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True) as ran:
+        assert ran.stdout is not None
+        assert [ran.stdout.readline() for _ in range(2)] == ["first\n", "stands at accept.accepted\n"]
+        ran.send_signal(signal.SIGCONT)
+        assert ran.stdout.read() == "second\n"
+    assert ran.returncode == 0
+
+
+@asynccontextmanager
+async def work(database: object) -> AsyncIterator[object]:
+    """A unit of work that commits nothing."""
+    yield database
+
+
+async def holds_open(begin: Callable[[object], AbstractAsyncContextManager[object]]) -> None:
+    """Whoever commits, as a failpoint's site names it."""
+    async with begin(None):
+        pass
+
+
+def _told(reached: list[str], name: str, _seen: Seen, _frame: FrameType | None) -> None:
+    reached.append(name)
+
+
+async def test_several_commits_are_watched_at_once() -> None:
+    reached: list[str] = []
+    watched: Callable[[object], AbstractAsyncContextManager[object]] = work
+    site = f"{__name__}:{holds_open.__name__}"
+    ones = (("a.second", site, after), ("a.never", "elsewhere:other", after), ("a.first", site, before))
+    for name, where, moment in ones:
+        failpoint = moment(name, "butler", where, commit=True)
+        watched = committing(watched, failpoint, partial(_told, reached, name))
+    await holds_open(watched)
+    assert reached == ["a.first", "a.second"]
 
 
 def test_a_schedule_takes_those_first_that_were_hit_least() -> None:
     schedule = Schedule(random.Random(1), ["claim.taken_after_commit", "settle.part", "route.read"])
     seen: list[str] = []
     for _ in range(4):
-        armed = schedule.next("messenger")
-        assert isinstance(armed, Armed)
+        [armed] = schedule.next("messenger")
         seen.append(armed.name)
         schedule.hit(armed.name)
     assert seen[0] != seen[1]
     assert sorted(seen[:2]) == sorted(seen[2:]) == ["claim.taken_after_commit", "settle.part"]
     assert schedule.missing() == ["route.read"]
-    assert schedule.next("console") is None
+    assert schedule.next("console") == ()
+
+
+def test_a_schedule_adds_what_is_rare_and_in_mopping_up_arms_all_that_is_missing() -> None:
+    schedule = Schedule(random.Random(1), ["reap.written", "settle.part", "settle.told", "route.read"], least=2)
+    for name in ("settle.part", "settle.part", "settle.told", "route.read", "route.read"):
+        schedule.hit(name)
+    assert "reap.written" in [armed.name for armed in schedule.next("messenger")]
+    schedule.mopping = True
+    assert {armed.name for armed in schedule.next("messenger")} == {"reap.written", "settle.told"}
+    assert schedule.next("switchboard") == ()
+    for name in ("settle.told", "reap.written", "reap.written"):
+        schedule.hit(name)
+    assert schedule.next("messenger") == ()

@@ -1,0 +1,23 @@
+"""`python -m tests.long` shows the recorded figures, `python -m tests.long --record` writes them into the docs."""
+
+import json
+import sys
+
+from tests.long.recording import record, table
+from tests.long.state import FIGURES
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code; 1 where no long campaign has been done here."""
+    if arguments not in ([], ["--record"]):
+        print("Say `python -m tests.long`, or `python -m tests.long --record`.")
+        return 2
+    if not FIGURES.exists():
+        print(f"There is no {FIGURES.name} yet. Run `make long`.")
+        return 1
+    print(record() if arguments else table(json.loads(FIGURES.read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
