@@ -163,7 +163,9 @@ class Database:
             # Its own words may hold what somebody wrote; its kind is enough.
             raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
         finally:
-            await self._pool.release(connection, timeout=5)
+            # Whether it counted is known by now; one that is lost while it is given back, the pool drops.
+            with suppress(*LOST):
+                await self._pool.release(connection, timeout=5)
 
     async def close(self) -> None:
         """Give running units of work two seconds, then cut them off."""

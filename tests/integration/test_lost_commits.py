@@ -1,5 +1,6 @@
 """The connection is cut at a COMMIT: nobody can know whether it counted, and nothing is lost or repeated."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -96,3 +97,17 @@ async def test_at_the_end_the_receipt_is_written_all_the_same(
     assert (await still_house.delivery(told))["status"] == "sent"
     assert await still_house.status(told) == "ok"
     assert len(still_house.sent(message)) == 1
+
+
+async def test_who_gives_up_on_a_connection_that_is_lost_meets_no_other_error(database: Database, cut: Cut) -> None:
+    async def waits_for_ever() -> None:
+        async with database.work() as connection:
+            await connection.execute("SELECT 'given up'")
+            await asyncio.Event().wait()
+
+    cut.arm("SELECT 'given up'", counts=False)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(waits_for_ever(), 0.1)
+    assert cut.cuts == 1
+    async with database.work() as connection:
+        assert await connection.fetchval("SELECT 1") == 1

@@ -1,4 +1,4 @@
-"""A way to PostgreSQL that is cut at a COMMIT, so that whoever committed cannot know whether it counted."""
+"""A way to PostgreSQL that is cut at a COMMIT or ROLLBACK: whoever said it cannot know whether it counted."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-COMMIT = b"COMMIT\0"
+ENDS = (b"COMMIT\0", b"ROLLBACK\0")
 
 
 @dataclass(slots=True)
@@ -14,9 +14,9 @@ class Cut:
     """The relay: it watches what clients say, and cuts one connection when it is armed."""
 
     port: int = 0
-    # Only a transaction in which these bytes passed is cut, at its COMMIT; empty: none.
+    # Only a transaction in which these bytes passed is cut, at its end; empty: none.
     words: bytes = b""
-    # Whether the server still gets that COMMIT.
+    # Whether the server still gets that last statement.
     counts: bool = False
     cuts: int = 0
 
@@ -27,7 +27,7 @@ class Cut:
         return urlunsplit(url._replace(netloc=f"{login}@127.0.0.1:{self.port}"))
 
     def arm(self, words: str, *, counts: bool) -> None:
-        """Cut the next transaction that says these words, with its COMMIT passed on or not."""
+        """Cut the next transaction that says these words, with its end passed on or not."""
         self.words, self.counts, self.cuts = words.encode(), counts, 0
 
 
@@ -48,7 +48,7 @@ async def cutting(straight: str) -> AsyncIterator[Cut]:
                 await asyncio.gather(back, return_exceptions=True)
                 if cut.counts:
                     onward.write(last)
-                    await behind.read(65_536)  # it is committed, and nobody is told
+                    await behind.read(65_536)  # it is done, and nobody is told
         finally:
             for stream in (writer, onward):
                 stream.transport.abort()
@@ -65,11 +65,11 @@ async def cutting(straight: str) -> AsyncIterator[Cut]:
 
 
 async def _watch(cut: Cut, reader: asyncio.StreamReader, onward: asyncio.StreamWriter) -> bytes | None:
-    """Pass on what the client says; the COMMIT that is to be cut is given back instead, else nothing at the end."""
+    """Pass on what the client says; the end that is to be cut is given back instead, else nothing at the end."""
     said = b""
     while piece := await reader.read(65_536):
         said += piece
-        if piece.endswith(COMMIT):
+        if piece.endswith(ENDS):
             if cut.words and cut.words in said:
                 cut.words, cut.cuts = b"", cut.cuts + 1
                 return piece
