@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from butlers import fleet, logins, migrate
@@ -36,6 +36,7 @@ TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
 BUTLERS: Final = {"switchboard": "switchboard.butler", "messenger": "messenger.butler"}
 CONSOLE: Final = "butlers.console.app"
 SANDBOX: Final = "messenger.sandbox.app"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +66,41 @@ def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) 
 @asynccontextmanager
 async def database(plan: Plan, stopping: asyncio.Event) -> AsyncIterator[Database]:
     """The pool of this process, on the schema this program was made for, once the server is there."""
-    login = home.UP if plan.together else plan.names[0]
-    keys = home.read(plan.settings.home, login)
-    # Read anew for each connection, since it may be replaced meanwhile.
-    password = (lambda: home.read(plan.settings.home, login).password) if keys.has_login else None
-    dsn = home.dsn_as(plan.dsn, login, keys.password)
-    connect = partial(Database.open, dsn, most=logins.pool_of(login), password=password)
-    db = await once_there(connect, stopping, PATIENCE_SECONDS)
+    db = await once_there(partial(_connected, plan), stopping, PATIENCE_SECONDS)
     try:
-        async with acting(plan, db, "switchboard").work() as connection:
-            await migrate.demand_schema(connection)
-            await logins.demand_mode(connection, own_login=keys.has_login)
         yield db
     finally:
         await db.close()
 
 
-async def once_there(connect: Callable[[], Awaitable[Database]], stopping: asyncio.Event, seconds: float) -> Database:
-    """The pool as soon as there is a server, which is said once to be waited for; Away after so long, or on a stop."""
+async def _connected(plan: Plan) -> Database:
+    login = home.UP if plan.together else plan.names[0]
+    keys = home.read(plan.settings.home, login)
+    # Read anew for each connection, since it may be replaced meanwhile.
+    password = (lambda: home.read(plan.settings.home, login).password) if keys.has_login else None
+    dsn = home.dsn_as(plan.dsn, login, keys.password)
+    db = await Database.open(dsn, most=logins.pool_of(login), password=password)
+    try:
+        async with acting(plan, db, "switchboard").work() as connection:
+            await migrate.demand_schema(connection)
+            await logins.demand_mode(connection, own_login=keys.has_login)
+    except BaseException:
+        await db.close()
+        raise
+    return db
+
+
+async def once_there(ask: Callable[[], Awaitable[T]], stopping: asyncio.Event, seconds: float) -> T:
+    """What the database gives once there is a server; its absence is said once. Raises Away after so long."""
     deadline, said = time.monotonic() + seconds, False
     while True:
         try:
-            return await connect()
+            return await ask()
         except Away as away:
-            if time.monotonic() > deadline or await pause(stopping, BREATH_SECONDS):
+            if time.monotonic() > deadline:
                 raise
+            if await pause(stopping, BREATH_SECONDS):
+                raise KeyboardInterrupt from None
             if not said:
                 log.warning("the database is waited for", why=away.message, at_most_seconds=seconds)
             said = True

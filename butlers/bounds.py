@@ -58,7 +58,8 @@ class BoundedConnection(HttpToolsProtocol):
     @property
     def idle(self) -> bool:
         """Whether nothing is done for it: between two requests, or its request is not wholly there."""
-        return (self._reading or self.cycle.response_complete) and not self.transport.is_closing()
+        # What is refused at its head never became a request: there is no cycle to ask.
+        return not self.transport.is_closing() and (self._reading or self.cycle.response_complete)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing of it is timed any more."""

@@ -10,6 +10,7 @@ from shared.auth import Caller
 from shared.config import Settings
 from shared.db import Database, Wake
 from shared.mcp import Hops
+from shared.remembered import Remembered
 
 Kind = Literal["switchboard", "messenger", "console", "sandbox", "butler"]
 Answer: TypeAlias = Mapping[str, object]
@@ -49,6 +50,8 @@ class Ground:
     new_id: Callable[[], str]
     # By topic: settled, released, deliveries. Set by a NOTIFY or within the process.
     wakes: Mapping[str, Wake]
+    # When this process last refused whom, and why: (caller, sentence).
+    refused: Remembered[tuple[str, str], float] = field(default_factory=Remembered)
     # Set when this process is told to stop; whoever waits then says how things stand.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -14,7 +14,16 @@ import uvloop
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.assemble import Assembly, Plan, database, default_port, listening_dsn, sandbox
+from butlers.assemble import (
+    PATIENCE_SECONDS,
+    Assembly,
+    Plan,
+    database,
+    default_port,
+    listening_dsn,
+    once_there,
+    sandbox,
+)
 from butlers.bounds import BoundedConnection, bounded, end_of_memory, no_core_dumps, room_for_connections
 from butlers.butler import Ground, Loop
 from butlers.daemon import Daemon
@@ -93,7 +102,7 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
     if set(plan.names) != {"sandbox"}:
         db = await stack.enter_async_context(database(plan, stopping))
         assembly = Assembly(plan, db, stopping)
-        await assembly.directory.read_keys()
+        await once_there(assembly.directory.read_keys, stopping, PATIENCE_SECONDS)
         loops.append(assembly.directory.keep_keys)
         topics = {topic: wake for topic, wake in assembly.wakes.items() if topic != "updates"}
         loops.append(partial(listen, partial(listening_dsn, plan), topics))

@@ -56,10 +56,9 @@ a AS (
     SELECT id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision, origin_butler, requested_at AS at,
         true AS counted FROM unasked WHERE fits
     UNION ALL
-    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false
-    FROM (SELECT DISTINCT action_id FROM messenger.deliveries WHERE class = 'card' AND action_id IS NOT NULL) shown
-    JOIN shared.pending_actions q ON q.id = shown.action_id
+    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false FROM shared.pending_actions q
     WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NOT NULL
+        AND EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
     UNION ALL
     SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false FROM shared.pending_actions q
     WHERE q.status = 'pending' AND q.revision > 1 AND q.expires_at > clock_timestamp()
@@ -85,9 +84,9 @@ JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
         WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
         AND t.revision = a.revision AND t.channel = 'telegram' AND (t.status = 'failed'
             OR (t.status <> 'sent' AND t.created_at < clock_timestamp() - interval '60 seconds')))
-WHERE NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card'
+WHERE (SELECT true FROM messenger.deliveries d WHERE d.class = 'card'
     AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
-    AND d.revision = a.revision AND d.channel = o.channel)
+    AND d.revision = a.revision AND d.channel = o.channel LIMIT 1) IS NULL
 ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """

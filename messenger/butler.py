@@ -118,9 +118,9 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, asked: Asked) -> No
             return told
     notification_id = str(request.notification_id)
     current = await _enqueue(desk, request, notification_id, again=asked.again)
-    if current is not None:
-        return current
     ground.wakes["deliveries"]()
+    if current is not None:
+        return current.model_copy(update={"note": told.note or current.note})
     deadline = time.monotonic() + (WAIT_SECONDS if asked.wait else 0)
     answer = await wait_settled(ground, notification_id, deadline)
     if answer.status == "queued" and asked.wait:
@@ -131,7 +131,7 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, asked: Asked) -> No
 async def _enqueue(
     desk: deliver.Desk, request: NotifyEnvelope, notification_id: str, *, again: bool
 ) -> NotifyResponse | None:
-    """Queue the delivery of what was really admitted; an answer instead where it needs none any more."""
+    """Queue the delivery of what was really admitted; an answer instead where nothing is to be waited for."""
     async with desk.ground.db.work() as connection:
         row = await notifications.locked(connection, notification_id)
         if row is None or row["origin_butler"] != request.origin_butler:
@@ -154,8 +154,8 @@ async def _enqueue(
             row["lineage"],
         )
         if await store.enqueue(connection, new) and await pauses.stands(connection, new.channel):
-            # Whoever waits, here or for the same message, is told at once why that would be idle.
-            await notifications.settle(connection, notification_id, answers.queued(notification_id, answers.PAUSED))
+            # Told at once why to wait would be idle; kept nowhere, as it is true only as long as the pause stands.
+            return NotifyResponse.model_validate({**row["answer"], "message": answers.PAUSED})
     return None
 
 

@@ -19,12 +19,15 @@ SAID: Final = {
     "approved": "Approved.",
     "executing": "Approved.",
     "executed": "Approved and sent.",
-    "failed": "Approved, and not delivered.",
+    "failed": "Approved, and not delivered as asked.",
     "uncertain": "Approved. It may have arrived.",
     "denied": "Denied. Nothing was sent.",
-    "expired": "Nobody answered in time. It was not sent.",
+    "expired": "It ran out of time and was not sent.",
     "cancelled": "It was not sent.",
 }
+
+# Nobody may have answered in time, or nobody could send it in time after a yes.
+TOLD_BY_ITS_ANSWER: Final = frozenset({"cancelled", "expired"})
 
 
 async def close(ground: Ground, telegram: TelegramChannel) -> int:
@@ -73,7 +76,7 @@ def edited(chat: str, message_id: str, words: str, said: str) -> tuple[str, dict
 async def _outcome(connection: Connection, card: Record) -> str:
     if card["status"] == "pending":
         return ASKED_ANEW
-    if card["status"] == "cancelled":
+    if card["status"] in TOLD_BY_ITS_ANSWER:
         answer = await notifications.status(connection, card["notification_id"])
         if answer is not None and answer.error is not None:
             return answer.error.message

@@ -279,10 +279,10 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
         try:
             async with desk.ground.db.work() as connection:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
-                reaped += await overdue.ended(connection)
                 await unheld.close_answered(connection)
                 written = await store.delayed_no_more(connection) + await pauses.tell_owner(connection)
                 await limits.forget(connection)
+            reaped += await overdue.all_ended(desk.ground.db)
             async with desk.ground.db.work() as connection:
                 written += await asking.write_missing_cards(connection, desk.ground.settings.card_burst)
             if reaped or written:

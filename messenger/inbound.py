@@ -43,6 +43,7 @@ REFUSED: Final = {
     "not_ours": "A press on no button of ours.",
     cards.STALE: "A press on a button that is not valid: forged, of another card, or of what has changed since.",
     "not_paired": "A pairing code that is none, has run out, or came from no private chat.",
+    "chat_taken": "A valid pairing code from a chat that belongs to another contact.",
 }
 
 
@@ -137,7 +138,9 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
     message, sender = query.get("message"), query.get("from")
     press = cards.read(str(query.get("data", "")), VERBS)
     owner = await identity.owner(connection)
-    if press is None or owner is None or not isinstance(message, dict) or not isinstance(sender, dict):
+    if owner is None:
+        return "no_owner", [spinner]
+    if press is None or not isinstance(message, dict) or not isinstance(sender, dict):
         return "not_ours", [spinner]
     chat = message.get("chat")
     at = chat.get("id") if isinstance(chat, dict) else None
@@ -234,13 +237,15 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     """A one-time code from the command line makes the chat it comes from the owner's."""
     chat, owner = message.get("chat"), await identity.owner(connection)
     private = isinstance(chat, dict) and chat.get("type") == "private" and is_private_chat(str(chat.get("id")))
-    if not private or owner is None or not isinstance(chat, dict) or not await pairing.use(connection, code):
+    if owner is None:
+        return "no_owner"
+    if not private or not isinstance(chat, dict) or not await pairing.use(connection, code):
         return "not_paired"
     try:
         await identity.set_identifier(connection, owner["id"], "telegram", str(chat["id"]), primary=True)
     except InvalidInput as taken:
         log.warning("not paired", why=taken.message)
-        return "not_paired"
+        return "chat_taken"
     event = approvals.Event("paired", "owner", reason=f"Telegram chat {visible(str(chat['id']))}")
     await approvals.record(connection, event)
     return "paired"

@@ -25,7 +25,7 @@ UPDATE messenger.deliveries d SET status = CASE WHEN tried.times > 0 THEN 'dead'
     reason = 'too_late', settled_at = clock_timestamp()
 FROM shared.notifications n CROSS JOIN LATERAL (
     SELECT count(DISTINCT a.attempt) AS times,
-        (array_agg(coalesce(a.detail, a.outcome, '') ORDER BY a.attempt DESC, a.n DESC))[1] AS last
+        (array_agg(coalesce(a.outcome, '') ORDER BY a.attempt DESC, a.n DESC))[1] AS last
     FROM messenger.deliveries o JOIN messenger.attempts a ON a.delivery_id = o.id WHERE o.notification_id = n.id) tried
 WHERE n.id = $1 AND n.not_after <= clock_timestamp() AND d.notification_id = n.id AND d.status = 'queued'
 RETURNING d.channel, d.status, tried.times, tried.last
@@ -128,7 +128,7 @@ async def cancel(connection: Connection, notification_id: str) -> bool:
 
 
 async def out_of_time(connection: Connection, notification_id: str) -> Record | None:
-    """How its delivery ended if it lay in the queue past its time: channel, status, times tried, the last reason."""
+    """How its delivery ended if it lay in the queue past its time: channel, status, times tried, the last outcome."""
     return await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
 
 

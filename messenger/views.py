@@ -8,10 +8,11 @@ SILENT = """
 SELECT id::text, notification_id::text FROM messenger.deliveries
 WHERE status IN ('claimed', 'sending') AND lease_until <= clock_timestamp() ORDER BY notification_id LIMIT 100
 """
+AT_ONCE = 100
 # By a clock that stands still for the index; whoever ends them looks at the running one.
-OVERDUE = """
+OVERDUE = f"""
 SELECT notification_id::text FROM messenger.deliveries
-WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT 100
+WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT {AT_ONCE}
 """
 SAME_CONTENT = """
 SELECT notification_id::text FROM messenger.deliveries

@@ -10,8 +10,6 @@ BRAKED: Final = "The owner has put the brake on. It will be delivered when the b
 PAUSED: Final = (
     "Nothing can leave by this channel at the moment. It will be delivered when that works again; do not send it again."
 )
-# What is waited for may take long, and the answer says what that is.
-DELAYED: Final = (BRAKED, PAUSED)
 WAITS_FOR_YES: Final = "It waits for the owner's yes and goes out by itself after it. Do not send it again."
 SAME_WORDS: Final = (
     "The same words went to the same address in this request before. To repeat on purpose, give a new "
@@ -48,7 +46,7 @@ def queued(notification_id: str, message: str = ACCEPTED) -> NotifyResponse:
 
 def is_delayed(answer: NotifyResponse) -> bool:
     """Whether its end is too far away to wait for."""
-    return answer.status == "queued" and answer.message in DELAYED
+    return answer.status == "queued" and answer.message == BRAKED
 
 
 def waiting(notification_id: str, action_id: str) -> NotifyResponse:

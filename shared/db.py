@@ -4,6 +4,7 @@ Everything that coordinates daemons is a row; NOTIFY only shortens a wait and ma
 """
 
 import asyncio
+import errno
 import json
 import re
 import socket
@@ -41,6 +42,15 @@ LOST = (
     asyncpg.DeadlockDetectedError,
     asyncpg.InsufficientResourcesError,
 )
+# What keeps this process from connecting, whatever the server does.
+OURS = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# What a server says that ends or begins, or what is met when it has.
+GOING = (
+    asyncpg.CannotConnectNowError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+)
 # Between two tries to connect while the server is away: a storm of them would hold up its return.
 BREATH_SECONDS = 0.25
 # Whoever stands still within a unit of work, for whatever reason, must not hold its locks against all others; nor does
@@ -66,11 +76,16 @@ async def prepare_connection(connection: Connection) -> None:
 def is_away(lost: BaseException) -> bool:
     """Whether a server that starts or recovers gives cause for this: nobody listens, it hangs up, or asks to wait.
 
-    Waiting helps against none of the others: a host that nobody knows, a certificate or a login that is wrong.
+    Waiting helps against none of the others: a host that nobody knows, a certificate or a login that is wrong,
+    a socket that this process may not open.
     """
     if isinstance(lost, OSError):
-        return not isinstance(lost, socket.gaierror | ssl.SSLError | TimeoutError)
-    return isinstance(lost, asyncpg.CannotConnectNowError | asyncpg.ConnectionDoesNotExistError)
+        return not isinstance(lost, socket.gaierror | ssl.SSLError | TimeoutError) and lost.errno not in OURS
+    return isinstance(lost, GOING)
+
+
+def _lost(lost: BaseException) -> Unavailable:
+    return (Away if is_away(lost) else Unavailable)(*NOW_AWAY)
 
 
 async def _roll_back_if_open(connection: Connection) -> None:
@@ -137,15 +152,15 @@ class Database:
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Connection]:
-        """One transaction as this daemon's role; anything raised inside undoes it."""
+        """One transaction as this daemon's role; anything raised inside undoes it. Raises Unavailable, or Away."""
         if time.monotonic() < self._away_until:
-            raise Unavailable(*NOW_AWAY)
+            raise Away(*NOW_AWAY)
         try:
             connection = await self._pool.acquire(timeout=10)
         except (*LOST, asyncpg.InvalidAuthorizationSpecificationError) as lost:
             if is_away(lost):
                 self._away_until = time.monotonic() + BREATH_SECONDS
-            raise Unavailable(*NOW_AWAY) from lost
+            raise _lost(lost) from lost
         try:
             await connection.execute(self._begin)
             try:
@@ -158,7 +173,7 @@ class Database:
         except LOST as lost:
             if isinstance(lost, asyncpg.InternalClientError):
                 connection.terminate()
-            raise Unavailable(*NOW_AWAY) from lost
+            raise _lost(lost) from lost
         except asyncpg.PostgresError as refused:
             # Its own words may hold what somebody wrote; its kind is enough.
             raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused

@@ -61,6 +61,7 @@ DONE: Final[Mapping[str, str]] = {
     "revised": "had it asked anew",
     "identifier_added": "had it asked anew, with the address that is there",
     "expired": "closed the question",
+    "dead": "tried until its time was over",
     "cancelled": "ended the question",
     "withdrawn": "took it back",
     "reopened": "began it anew",

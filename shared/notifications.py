@@ -260,7 +260,7 @@ async def settle(connection: Connection, notification_id: str, answer: NotifyRes
 async def accepted_again(connection: Connection, notification_id: str) -> None:
     """Say no more that it is delayed, if that was said; the caller holds the row."""
     plain = wire(answers.queued(notification_id))
-    said = list(answers.DELAYED)
+    said = [answers.BRAKED]
     await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, said, answers.OWNER_CHANGED)
 
 

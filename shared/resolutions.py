@@ -30,6 +30,10 @@ WHY: Final = {
     "server_error": "the provider answered with an error of its own",
     "unreadable": "the provider's answer could not be read",
     "lease_lost": "whoever was sending it fell silent",
+    "provider_rejected": "the provider refused it",
+    "rate_limited": "the provider asked to wait",
+    "unauthorized": "the provider did not accept the login",
+    "unavailable": "the provider could not be reached, or could not take it",
 }
 
 ASK: Final = """

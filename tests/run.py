@@ -93,7 +93,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("attacks", "tests/attacks", timeout=900, only="", options=("--modes=each",)),
         suite("contract", "tests/contract", timeout=600, only="", options=("--modes=one,each,two",)),
         suite("slow", "tests/integration", timeout=900, only="slow"),
-        suite("campaign", "tests/chaos", timeout=1200, only="slow", options=("-k", "test_a_campaign")),
+        suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign")),
     ),
     "long": (
         planted("all", timeout=7200),

@@ -42,7 +42,7 @@ DELIVERY: Final[Mapping[Status, str]] = {
     "refused": "forbidden, not sent",
     "cancelled": "not sent",
     "expired": "out of time, not sent",
-    "dead": "tried until out of time, not sent",
+    "dead": "tried until out of time",
     "abandoned": "may have arrived, left at that",
     "bounced": "came back",
 }

@@ -24,8 +24,8 @@ class Connection(Protocol):
         """Close without sending what is left."""
         ...
 
-    def get_extra_info(self, name: str) -> Handle:
-        """What is known about the transport under that name."""
+    def get_extra_info(self, name: str) -> Handle | None:
+        """What is known about the transport under that name; nothing once it is closed."""
         ...
 
 
@@ -44,7 +44,7 @@ def reset(connection: Connection) -> None:
     """Close at once with RST (SO_LINGER 0), whatever is still to be sent."""
     # The option belongs to the socket, so it may be set through a second descriptor, on uvloop too.
     ours = connection.get_extra_info("socket")
-    if ours.fileno() < 0:
+    if ours is None or ours.fileno() < 0:
         return  # the other side was faster: there is nothing left to close
     with socket.socket(fileno=os.dup(ours.fileno())) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

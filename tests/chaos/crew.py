@@ -28,8 +28,8 @@ ARMED_SECONDS: Final = 8.0
 MOPPING_SECONDS: Final = 25.0
 # A lease lasts seven seconds: whoever stands still for longer has lost it.
 STILL_SECONDS: Final = 8.5
-# A daemon that is started while PostgreSQL is away says so and ends; its supervisor starts it again.
-AWAY_SECONDS: Final = 15.0
+# A daemon that is started while PostgreSQL is away says so, waits half a minute, and then only ends.
+WAITED: Final = "the database is waited for"
 STOPPABLE: Final = (
     "claim.taken_after_commit",
     "check.asked_after_commit",
@@ -230,7 +230,8 @@ class Crew:
 
     def _count(self, place: Place, process: Process) -> None:
         deaths = self.deaths
-        if deaths.restarts_at and time.time() < deaths.restarts_at[-1] + AWAY_SECONDS and process.code == 1:
+        was_up = place.is_up or place.up
+        if process.code == 1 and not was_up and WAITED in process.err.read_text(errors="replace"):
             deaths.daemons["not started: no database"] += 1
             return
         if process.code != -signal.SIGKILL:

@@ -20,6 +20,11 @@ from tests.rig.fleet import Fleet, Rows
 from tests.rig.forks import Process
 from tests.rig.outside import SENDS
 
+# A call is said again until it is answered, for so long that few can fail even where PostgreSQL restarts.
+MOST_UNHEARD: Final = 0.05
+MOST_UNHEARD_AFTER_RESTARTS: Final = 0.15
+UNHEARD: Final = ("gave_up", "turned_away")
+BEGUN: Final = ("told", "told_again")
 FIGURES: Final = Path(__file__).resolve().parents[2] / "build" / "figures"
 # Leases of 7 s, the poller's 10 s, a provider's wish to wait, and whatever piled up behind them.
 DRAIN_SECONDS: Final = 60.0
@@ -77,6 +82,24 @@ class Run:
     strange: Sequence[str]
     share_repeated: float
     figures: Mapping[str, object]
+
+    @property
+    def wrong(self) -> list[str]:
+        """Everything that must not be, in words."""
+        left, silent = self.figures["left_open"], share_unheard(self.figures)
+        most = MOST_UNHEARD_AFTER_RESTARTS if self.figures["restarts"] else MOST_UNHEARD
+        return [
+            *self.verdict.broken,
+            *self.strange,
+            *([f"{left} left open"] if left else []),
+            *([f"{silent:.1%} of the calls gave up or were turned away"] if silent >= most else []),
+        ]
+
+
+def share_unheard(figures: Mapping[str, object]) -> float:
+    """Callers that gave up, and answers that nobody can be looked up (503), by the calls that were begun."""
+    silent, begun = (sum(int(str(figures[name])) for name in names) for names in (UNHEARD, BEGUN))
+    return silent / max(1, begun)
 
 
 def start_one(fleet: Fleet, name: str) -> Process:

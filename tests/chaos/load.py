@@ -37,6 +37,8 @@ ELSEWHERE: Final = 0.2
 FAULTS_AT_ONCE: Final = 6
 # The last calls get their answers within the butler's 14 s, or from the rows of whoever comes back.
 PATIENCE: Final = 30.0
+GAVE_UP: Final = "gave up"
+TURNED_AWAY: Final = 503  # a token that cannot be looked up: no database, or no connection in time
 # (weight, fault): slow ones hold a delivery where a kill can hit it, mostly one that does not hold up the owner's
 # chat; refusals for good must not hit a card.
 WEATHER: Final[Sequence[tuple[int, Mapping[str, object]]]] = (
@@ -50,6 +52,8 @@ WEATHER: Final[Sequence[tuple[int, Mapping[str, object]]]] = (
     (1, {"channel": "telegram", "stage": "sendMessage", "fault": "accept_reset"}),
     (1, {"channel": "telegram", "stage": "sendMessage", "fault": "drop_before_body"}),
     (1, {"channel": "telegram", "stage": "sendMessage", "fault": "403", "match": "rule <"}),
+    (1, {"channel": "telegram", "stage": "sendMessage", "fault": "500_accepted", "match": "rule <"}),
+    (1, {"channel": "telegram", "stage": "sendMessage", "fault": "garbage", "match": "rule <"}),
     (1, {"channel": "email", "stage": "rcpt", "fault": "4xx"}),
     (1, {"channel": "email", "stage": "data", "fault": "drop"}),
     (1, {"channel": "email", "stage": "dot", "fault": "accept_reset"}),
@@ -67,13 +71,19 @@ class People:
 
 @dataclass(slots=True)
 class Heard:
-    """What the callers got: answers, how often none came and why; how many messages they told, and told again."""
+    """What the callers got: answers, how often none came and why.
+
+    `told` and `repeated` are the calls of `notify` that were begun, `calls` those of them that were answered;
+    what is `carried` to the Switchboard is none of them, though its answers are among `answers`.
+    """
 
     answers: list[Acknowledged] = field(default_factory=list)
     unanswered: Counter[str] = field(default_factory=Counter)
     strange: list[str] = field(default_factory=list)
     told: int = 0
     repeated: int = 0
+    calls: int = 0
+    carried: int = 0
     pressed: int = 0
     typed: int = 0
 
@@ -136,15 +146,17 @@ class Load:
         self.heard.repeated += repeat
         try:
             async with asyncio.timeout(PATIENCE):
-                while (answer := await self._ask(name, arguments)) is None:
+                while (answer := await self.call(name, "notify", arguments)) is None:
                     await asyncio.sleep(0.3)
         except TimeoutError:
-            self.heard.unanswered["gave up"] += 1
-        else:
-            self._note(str(arguments["message"]), answer)
+            self.heard.unanswered[GAVE_UP] += 1
+            return
+        self.heard.calls += 1
+        self._note(str(arguments["message"]), answer)
+        await self._react(name, arguments, answer)
 
-    async def _ask(self, name: str, arguments: Mapping[str, object]) -> Answer | None:
-        return await self.call(name, "notify", arguments)
+    async def _react(self, name: str, arguments: Mapping[str, object], answer: Answer) -> None:
+        """What a caller does about an answer: nothing."""
 
     async def call(self, name: str, tool: str, arguments: Mapping[str, object]) -> Answer | None:
         """The answer of any tool, None where none came."""
@@ -152,9 +164,14 @@ class Load:
         if not urls:
             self.heard.unanswered["starting"] += 1
             return None
-        headers, body = request_of(self._tokens[name], tool, arguments, 1)
+        return await self._post(f"{self._rng.choice(urls)}/mcp", name, tool, (self._tokens[name], arguments))
+
+    async def _post(self, url: str, name: str, tool: str, asked: tuple[str, Mapping[str, object]]) -> Answer | None:
+        """`asked`: token and arguments."""
+        token, arguments = asked
+        headers, body = request_of(token, tool, arguments, 1)
         try:
-            async with self._fleet.http.post(f"{self._rng.choice(urls)}/mcp", json=body, headers=headers) as answer:
+            async with self._fleet.http.post(url, json=body, headers=headers) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, ConnectionError, TimeoutError) as lost:
             self.heard.unanswered[type(lost).__name__] += 1
@@ -246,6 +263,10 @@ def as_json(heard: Heard) -> dict[str, object]:
     return {
         "told": heard.told,
         "told_again": heard.repeated,
+        "calls": heard.calls,
+        "carried": heard.carried,
+        "gave_up": heard.unanswered[GAVE_UP],
+        "turned_away": heard.unanswered[f"HTTP {TURNED_AWAY}"],
         "unanswered": dict(sorted(heard.unanswered.items())),
         "pressed": heard.pressed,
         "typed": heard.typed,

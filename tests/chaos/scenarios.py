@@ -347,41 +347,61 @@ async def press(stage: Stage, card: Card, verb: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Evil:
-    """A bug by its patch, the scenario it shows in, the settings of its fleet, and what is planted in the rows."""
+    """A bug by its patch, the scenario it shows in, the settings of its fleet, and what is planted in the rows.
+
+    `says` is part of the words by which it is found wrong there.
+    """
 
     patch: str
     scenario: Scenario
+    says: str
     env: Mapping[str, str] = field(default_factory=dict)
     sql: str = ""
 
 
 # A session that stands still in a unit of work is ended after five seconds: the question must run out before.
 SHORT: Final = {"BUTLERS_APPROVAL_TTL": "5s"}
-# The reference's words for each bug, and the patch.
+TWICE: Final = "sent 2 times to a third party"
+LATE: Final = "a yes counted after its time"
+LEASE_RAN_OUT: Final = "a lease ran out whose holder lives"
+ONE_OF_TWO: Final = "2 messages with the same words, 1 sent"
+# The reference's words for each bug, and the patch. Only what is never released shows by nothing but staying open.
 EVILS: Final[Mapping[str, Evil]] = {
-    "marker after send": Evil("marker_after_send", killed_after_the_byte),
-    "no fence predicate": Evil("no_fence", wakes_into_the_attempt_of_another),
-    "reaper requeues sending": Evil("reap_requeues_sending", killed_after_the_byte),
-    "retry on read timeout": Evil("retry_on_timeout", answer_never_comes),
-    "retry on 500": Evil("server_error_treated_as_not_sent", server_error_of_what_arrived),
-    "lease not renewed": Evil("lease_not_renewed", slow_provider_and_a_living_holder),
-    "now() instead of clock_timestamp()": Evil("transaction_time", yes_after_its_time, SHORT),
-    "key without target": Evil("key_without_target", one_text_for_two_people),
-    "key without origin": Evil("key_without_origin", one_text_of_two_butlers, sql=ONE_KEY_FOR_ALL),
-    "key without intent": Evil("key_without_intent", one_text_by_two_intents),
-    "wire_sha not compared at the marker": Evil("wire_sha_not_compared", sender_changed_after_the_yes),
-    "authority not re-checked at the marker": Evil("authority_not_rechecked_at_marker", stopped_before_the_marker),
-    "decide without lock": Evil("decide_without_lock", yes_and_no_at_once),
-    "decide without sha": Evil("decide_without_sha", address_changed_before_the_press),
-    "decide without expiry": Evil("late_yes_counts", yes_after_its_time, SHORT),
-    "approve releases in a second transaction": Evil("release_in_a_second", killed_after_the_press),
-    "duplicate returns error": Evil("repeat_is_an_error", said_twice),
-    "stored answer keyed by request_id only": Evil("key_of_request_only", two_messages_of_one_request),
-    "SMTP new Message-ID per attempt": Evil("new_message_id", tried_twice),
-    "two recipients in one transaction": Evil("second_recipient", one_mail),
-    "SKIP LOCKED removed": Evil("skip_locked_removed", claim_stands_still),
-    "lease by the client's clock": Evil("own_clock_lease", clock_a_day_behind),
-    "reaction dedup by content": Evil("react_dedup_by_content", liked_again),
-    "SIGTERM kills in-flight": Evil("sigterm_at_once", stopped_by_sigterm),
-    "429 treated as failed": Evil("too_many_requests_as_failed", too_many_requests),
+    "marker after send": Evil("marker_after_send", killed_after_the_byte, TWICE),
+    "no fence predicate": Evil("no_fence", wakes_into_the_attempt_of_another, TWICE),
+    "reaper requeues sending": Evil("reap_requeues_sending", killed_after_the_byte, TWICE),
+    "retry on read timeout": Evil(
+        "retry_on_timeout", answer_never_comes, "sent again while the answer to the first was not known"
+    ),
+    "retry on 500": Evil("server_error_treated_as_not_sent", server_error_of_what_arrived, TWICE),
+    "lease not renewed": Evil("lease_not_renewed", slow_provider_and_a_living_holder, LEASE_RAN_OUT),
+    "now() instead of clock_timestamp()": Evil("transaction_time", yes_after_its_time, LATE, SHORT),
+    "key without target": Evil("key_without_target", one_text_for_two_people, ONE_OF_TWO),
+    "key without origin": Evil("key_without_origin", one_text_of_two_butlers, ONE_OF_TWO, sql=ONE_KEY_FOR_ALL),
+    "key without intent": Evil("key_without_intent", one_text_by_two_intents, ONE_OF_TWO),
+    "wire_sha not compared at the marker": Evil("wire_sha_not_compared", sender_changed_after_the_yes, "approved"),
+    "authority not re-checked at the marker": Evil(
+        "authority_not_rechecked_at_marker", stopped_before_the_marker, "sent to a third party without authority"
+    ),
+    "decide without lock": Evil("decide_without_lock", yes_and_no_at_once, "two words on one question counted"),
+    "decide without sha": Evil(
+        "decide_without_sha", address_changed_before_the_press, "went to an address that no card has shown"
+    ),
+    "decide without expiry": Evil("late_yes_counts", yes_after_its_time, LATE, SHORT),
+    "approve releases in a second transaction": Evil(
+        "release_in_a_second", killed_after_the_press, "left open as pending_approval"
+    ),
+    "duplicate returns error": Evil("repeat_is_an_error", said_twice, "a repeat is not told what became of the first"),
+    "stored answer keyed by request_id only": Evil(
+        "key_of_request_only", two_messages_of_one_request, "acknowledged, and never sent"
+    ),
+    "SMTP new Message-ID per attempt": Evil("new_message_id", tried_twice, "the bytes changed between two attempts"),
+    "two recipients in one transaction": Evil("second_recipient", one_mail, "instead of"),
+    "SKIP LOCKED removed": Evil("skip_locked_removed", claim_stands_still, "stands still"),
+    "lease by the client's clock": Evil("own_clock_lease", clock_a_day_behind, LEASE_RAN_OUT),
+    "reaction dedup by content": Evil("react_dedup_by_content", liked_again, "three reactions, "),
+    "SIGTERM kills in-flight": Evil(
+        "sigterm_at_once", stopped_by_sigterm, "a healthy provider, and nobody waited for its answer"
+    ),
+    "429 treated as failed": Evil("too_many_requests_as_failed", too_many_requests, "asked to wait, and never sent"),
 }

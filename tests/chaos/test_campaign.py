@@ -13,9 +13,9 @@ from tests.chaos.ledger import Run, write_figures
 from tests.rig.bench import Bench
 
 KILLS = 500
-# A slow machine gets through less of it before the time of the blows is over; how far it got is in the figures.
-LEAST_KILLS = 300
-MOST_SECONDS = 420
+LEAST_OF_A_SHORT_ONE = 10
+# An idle machine needs a hundred.
+MOST_SECONDS = 600
 
 
 @pytest.fixture
@@ -29,7 +29,9 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 async def test_a_short_campaign(bench: Bench, seed: int) -> None:
     plan = Plan(seed, kills=40, seconds=20, messengers=3, callers=25)
-    judge(await run(bench, plan), "campaign-short")
+    done = await run(bench, plan)
+    judge(done, "campaign-short")
+    assert int(str(done.figures["kills"])) >= LEAST_OF_A_SHORT_ONE, done.figures
 
 
 @pytest.mark.slow
@@ -37,7 +39,7 @@ async def test_a_campaign(bench: Bench, seed: int) -> None:
     plan = Plan(seed, kills=KILLS, seconds=MOST_SECONDS, restarts=5, hits=1, mopping=240)
     done = await run(bench, plan)
     judge(done, "campaign")
-    assert int(str(done.figures["kills"])) >= LEAST_KILLS, done.figures
+    assert int(str(done.figures["kills"])) >= KILLS, done.figures
     assert done.figures["failpoints_missing"] == [], done.figures
 
 
@@ -46,9 +48,7 @@ def judge(done: Run, name: str) -> None:
     write_figures(name, done)
     told = json.dumps(done.figures, indent=1)
     print(told)
-    assert not done.verdict.broken, "\n".join([*done.verdict.broken, told])
-    assert not done.strange, done.strange
+    assert not done.wrong, "\n".join([*done.wrong, told])
     figures = done.verdict.figures
-    assert done.figures["left_open"] == 0, told
     assert 0.25 < figures["third_party"] / figures["messages"] < 0.97, told
     assert done.share_repeated >= 0.3, told

@@ -48,8 +48,9 @@ async def test_the_rig_catches(bench: Bench, tmp_path: Path, name: str) -> None:
     evil = EVILS[name]
     code = planted(tmp_path / "code", evil.patch)
     wrong = await play(bench, evil.scenario, evil.env, code, evil.sql)
-    assert wrong, f"nothing was found wrong: {name}"
-    print(f"{name}: {wrong[0]}")
+    called = [told for told in wrong if evil.says in told]
+    assert called, f"{name} was not found by its name, {evil.says!r}, among {wrong}"
+    print(f"{name}: {called[0]}")
 
 
 def scenarios() -> Iterator[tuple[Scenario, dict[str, str]]]:

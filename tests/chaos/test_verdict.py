@@ -57,6 +57,14 @@ def test_what_was_said_not_to_be_taken_need_not_be_there() -> None:
     assert verdict([], [told], []).broken == ()
 
 
+def test_what_no_delivery_of_a_run_can_have_ended_as_is_a_breach_there_only() -> None:
+    dead = replace(FAILED, delivery="dead", reason="timeout")
+    assert verdict([], [], [dead]).broken == ()
+    given = verdict([], [], [dead, ROW, OWN], never=frozenset({"dead"}))
+    assert "ended dead (timeout): tea" in given.broken
+    assert (given.figures["deliveries_dead"], given.figures["deliveries_sent"]) == (1, 2)
+
+
 EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "sent 2 times to a third party": ([SENT, replace(SENT, provider_id="57")], [OK], [ROW]),
     "sent 2 times to the owner": ([OWN_SENT, OWN_SENT], [], [OWN]),

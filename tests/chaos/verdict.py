@@ -80,8 +80,16 @@ class Verdict:
     figures: Mapping[str, int]
 
 
-def verdict(journal: Sequence[Sent], acknowledgements: Sequence[Acknowledged], rows: Sequence[Row]) -> Verdict:
-    """Judge a run after its drain: nothing lost, nothing twice, nothing without authority, nothing unsaid."""
+def verdict(
+    journal: Sequence[Sent],
+    acknowledgements: Sequence[Acknowledged],
+    rows: Sequence[Row],
+    never: frozenset[str] = frozenset(),
+) -> Verdict:
+    """Judge a run after its drain: nothing lost, nothing twice, nothing without authority, nothing unsaid.
+
+    `never`: as what no delivery of this run can have ended.
+    """
     by_text: dict[str, list[Row]] = defaultdict(list)
     left: dict[str, list[Sent]] = defaultdict(list)
     for row in rows:
@@ -94,6 +102,7 @@ def verdict(journal: Sequence[Sent], acknowledgements: Sequence[Acknowledged], r
         *(told for row in rows for told in _settled(row)),
         *(told for row in rows for told in _as_it_left(row, left.get(row.text, ()))),
         *_accounted_for(journal, by_text),
+        *(f"ended {row.delivery} ({_why(row)}): {row.text}" for row in rows if row.delivery in never),
     ]
     once = tuple(dict.fromkeys(broken))
     return Verdict(once, {**_figures(acknowledgements, rows, left), **by_promise(once)})
@@ -171,6 +180,7 @@ def _figures(
 ) -> dict[str, int]:
     answers = Counter(one.status for one in acknowledgements)
     ends = Counter(row.status for row in rows)
+    deliveries = Counter(row.delivery or "none" for row in rows)
     uncertain = [row for row in rows if row.status == "uncertain"]
     silent = [row for row in uncertain if row.reason == "lease_lost"]
     return {
@@ -179,6 +189,7 @@ def _figures(
         "acknowledged": len(acknowledgements),
         **{f"answered_{status}": count for status, count in sorted(answers.items())},
         **{f"ended_{status}": count for status, count in sorted(ends.items())},
+        **{f"deliveries_{status}": count for status, count in sorted(deliveries.items())},
         "uncertain": len(uncertain),
         "uncertain_third_party": sum(row.third_party for row in uncertain),
         "uncertain_that_arrived": sum(bool(left.get(row.text)) for row in uncertain),

@@ -15,12 +15,9 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-import aiohttp
-
 from shared import home, identity
 from shared.auth import Signer
-from shared.errors import HopFailed
-from shared.mcp import Answer, request_of, tool_object
+from shared.mcp import Answer
 from tests.chaos.crew import Crew
 from tests.chaos.load import CALLED, Load, People
 from tests.rig.bench import OWNER
@@ -54,12 +51,6 @@ class Talker(Load):
             name: Signer(name, home.read(crew.fleet.house.home, name).private_pem, time.time) for name in CALLED
         }
 
-    async def _ask(self, name: str, arguments: Mapping[str, object]) -> Answer | None:
-        answer = await super()._ask(name, arguments)
-        if answer is not None:
-            await self._react(name, arguments, answer)
-        return answer
-
     async def _react(self, name: str, arguments: Mapping[str, object], answer: Answer) -> None:
         text = str(arguments["message"])
         if answer["status"] == "error" and "again" not in text:
@@ -86,7 +77,7 @@ class Talker(Load):
                 await asyncio.sleep(0.5)
                 continue
             said = {"channel": "telegram", "message": f"carried <{number}>", "recipient": "7400000001"}
-            self.heard.told += 1
+            self.heard.carried += 1
             for _ in range(2):
                 answer = await self._carry("greeter", said, f"carried {number}")
                 if answer is not None:
@@ -103,13 +94,14 @@ class Talker(Load):
             "delivery": {"intent": "send", **said},
             "request_context": {"request_id": request_id},
         }
-        headers, body = request_of(self.signers[name].token_for("switchboard"), "route", _route(name, envelope), 1)
-        try:
-            async with self._fleet.http.post(f"{urls[0]}/mcp", json=body, headers=headers) as got:
-                answer = tool_object(await got.read(), "switchboard", "route")
-        except (aiohttp.ClientError, ConnectionError, TimeoutError, HopFailed):
+        asked = (self.signers[name].token_for("switchboard"), _route(name, envelope))
+        answer = await self._post(f"{urls[0]}/mcp", "switchboard", "route", asked)
+        if answer is None:
             return None
-        result = answer.get("result")
+        # What a lost hop explains is worth asking again, and said to be.
+        error, result = answer.get("error"), answer.get("result")
+        if isinstance(error, dict) and not error.get("retryable"):
+            self.heard.strange.append(f"switchboard answered route with {error.get('class')}: {error.get('message')}")
         inside = result.get("notify_response") if isinstance(result, dict) else None
         return inside if isinstance(inside, dict) else None
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from typing import ClassVar
 from uuid import uuid4
 
 import aiohttp
@@ -51,12 +52,15 @@ class InOneRead(Narrow):
     """Gets all at once that came until its END, as on a fast network."""
 
     END = b"GET /end HTTP/1.1\r\n\r\n"
+    # A newcomer that looks for room asks each, also one that is refused and not yet gone.
+    ANSWERS: ClassVar[list[bool]] = []
     came = b""
 
     def data_received(self, data: bytes) -> None:
         self.came += data
         if self.came.endswith(self.END):
             super().data_received(self.came)
+            self.ANSWERS.append(self.idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +199,14 @@ async def test_a_head_that_is_too_long_is_431_also_when_it_comes_in_one_read(hou
         lines += [b"x: " + b"y" * 70_000]
     long = b"\r\n".join([b"POST %s HTTP/1.1" % url, *lines, b"content-length: 4", b"", b"body"])
     assert MOST_HEAD < len(long) < 80_000
+    InOneRead.ANSWERS.clear()
     before = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" if where == "after another request" else b""
     async with serving(house, partial(house.assembly.daemon, "greeter"), InOneRead) as one:
         reader, writer = await one.opened()
         writer.write(before + long + InOneRead.END)
         said = await ended(reader)
         assert (said.count(b"HTTP/1.1 "), said.count(b" 431 ")) == (1, 1), said
+        assert InOneRead.ANSWERS == [False]
         writer.close()
         reader, writer = await one.opened()
         writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 65_000 + b"\r\n\r\n" + InOneRead.END)

@@ -1,6 +1,7 @@
 """A butler that asks too much: three cards in ten minutes, then one digest that shows each question on demand."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from uuid import uuid4
@@ -45,6 +46,17 @@ RECEIPTS_OF_THEM = """
 INSERT INTO messenger.parts (delivery_id, n, wire_sha, provider_id, status)
 SELECT d.id, 1, 'sha', '1', 'sent' FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id
 WHERE g.shown_at IS NOT NULL
+"""
+# So many questions that were answered, each with its card.
+MANY = 5000
+LONG_ANSWERED = """
+WITH a AS (
+    INSERT INTO shared.pending_actions (id, origin_butler, tool_args, status, expires_at)
+    SELECT gen_random_uuid(), 'greeter', '{}', 'denied', clock_timestamp() FROM generate_series(1, $1) RETURNING id)
+INSERT INTO messenger.deliveries (class, channel, address, action_id, revision, origin_butler, status, reason,
+    created_at, settled_at)
+SELECT 'card', 'telegram', '1', id, 1, 'greeter', 'sent', 'closed', clock_timestamp() - interval '30 days',
+    clock_timestamp() FROM a
 """
 CLOSED = "SELECT 1 FROM messenger.deliveries WHERE digest_id IS NOT NULL AND reason = 'closed'"
 
@@ -112,6 +124,17 @@ async def test_several_messengers_count_together(quiet: House) -> None:
     await ask(quiet, 2)
     await asyncio.gather(*(write(quiet) for _ in range(6)))
     assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST, [17])
+
+
+async def test_cards_of_long_ago_are_not_looked_at(quiet: House) -> None:
+    await ask(quiet, BURST)
+    await write(quiet)
+    await quiet.sql.execute(LONG_ANSWERED, MANY)
+    await quiet.sql.execute("ANALYZE shared.pending_actions, messenger.deliveries")
+    rows = await quiet.sql.fetch(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT TEXT) {asking.WRITE_MISSING}", BURST)
+    plan = "\n".join(row[0] for row in rows)
+    most = max(int(float(found)) for found in re.findall(r"actual rows=([\d.]+)", plan))
+    assert most < MANY, plan
 
 
 async def test_each_butler_has_its_own_burst(quiet: House) -> None:

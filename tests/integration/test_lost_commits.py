@@ -100,14 +100,20 @@ async def test_at_the_end_the_receipt_is_written_all_the_same(
 
 
 async def test_who_gives_up_on_a_connection_that_is_lost_meets_no_other_error(database: Database, cut: Cut) -> None:
+    begun = asyncio.Event()
+
     async def waits_for_ever() -> None:
         async with database.work() as connection:
             await connection.execute("SELECT 'given up'")
+            begun.set()
             await asyncio.Event().wait()
 
     cut.arm("SELECT 'given up'", counts=False)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(waits_for_ever(), 0.1)
+    waiting = asyncio.create_task(waits_for_ever())
+    await begun.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
     assert cut.cuts == 1
     async with database.work() as connection:
         assert await connection.fetchval("SELECT 1") == 1

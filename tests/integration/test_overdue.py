@@ -6,11 +6,24 @@ from typing import Final
 
 import pytest
 
+from butlers.console.words import DELIVERY
 from messenger import overdue
 from shared import deliveries
+from shared.life import life
 from shared.mcp import Answer
-from tests.integration.desks import PAST, desk_where, due, enqueue, friend, in_queue, work
-from tests.integration.doubts import ANSWER, say
+from tests.integration.desks import (
+    ACTION,
+    PAST,
+    admitted,
+    desk_where,
+    due,
+    enqueue,
+    friend,
+    in_queue,
+    new_chat,
+    work,
+)
+from tests.integration.doubts import ANSWER, all_cards, cards_written, closed, say, shown
 from tests.integration.house import House
 from tests.rig.waiting import eventually
 
@@ -80,7 +93,8 @@ async def test_what_was_tried_in_vain_is_a_dead_letter_however_far_its_next_try(
     assert (row["status"], row["reason"], row["attempt"]) == ("dead", "too_late", 2)
     assert (found["class"], found["retryable"]) == ("timeout", True)
     said = str(found["message"])
-    assert said.startswith(f"{TIME_OVER} It was tried 2 times and not sent. The last reason: Too Many Requests"), said
+    why = "The last reason: the provider asked to wait."
+    assert said == f"{TIME_OVER} It was tried 2 times and not sent. {why}", "none of the provider's words"
     assert (await still_house.row(AUDIT, told))["event_type"] == "dead"
     assert await still_house.sql.fetch(USES, told) == [], "nothing has left, so the rule has its use again"
     assert [one["id"] for one in await deliveries.latest(still_house.sql, "dead", 1)] == [row["id"]]
@@ -107,6 +121,42 @@ async def test_a_dead_letter_goes_out_when_the_owner_has_it_tried_again(still_ho
     await due(still_house, told)
     await work(still_house.desk())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
+
+
+async def approved(house: House, message: str) -> tuple[str, Mapping[str, object]]:
+    """A message in the queue by the owner's yes, and the card that asked for it."""
+    told = await admitted(house, message, contact_id=await house.contact("Zoe", telegram=new_chat()))
+    await cards_written(house)
+    await all_cards(house)
+    assert (await house.decide((await house.row(ACTION, told))["id"])).code == "approved"
+    await enqueue(house, told)
+    return told, house.cards(message)[-1]
+
+
+async def test_of_what_was_approved_and_tried_in_vain_the_owner_is_told_so(still_house: House, message: str) -> None:
+    told, card = await approved(still_house, message)
+    await still_house.fault(message, "429", times=1)
+    await work(still_house.desk())
+    await still_house.sql.execute(PAST, told)
+    await tick(still_house)
+    await closed(still_house)
+    assert (await still_house.row(ACTION, told))["status"] == "failed"
+    assert (await still_house.row(AUDIT, told))["event_type"] == "dead"
+    assert shown(still_house, card).endswith("Approved, and not delivered as asked.")
+    steps = (await life(still_house.sql, told)).steps
+    assert steps[-1].text == f"messenger tried until its time was over. {TIME_OVER}"
+    assert "not sent" not in DELIVERY["dead"], "a part may have left"
+
+
+async def test_of_what_was_approved_and_never_tried_nobody_says_that_no_one_answered(
+    still_house: House, message: str
+) -> None:
+    told, card = await approved(still_house, message)
+    await still_house.sql.execute(PAST, told)
+    await tick(still_house)
+    await closed(still_house)
+    assert (await still_house.row(ACTION, told))["status"] == "expired"
+    assert shown(still_house, card).endswith(f"\n\n{TIME_OVER} It was not sent.")
 
 
 async def test_what_left_in_part_is_no_letter_to_be_sent_again(still_house: House, message: str) -> None:

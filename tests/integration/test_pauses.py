@@ -172,13 +172,12 @@ async def test_who_waits_for_a_channel_that_does_not_work_is_told_so_at_once(sit
         await house.box.api("faults", channel="telegram", stage="getMe", fault="401", times=1000)
         async with house.ground("messenger").db.work() as connection:
             await pauses.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
-        answers_of = [await timed(house, message) for _ in range(2)]
-        assert [(one["status"], one["message"]) for one, _ in answers_of] == [("queued", answers.PAUSED)] * 2
-        assert [one.get("duplicate") for one, _ in answers_of] == [None, True]
-        assert max(seconds for _, seconds in answers_of) < WAIT_SECONDS, "nobody waited the whole time"
+        answer, seconds = await timed(house, message)
+        assert (answer["status"], answer["message"]) == ("queued", answers.PAUSED)
+        assert seconds < WAIT_SECONDS, "nobody waited the whole time"
         await house.box.http.delete(f"{house.box.url}/api/faults")
         await house.sql.execute(PROBE)
-        await house.settled(answers_of[0][0]["notification_id"], "ok")
+        await house.settled(answer["notification_id"], "ok")
         assert len(house.sent(message)) == 1
 
 
@@ -188,16 +187,13 @@ async def timed(house: House, message: str) -> tuple[Answer, float]:
     return await house.notify(message=message), time.monotonic() - started
 
 
-async def test_what_was_told_so_is_told_otherwise_once_it_was_tried(quiet: House, message: str) -> None:
+async def test_the_word_of_a_pause_is_kept_nowhere(quiet: House, message: str) -> None:
     async with quiet.ground("messenger").db.work() as connection:
         await pauses.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
-    told = await in_queue(quiet, message)
-    assert (await quiet.row(ANSWER, told))["answer"]["message"] == answers.PAUSED
-    await quiet.fault(message, "429", times=1)
-    await quiet.sql.execute(FREE)
-    await work(quiet.desk())
-    assert (await quiet.delivery(told))["attempt"] == 1
-    assert (await quiet.row(ANSWER, told))["answer"]["message"] == answers.ACCEPTED
+    told = await quiet.notify(message=message)
+    assert (told["status"], told["message"]) == ("queued", answers.PAUSED)
+    kept = (await quiet.row(ANSWER, told["notification_id"]))["answer"]
+    assert kept["message"] == answers.ACCEPTED, "whoever asks once it is lifted is not told of it"
 
 
 async def test_five_failures_in_a_row_pause_it_and_a_success_between_starts_anew(quiet: House) -> None:

@@ -1,18 +1,23 @@
 """What is tried in vain has its line in the audit: who, and why, once in five minutes of each, and no words."""
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from shared import home
+from butlers.refusing import note_refusal
+from shared import home, pairing
 from shared.auth import Signer, Unauthorized, mint_client_token
-from shared.db import Record
+from shared.db import Connection, Database, Record
 from shared.errors import Forbidden, HopFailed
+from shared.remembered import Remembered
 from tests.integration.desks import new_chat
-from tests.integration.house import House, button_data
+from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
 from tests.rig.waiting import until
 
@@ -132,6 +137,27 @@ async def test_a_pairing_code_that_is_none_is_audited_without_the_code(house: Ho
     assert "7K2QXYZ" not in str(dict(line))
 
 
+async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(house: House) -> None:
+    since, chat, code = await last(house), new_chat(), uuid4().hex
+    await house.contact("Zoe", telegram=chat)
+    await pairing.offer(house.sql, code)
+    told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
+    assert (await house.handled(told["update_id"]))["outcome"] == "chat_taken"
+    [line] = await lines(house, since, f"telegram:{chat}")
+    assert line["reason"] == "A valid pairing code from a chat that belongs to another contact."
+
+
+async def test_where_there_is_no_owner_yet_nothing_is_called_false(site: Site) -> None:
+    async with opened(site) as house:
+        card = await card_of(house)
+        await house.sql.execute("UPDATE shared.contacts SET roles = '{}'")
+        since = await last(house)
+        assert await press(house, card, button_data(card)[0]) == "no_owner"
+        told = await house.box.api("say", as_=OWNER, text="/start 7K2QXYZ")
+        assert (await house.handled(told["update_id"]))["outcome"] == "no_owner"
+        assert await lines(house, since, f"telegram:{OWNER}") == []
+
+
 async def test_a_contact_that_is_nobody_is_audited_and_one_that_is_no_id_is_not(house: House) -> None:
     since, words = await last(house), f"words {uuid4()}"
     guessed = str(uuid4())
@@ -171,6 +197,29 @@ async def test_a_daemon_that_calls_where_it_may_not_is_audited(house: House, cal
     [line] = await lines(house, since, "greeter")
     assert line["actor"] == by
     assert why in line["reason"]
+
+
+@dataclass(slots=True)
+class Counting:
+    """A database that counts its units of work."""
+
+    inner: Database
+    units: int = 0
+
+    @asynccontextmanager
+    async def work(self) -> AsyncIterator[Connection]:
+        self.units += 1
+        async with self.inner.work() as connection:
+            yield connection
+
+
+async def test_a_storm_of_refusals_costs_one_unit_of_work(house: House) -> None:
+    since, counting = await last(house), Counting(house.ground("health").db)
+    ground = replace(house.ground("health"), db=counting, refused=Remembered())  # type: ignore[arg-type]  # it does as one
+    await asyncio.gather(*(note_refusal(ground, "greeter", "A storm.") for _ in range(50)))
+    assert counting.units == 1
+    [line] = await lines(house, since, "greeter")
+    assert line["reason"] == "A storm."
 
 
 async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house: House) -> None:

@@ -14,11 +14,15 @@ BEGIN: Final = "<!-- long campaign: begin -->\n"
 END: Final = "<!-- long campaign: end -->\n"
 NOT_YET: Final = "A long campaign of this tree has not been recorded yet.\n"
 ROW: Final = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+CAMPAIGNS: Final = "campaigns, of these broken"
 PLAIN: Final = {
     "SIGKILLs": "kills",
     "of these at a named moment": "kills_at_failpoints",
     "restarts of PostgreSQL": "restarts",
-    "calls of `notify`": "calls",
+    "answered calls of `notify`": "calls",
+    "calls given up after 30 s of no answer": "gave_up",
+    "turned away with 503 where PostgreSQL was away, and asked again": "turned_away",
+    "answers judged, withdrawals and routed envelopes among them": "acknowledged",
     "messages": "messages",
     "acknowledged and lost": "lost",
     "sent twice to a third party, or unsaid to the owner": "twice",
@@ -26,7 +30,7 @@ PLAIN: Final = {
     "`sent` without a receipt": "without_receipt",
     "any other untrue answer": "untrue",
     "ended `uncertain`": "uncertain",
-    "of these because their holder was killed": "lost_leases",
+    "of these because their holder fell silent": "lost_leases",
     "of these it had not arrived (false alarms)": "lost_leases_unsent",
 }
 BLOWS: Final = {
@@ -48,7 +52,8 @@ def rows(text: str) -> dict[str, str]:
 
 def table(whole: Figures) -> str:
     """Every figure of the sum that says something about a promise, a line each."""
-    lines = {words: f"{int(str(whole[name])):,}" for words, name in PLAIN.items()}
+    lines = {CAMPAIGNS: f"{whole['parts']}, {whole['broken_parts']}"}
+    lines |= {words: f"{int(str(whole[name])):,}" for words, name in PLAIN.items()}
     false, lost = int(str(whole["lost_leases_unsent"])), int(str(whole["lost_leases"]))
     lines["false alarms among these"] = f"{100 * false / lost:.1f} %" if lost else "none"
     lines |= {

@@ -14,7 +14,11 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 STATE: Final = ROOT / "build" / "long"
 FIGURES: Final = ROOT / "build" / "figures" / "campaign-long.json"
 # What a campaign runs, and what runs it: a change anywhere else says nothing about what it has found.
-TRIED: Final = ("butlers", "switchboard", "messenger", "shared", "migrations", "tests/chaos", "tests/rig")
+TRIED: Final = (
+    *("butlers", "switchboard", "messenger", "shared", "migrations", "requirements.lock", "pyproject.toml"),
+    *("tests/chaos", "tests/rig", "tests/long"),
+)
+OWN: Final = "tests/long/"
 Figures = Mapping[str, object]
 ADDED: Final = (
     "kills",
@@ -22,6 +26,11 @@ ADDED: Final = (
     "restarts",
     "told",
     "told_again",
+    "calls",
+    "carried",
+    "gave_up",
+    "turned_away",
+    "acknowledged",
     "messages",
     "third_party",
     "lost",
@@ -43,10 +52,12 @@ WAITS: Final = ("after_kill", "after_restart", "undisturbed")
 
 
 def product() -> str:
-    """A name for the content of these folders as they lie here, committed or not; tests among them aside."""
+    """A name for the content of these as they lie here, committed or not; tests among them aside, but for our own."""
     asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *TRIED]
     told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    files = sorted({ROOT / name for name in told.split("\0") if name and "/test_" not in name})
+    files = sorted(
+        {ROOT / name for name in told.split("\0") if name and (name.startswith(OWN) or "/test_" not in name)}
+    )
     whole = hashlib.sha256()
     for path in files:
         if path.is_file():
@@ -56,14 +67,14 @@ def product() -> str:
 
 
 def kept() -> dict[str, Figures]:
-    """The parts that are done to what lies here, by number."""
+    """The parts that are done to what lies here, by number; `wrong` says what broke in one."""
     path = STATE / f"{product()}.json"
     found: dict[str, Figures] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
 
 def keep(part: int, figures: Figures) -> None:
-    """Note a part that is done; written beside and moved, so that being ended in between loses nothing."""
+    """Note a part that is done, whole or broken; written beside and moved, so that being ended loses nothing."""
     STATE.mkdir(parents=True, exist_ok=True)
     path = STATE / f"{product()}.json"
     new = path.with_suffix(".new")
@@ -73,12 +84,11 @@ def keep(part: int, figures: Figures) -> None:
 
 def total(parts: Sequence[Figures]) -> dict[str, object]:
     """The sum of all parts; recovery times are those of all blows together."""
-    whole: dict[str, object] = {"parts": len(parts)}
+    whole: dict[str, object] = {"parts": len(parts), "broken_parts": sum(bool(figures["wrong"]) for figures in parts)}
     for name in ADDED:
-        whole[name] = round(sum(float(str(figures.get(name, 0))) for figures in parts), 1)
+        whole[name] = round(sum(float(str(figures[name])) for figures in parts), 1)
         if not name.startswith("seconds"):
             whole[name] = int(float(str(whole[name])))
-    whole["calls"] = sum(int(float(str(whole[name]))) for name in ("told", "told_again"))
     for group in GROUPS:
         whole[group] = dict(sorted(_sum(parts, group).items()))
     for blow in WAITS:

@@ -1,7 +1,8 @@
 """Ten thousand SIGKILLs, two hundred restarts of PostgreSQL, a hundred thousand calls: ten campaigns, one a seed.
 
 What is done is kept in build/long/, by the content it was done to: a run that was ended goes on where it stood, and
-a change of the docs voids nothing. One part alone: `pytest tests/long -k "part and 7"`.
+a change of the docs voids nothing. A part that broke is kept like any other, with what was wrong, and is not run
+again. One part alone: `pytest tests/long -k "part and 7"`.
 """
 
 import json
@@ -15,6 +16,7 @@ from tests.rig.failpoints import FAILPOINTS
 
 PARTS = 10
 KILLS, RESTARTS, CALLS = 10_000, 200, 100_000
+SHARES = {"kills": KILLS // PARTS, "restarts": RESTARTS // PARTS, "calls": CALLS // PARTS}
 HITS = 25
 MOST_SECONDS = 3_000
 MOST_MOPPING = 600
@@ -22,14 +24,16 @@ MOST_MOPPING = 600
 
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_part(bench: Bench, part: int) -> None:
-    if str(part) in kept():
-        return  # it was judged when it was run
+    before = kept().get(str(part))
+    if before is not None:
+        assert not before["wrong"], f"It broke when it was run: {before['wrong']}"
+        return
     tried = product()
     plan = Plan(
         seed=1_000 + part,
-        kills=KILLS // PARTS,
-        calls=CALLS // PARTS,
-        restarts=RESTARTS // PARTS,
+        kills=SHARES["kills"],
+        calls=SHARES["calls"],
+        restarts=SHARES["restarts"],
         hits=-(-HITS // PARTS),
         seconds=MOST_SECONDS,
         mopping=MOST_MOPPING,
@@ -39,12 +43,13 @@ async def test_part(bench: Bench, part: int) -> None:
         mean_pause=0.9,
     )
     done = await run(bench, plan)
-    told = json.dumps(done.figures, indent=1)
-    assert not done.verdict.broken, "\n".join([*done.verdict.broken, told])
-    assert not done.strange, done.strange
-    assert done.figures["left_open"] == 0, told
-    assert product() == tried, "The code was changed under the campaign. Run this part again."
-    keep(part, done.figures)
+    short = {name: done.figures[name] for name, share in SHARES.items() if int(str(done.figures[name])) < share}
+    unchanged = product() == tried
+    if unchanged and (done.wrong or not short):
+        keep(part, {**done.figures, "wrong": done.wrong})
+    assert not done.wrong, "\n".join([*done.wrong, json.dumps(done.figures, indent=1)])
+    assert not short, f"The time was over before its share {SHARES} was done: {short}. Run this part again."
+    assert unchanged, "The code was changed under the campaign. Run this part again."
 
 
 def test_all_parts_together_are_what_was_promised() -> None:
@@ -54,6 +59,7 @@ def test_all_parts_together_are_what_was_promised() -> None:
     whole = {"product": product(), **total(list(parts.values()))}
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
     FIGURES.write_text(json.dumps(whole, indent=1) + "\n")
+    assert whole["broken_parts"] == 0, {number: figures["wrong"] for number, figures in parts.items()}
     done = {name: int(str(whole[name])) for name in ("kills", "restarts", "calls")}
     assert done["kills"] >= KILLS
     assert done["restarts"] >= RESTARTS

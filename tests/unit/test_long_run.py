@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.recovery import in_order, recovery, waits
 from tests.chaos.verdict import PROMISES, by_promise
-from tests.long.recording import BEGIN, DOCUMENT, END, NOT_YET, PLAIN, record, rows, section, table
+from tests.long.recording import BEGIN, CAMPAIGNS, DOCUMENT, END, NOT_YET, PLAIN, record, rows, section, table
 from tests.long.state import ADDED, FIGURES, TRIED, product, total
 from tests.rig.failpoints import FAILPOINTS
 
@@ -25,8 +25,8 @@ def part(kills: int) -> dict[str, object]:
     return {
         **dict.fromkeys(ADDED, 0),
         "kills": kills,
-        "told": 7 * kills,
-        "told_again": 3 * kills,
+        "wrong": [],
+        "calls": 10 * kills,
         "lost_leases": 10,
         "lost_leases_unsent": 1,
         "seconds_of_blows": 60.5,
@@ -39,12 +39,18 @@ def part(kills: int) -> dict[str, object]:
 
 def test_the_sum_is_that_of_all_parts_and_its_times_those_of_all_blows() -> None:
     whole = total([part(100), part(300)])
-    assert (whole["parts"], whole["kills"], whole["calls"]) == (2, 400, 4000)
+    assert (whole["parts"], whole["broken_parts"], whole["kills"], whole["calls"]) == (2, 0, 400, 4000)
     assert whole["failpoints"] == {one.name: 2 for one in FAILPOINTS}
     assert whole["in_hand_of_the_dead"] == {"card sending": 6, "nothing": 8}
     assert whole["recovery_after_kill"] == {"median": 0.3, "p99": 0.3, "most": 9.5}
     assert whole["recovery_after_restart"] == {}
     assert whole["seconds_of_blows"] == 121
+
+
+def test_a_part_that_broke_is_counted_and_a_figure_that_is_missing_is_no_zero() -> None:
+    assert total([part(100), {**part(100), "wrong": ["sent twice"]}])["broken_parts"] == 1
+    with pytest.raises(KeyError):
+        total([{name: figure for name, figure in part(100).items() if name != "lost"}])
 
 
 def test_times_are_counted_in_tenths_and_read_off_again() -> None:
@@ -109,11 +115,13 @@ def wrong_in(told: str) -> list[str]:
     if told == NOT_YET:
         return []
     said = rows(told)
-    wrong = [f"no row: {words}" for words in PLAIN if words not in said]
+    wrong = [f"no row: {words}" for words in (CAMPAIGNS, *PLAIN) if words not in said]
     if wrong:
         return wrong
     figures = {name: number(said[words]) for words, name in PLAIN.items()}
     wrong += [f"{name} is not 0" for name in NEVER if figures[name]]
+    if not re.fullmatch(r"[1-9]\d*, 0", said[CAMPAIGNS]):
+        wrong.append("a campaign broke")
     least = {"kills": KILLS, "restarts": RESTARTS, "calls": CALLS}
     wrong += [f"{name} is less than {count}" for name, count in least.items() if figures[name] < count]
     order = ("kills_at_failpoints", "kills"), ("lost_leases_unsent", "lost_leases"), ("lost_leases", "uncertain")
@@ -132,7 +140,16 @@ def test_the_docs_table_is_whole_and_keeps_the_promises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("kills", 9_999), ("restarts", 199), ("twice", 1), ("lost", 1), ("failpoints", {})]
+    ("name", "value"),
+    [
+        ("kills", 9_999),
+        ("restarts", 199),
+        ("calls", 99_999),
+        ("broken_parts", 1),
+        ("twice", 1),
+        ("lost", 1),
+        ("failpoints", {}),
+    ],
 )
 def test_a_table_that_breaks_a_promise_is_seen(name: str, value: object) -> None:
     good: dict[str, object] = {"product": "0123456789abcdef", **total([part(KILLS)]), "restarts": RESTARTS}

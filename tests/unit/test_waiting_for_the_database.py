@@ -35,6 +35,10 @@ class Refuses:
         (FileNotFoundError(2, "No such file or directory"), True),
         (asyncpg.CannotConnectNowError("the database system is starting up"), True),
         (asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"), True),
+        (asyncpg.AdminShutdownError("terminating connection due to administrator command"), True),
+        (asyncpg.CrashShutdownError("terminating connection because of crash of another server process"), True),
+        (PermissionError(13, "Permission denied"), False),
+        (OSError(24, "Too many open files"), False),
         (socket.gaierror(-2, "Name or service not known"), False),
         (ssl.SSLCertVerificationError("certificate verify failed"), False),
         (TimeoutError(), False),
@@ -58,7 +62,7 @@ async def test_the_wait_has_an_end() -> None:
 async def test_a_stop_ends_it_at_once() -> None:
     server, stopping = Refuses(AWAY), asyncio.Event()
     stopping.set()
-    with pytest.raises(Away):
+    with pytest.raises(KeyboardInterrupt):
         await once_there(server, stopping, 3600)
     assert server.asked == 1
 

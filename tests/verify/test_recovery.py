@@ -131,8 +131,8 @@ async def test_a_daemon_that_is_killed(caller: Caller, kind: str) -> None:
     for nth in range(BLOWS):
         if kind == "messenger":
             await takes_something_along(caller, nth)
-        since = float(str(await fleet.value(NOW)))
         await fleet.kill(name)
+        since = float(str(await fleet.value(NOW)))
         await fleet.restart(name)
         took.append(await seconds_to_the_first(fleet, since))
         judge(kind, took)
