@@ -1,5 +1,6 @@
 """The named failpoints stand where the code is, are all told apart, and nothing is armed by itself."""
 
+import os
 import random
 import re
 import signal
@@ -71,6 +72,7 @@ def test_of_several_that_are_armed_the_first_one_reached_is_told() -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True) as ran:
         assert ran.stdout is not None
         assert [ran.stdout.readline() for _ in range(2)] == ["first\n", "stands at accept.accepted\n"]
+        os.waitid(os.P_PID, ran.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # it says so a moment before it stands
         ran.send_signal(signal.SIGCONT)
         assert ran.stdout.read() == "second\n"
     assert ran.returncode == 0
