@@ -84,10 +84,6 @@ def is_away(lost: BaseException) -> bool:
     return isinstance(lost, GOING)
 
 
-def _lost(lost: BaseException) -> Unavailable:
-    return (Away if is_away(lost) else Unavailable)(*NOW_AWAY)
-
-
 async def _roll_back_if_open(connection: Connection) -> None:
     """A unit of work that ended itself needs no second round trip; one that was cut off is undone."""
     if connection.is_in_transaction():
@@ -152,15 +148,11 @@ class Database:
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Connection]:
-        """One transaction as this daemon's role; anything raised inside undoes it. Raises Unavailable, or Away."""
-        if time.monotonic() < self._away_until:
-            raise Away(*NOW_AWAY)
-        try:
-            connection = await self._pool.acquire(timeout=10)
-        except (*LOST, asyncpg.InvalidAuthorizationSpecificationError) as lost:
-            if is_away(lost):
-                self._away_until = time.monotonic() + BREATH_SECONDS
-            raise _lost(lost) from lost
+        """One transaction as this daemon's role; anything raised inside undoes it.
+
+        Raises Away where the connection is lost, which was there when the pool was opened.
+        """
+        connection = await self._connection()
         try:
             await connection.execute(self._begin)
             try:
@@ -173,7 +165,7 @@ class Database:
         except LOST as lost:
             if isinstance(lost, asyncpg.InternalClientError):
                 connection.terminate()
-            raise _lost(lost) from lost
+            raise Away(*NOW_AWAY) from lost
         except asyncpg.PostgresError as refused:
             # Its own words may hold what somebody wrote; its kind is enough.
             raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
@@ -181,6 +173,18 @@ class Database:
             # Whether it counted is known by now; one that is lost while it is given back, the pool drops.
             with suppress(*LOST):
                 await self._pool.release(connection, timeout=5)
+
+    async def _connection(self) -> "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]":
+        if time.monotonic() < self._away_until:
+            raise Away(*NOW_AWAY)
+        try:
+            return await self._pool.acquire(timeout=10)
+        except LOST as lost:
+            if is_away(lost):
+                self._away_until = time.monotonic() + BREATH_SECONDS
+            raise Away(*NOW_AWAY) from lost
+        except asyncpg.InvalidAuthorizationSpecificationError as refused:
+            raise Unavailable(*NOW_AWAY) from refused
 
     async def close(self) -> None:
         """Give running units of work two seconds, then cut them off."""

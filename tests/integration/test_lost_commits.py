@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from butlers.assemble import acting
+from butlers.assemble import database as start
 from butlers.gate import Admitter, admit
 from butlers.tools.accept import accept
 from messenger.deliver import Desk
@@ -117,3 +118,11 @@ async def test_who_gives_up_on_a_connection_that_is_lost_meets_no_other_error(da
     assert cut.cuts == 1
     async with database.work() as connection:
         assert await connection.fetchval("SELECT 1") == 1
+
+
+async def test_a_start_that_loses_its_first_connection_tries_again(still_house: House, cut: Cut) -> None:
+    plan = replace(still_house.assembly.plan, dsn=cut.dsn(still_house.dsn))
+    cut.arm("schema_version", counts=False)
+    async with start(plan, asyncio.Event()) as made, made.work() as connection:
+        assert await connection.fetchval("SELECT 1") == 1
+    assert cut.cuts == 1
