@@ -45,7 +45,7 @@ def queued(notification_id: str, message: str = ACCEPTED) -> NotifyResponse:
 
 
 def is_delayed(answer: NotifyResponse) -> bool:
-    """Whether its end is too far away to wait for."""
+    """Whether the owner wants it later, so that waiting for its end is idle."""
     return answer.status == "queued" and answer.message == BRAKED
 
 

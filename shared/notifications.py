@@ -92,7 +92,7 @@ EDIT = "UPDATE shared.notifications SET owner_text = $2 WHERE id = $1"
 ACCEPTED_AGAIN = """
 UPDATE shared.notifications SET updated_at = clock_timestamp(),
     answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
-WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = ANY ($3::text[])
+WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = $3
 """
 # Of a third party's expired messages one per request comes up again.
 EXPIRED_AGAIN = """
@@ -260,8 +260,7 @@ async def settle(connection: Connection, notification_id: str, answer: NotifyRes
 async def accepted_again(connection: Connection, notification_id: str) -> None:
     """Say no more that it is delayed, if that was said; the caller holds the row."""
     plain = wire(answers.queued(notification_id))
-    said = [answers.BRAKED]
-    await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, said, answers.OWNER_CHANGED)
+    await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, answers.BRAKED, answers.OWNER_CHANGED)
 
 
 async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:

@@ -40,6 +40,12 @@ async def database(still_house: House, cut: Cut) -> AsyncIterator[Database]:
     await made.close()
 
 
+def desk_by(house: House, database: Database) -> Desk:
+    """A Messenger's desk whose rows go by that pool."""
+    desk = house.desk()
+    return replace(desk, ground=replace(desk.ground, db=acting(house.assembly.plan, database, "messenger")))
+
+
 @BOTH
 async def test_at_admission_the_same_call_again_makes_one_message(
     still_house: House, database: Database, cut: Cut, message: str, *, counts: bool
@@ -66,11 +72,8 @@ async def test_at_the_marker_the_last_byte_is_not_written(
     still_house: House, database: Database, cut: Cut, message: str, *, counts: bool
 ) -> None:
     told = await in_queue(still_house, message)
-    sound = still_house.desk()
-    db = acting(still_house.assembly.plan, database, "messenger")
-    doubtful = Desk(replace(sound.ground, db=db), sound.channels, jitter=0.0)
     cut.arm("LOCK TABLE shared.authority", counts=counts)
-    await work(doubtful)
+    await work(desk_by(still_house, database))
     assert cut.cuts == 1
     assert still_house.sent(message) == []
     row = await still_house.delivery(told)
@@ -80,7 +83,7 @@ async def test_at_the_marker_the_last_byte_is_not_written(
     # A marker that counted says that it may be out: never again by a machine. One that did not counts for nothing.
     assert await still_house.status(told) == ("uncertain" if counts else "queued")
     await due(still_house, told)
-    await work(sound)
+    await work(still_house.desk())
     assert len(still_house.sent(message)) == (0 if counts else 1)
 
 
@@ -89,11 +92,8 @@ async def test_at_the_end_the_receipt_is_written_all_the_same(
     still_house: House, database: Database, cut: Cut, message: str, *, counts: bool
 ) -> None:
     told = await in_queue(still_house, message)
-    sound = still_house.desk()
-    db = acting(still_house.assembly.plan, database, "messenger")
-    doubtful = Desk(replace(sound.ground, db=db), sound.channels, jitter=0.0)
     cut.arm("UPDATE messenger.parts SET status = $6", counts=counts)
-    await work(doubtful)
+    await work(desk_by(still_house, database))
     assert cut.cuts == 1
     assert (await still_house.delivery(told))["status"] == "sent"
     assert await still_house.status(told) == "ok"
