@@ -18,15 +18,16 @@ FAILURES: Final = 5
 WITHIN: Final = timedelta(minutes=1)
 
 MAKE_LINK = """
-INSERT INTO console.sign_in_links (code_sha, expires_at) VALUES ($1, clock_timestamp() + $2::interval)
+INSERT INTO console.sign_in_links (code_sha, made_at, expires_at)
+SELECT $1, now, now + $2::interval FROM clock_timestamp() AS now
 """
 USE_LINK = """
 UPDATE console.sign_in_links SET used_at = clock_timestamp()
 WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
 """
 BEGIN = """
-INSERT INTO console.sessions (id_sha, expires_at, proved_at)
-VALUES ($1, clock_timestamp() + $2::interval, clock_timestamp())
+INSERT INTO console.sessions (id_sha, made_at, expires_at, proved_at)
+SELECT $1, now, now + $2::interval, now FROM clock_timestamp() AS now
 """
 FIND = """
 SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
