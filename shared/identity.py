@@ -142,13 +142,14 @@ def _target(row: Record, channel: str) -> Target:
 
 INSERT_CONTACT = "INSERT INTO shared.contacts (name, roles) VALUES ($1, $2) RETURNING id::text"
 INSERT_ENTRY = """
-INSERT INTO shared.contact_info (contact_id, type, value, is_primary, verified_at)
-VALUES ($1, $2, $3, $4 OR NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2), $5)
-ON CONFLICT (type, lookup) DO UPDATE SET is_primary = EXCLUDED.is_primary OR contact_info.is_primary
+INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
+VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
+ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
 WHERE contact_info.contact_id = EXCLUDED.contact_id
 RETURNING id::text
 """
 UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
+SET_PRIMARY = "UPDATE shared.contact_info SET is_primary = true WHERE id = $1::uuid"
 FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3"
 OWNER = "SELECT id::text, name, preferred_channel FROM shared.contacts WHERE 'owner' = ANY (roles)"
 LIST = """
@@ -177,14 +178,15 @@ async def set_identifier(
     except ValueError:
         raise InvalidInput(f"`{contact_id[:60]}` is no contact id.", "See `butlers contacts list`.") from None
     stored = canonical(kind, value)
-    if primary:
-        await connection.execute(UNSET_PRIMARY, key, kind)
     try:
-        entry = await connection.fetchval(INSERT_ENTRY, key, kind, stored, primary, None)
+        entry = await connection.fetchval(INSERT_ENTRY, key, kind, stored)
     except asyncpg.ForeignKeyViolationError:
         entry = None
     if entry is None:
         raise InvalidInput(f"The {kind} identifier cannot be put on this contact.", "See `butlers contacts list`.")
+    if primary:  # only now: whoever goes on after a refusal has changed nothing
+        await connection.execute(UNSET_PRIMARY, key, kind)
+        await connection.execute(SET_PRIMARY, entry)
     return str(entry)
 
 

@@ -28,6 +28,10 @@ SELECT actor, reason, detail FROM shared.approval_events
 WHERE event_type = 'refused' AND seq > $1 AND detail ->> 'caller' = $2 ORDER BY seq
 """
 LAST = "SELECT coalesce(max(seq), 0) FROM shared.approval_events"
+PRIMARY_OF_THE_OWNER = """
+SELECT value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram' AND i.is_primary
+"""
 FORGET = "DELETE FROM shared.recent WHERE lineage LIKE 'refused:%'"
 FIVE_MINUTES_LATER = (
     "UPDATE shared.recent SET first_at = first_at - interval '5 minutes 1 second' WHERE lineage LIKE 'refused:%'"
@@ -145,6 +149,7 @@ async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(
     assert (await house.handled(told["update_id"]))["outcome"] == "chat_taken"
     [line] = await lines(house, since, f"telegram:{chat}")
     assert line["reason"] == "A valid pairing code from a chat that belongs to another contact."
+    assert await house.sql.fetchval(PRIMARY_OF_THE_OWNER) == str(OWNER), "the owner is told where he was told before"
 
 
 async def test_where_there_is_no_owner_yet_nothing_is_called_false(site: Site) -> None:
