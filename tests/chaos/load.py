@@ -40,10 +40,12 @@ PATIENCE: Final = 30.0
 GAVE_UP: Final = "gave up"
 TURNED_AWAY: Final = 503  # a token that cannot be looked up: no database, or no connection in time
 # (weight, fault): slow ones hold a delivery where a kill can hit it, mostly one that does not hold up the owner's
-# chat; refusals for good must not hit a card.
+# chat, and few of the owner's there are; refusals for good must not hit a card.
 WEATHER: Final[Sequence[tuple[int, Mapping[str, object]]]] = (
     (6, {"channel": "telegram", "stage": "sendMessage", "fault": "slow", "value": 0.8, "match": "rule <"}),
     (6, {"channel": "email", "stage": "dot", "fault": "slow", "value": 0.8, "match": "rule <"}),
+    (3, {"channel": "telegram", "stage": "sendMessage", "fault": "slow", "value": 0.5, "match": "own <"}),
+    (3, {"channel": "email", "stage": "dot", "fault": "slow", "value": 0.5, "match": "own <"}),
     (3, {"channel": "telegram", "stage": "sendMessage", "fault": "slow", "value": 0.3}),
     (3, {"channel": "email", "stage": "dot", "fault": "slow", "value": 0.3}),
     (3, {"channel": "email", "stage": "data", "fault": "slow", "value": 0.3}),

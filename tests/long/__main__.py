@@ -4,7 +4,7 @@ import json
 import sys
 
 from tests.long.recording import record, table
-from tests.long.state import FIGURES
+from tests.long.state import FIGURES, PARTS, kept
 
 
 def main(arguments: list[str]) -> int:
@@ -13,7 +13,7 @@ def main(arguments: list[str]) -> int:
         print("Say `python -m tests.long`, or `python -m tests.long --record`.")
         return 2
     if not FIGURES.exists():
-        print(f"There is no {FIGURES.name} yet. Run `make long`.")
+        print(f"{len(kept())} of {PARTS} parts are done here. Run `make long`, which goes on where it stands.")
         return 1
     print(record() if arguments else table(json.loads(FIGURES.read_text())))
     return 0

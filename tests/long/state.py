@@ -19,6 +19,7 @@ TRIED: Final = (
     *("tests/chaos", "tests/rig", "tests/long"),
 )
 OWN: Final = "tests/long/"
+PARTS: Final = 10
 Figures = Mapping[str, object]
 ADDED: Final = (
     "kills",

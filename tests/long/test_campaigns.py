@@ -10,11 +10,10 @@ import json
 import pytest
 
 from tests.chaos.campaign import Plan, run
-from tests.long.state import FIGURES, counts, hits, keep, kept, product, total
+from tests.long.state import FIGURES, PARTS, counts, hits, keep, kept, product, total
 from tests.rig.bench import Bench
 from tests.rig.failpoints import FAILPOINTS
 
-PARTS = 10
 KILLS, RESTARTS, CALLS = 10_000, 200, 100_000
 SHARES = {"kills": KILLS // PARTS, "restarts": RESTARTS // PARTS, "calls": CALLS // PARTS}
 HITS = 25
@@ -38,9 +37,8 @@ async def test_part(bench: Bench, part: int) -> None:
         seconds=MOST_SECONDS,
         mopping=MOST_MOPPING,
         messengers=2 + part % 3,
-        # Ten calls to a kill: where too many die at once, nobody is there to take a call.
-        callers=80,
-        mean_pause=0.9,
+        # About ten calls to a kill: where too many die at once, nobody is there to take a call.
+        mean_pause=0.5,
     )
     done = await run(bench, plan)
     short = {name: done.figures[name] for name, share in SHARES.items() if int(str(done.figures[name])) < share}
