@@ -19,7 +19,7 @@ import asyncpg
 from tests.chaos.crew import Crew, Place, Schedule
 from tests.chaos.ledger import LEFT_BEHIND, OBSERVER, Run, drain, end, journal_of, rows_of, strange
 from tests.chaos.load import TURNED_AWAY, as_json, people
-from tests.chaos.recovery import in_order, recovery, undisturbed, waits
+from tests.chaos.recovery import recoveries
 from tests.chaos.verdict import verdict
 from tests.chaos.world import Person, Talker
 from tests.rig.bench import Bench
@@ -122,7 +122,8 @@ async def _run(fleet: Fleet, bench: Bench, plan: Plan) -> Run:
     for task in tasks:
         await end(task)
     drained = time.monotonic()
-    judged = verdict(await journal_of(fleet), talker.heard.answers, await crew.ask(rows_of), never=NEVER_SO)
+    journal, rows, aimed_since = await journal_of(fleet), await crew.ask(rows_of), crew.deaths.aimed_since
+    judged = verdict(journal, talker.heard.answers, rows, never=NEVER_SO, aimed_since=aimed_since)
     figures = {
         "seed": plan.seed,
         "seconds_of_blows": round(blows - started, 1),
@@ -256,8 +257,6 @@ async def _watched(what: Awaitable[object], beside: Sequence["asyncio.Task[None]
 def figures_of(crew: Crew, moments: Sequence[float], least: int) -> Mapping[str, object]:
     """What was done to the fleet, and how long after each blow the first delivery came; `missing`: not hit so often."""
     deaths = crew.deaths
-    after_kill, after_restart = waits(deaths.at, moments), waits(deaths.restarts_at, moments)
-    alone = undisturbed([*deaths.at, *deaths.restarts_at], moments)
     last_blow = max([*deaths.at, *deaths.restarts_at], default=0.0)
     return {
         "kills": len(deaths.at),
@@ -269,12 +268,7 @@ def figures_of(crew: Crew, moments: Sequence[float], least: int) -> Mapping[str,
         "failpoints": dict(sorted(deaths.failpoints.items())),
         "stops": dict(sorted(deaths.stops.items())),
         "in_hand_of_the_dead": dict(sorted(deaths.in_hand.items())),
-        "recovery_after_kill": recovery(after_kill),
-        "recovery_after_restart": recovery(after_restart),
-        "recovery_undisturbed": recovery(alone),
-        "waits_after_kill": in_order(after_kill),
-        "waits_after_restart": in_order(after_restart),
-        "waits_undisturbed": in_order(alone),
+        **recoveries(deaths.at, deaths.restarts_at, moments, deaths.aimed_since),
         "last_blow_to_last_sent": round(moments[-1] - last_blow, 1) if moments else None,
     }
 

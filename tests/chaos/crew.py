@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
@@ -97,6 +98,7 @@ class Deaths:
     at: list[float] = field(default_factory=list)
     restarts_at: list[float] = field(default_factory=list)
     by_themselves: list[str] = field(default_factory=list)
+    aimed_since: float = inf
 
 
 class Schedule:
@@ -204,7 +206,7 @@ class Crew:
 
     def mop_up(self) -> None:
         """From here on everybody, whoever it is, ends at the first failpoint that is missing; all begin anew."""
-        self.schedule.mopping = True
+        self.schedule.mopping, self.deaths.aimed_since = True, time.time()
         for place in self.places:
             if self.schedule.next(place.kind):
                 self.strike(place)

@@ -58,6 +58,8 @@ SELECT (SELECT count(*) FROM shared.notifications WHERE status = 'queued' OR sta
 ROWS: Final = """
 SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n.status, d.status AS delivery,
     d.address, d.reason,
+    (SELECT extract(epoch FROM max(t.marked_at))::float8 FROM messenger.attempts t WHERE t.delivery_id = d.id)
+        AS marked_at,
     ARRAY(SELECT p.provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n) AS receipts,
     EXISTS (SELECT FROM messenger.attempts t WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM (SELECT max(t.marked_at) AS at FROM messenger.attempts t
@@ -169,6 +171,7 @@ async def rows_of(rows: Rows) -> list[Row]:
             row["authority"],
             row["open_action"],
             row["reason"],
+            row["marked_at"],
         )
         for row in await rows.fetch(ROWS)
     ]

@@ -22,6 +22,21 @@ def undisturbed(blows: Sequence[float], sent: Sequence[float]) -> Counter[float]
     return waits(alone, sent)
 
 
+def recoveries(
+    killed: Sequence[float], restarted: Sequence[float], sent: Sequence[float], until: float
+) -> dict[str, object]:
+    """The figures of all blows before `until`, after which one death follows the other on purpose."""
+    sent = [at for at in sent if at < until]
+    found = {
+        "after_kill": waits([at for at in killed if at < until], sent),
+        "after_restart": waits(restarted, sent),
+        "undisturbed": undisturbed([at for at in (*killed, *restarted) if at < until], sent),
+    }
+    return {f"recovery_{blow}": recovery(counted) for blow, counted in found.items()} | {
+        f"waits_{blow}": in_order(counted) for blow, counted in found.items()
+    }
+
+
 def recovery(counted: Mapping[float, int]) -> dict[str, float]:
     """Median, 99th percentile and the longest; empty where nothing was counted."""
     total = sum(counted.values())

@@ -42,9 +42,11 @@ def test_what_was_uncertain_is_told_the_owner_once_more_and_says_so() -> None:
 
 
 def test_silent_holders_and_false_alarms_are_counted() -> None:
-    silent = replace(UNCERTAIN, reason="lease_lost")
-    figures = verdict([SENT], [], [silent, replace(silent, notification_id="n3", text="salt")]).figures
+    silent = replace(UNCERTAIN, reason="lease_lost", marked_at=5.0)
+    later = replace(silent, notification_id="n3", text="salt", marked_at=9.0)
+    figures = verdict([SENT], [], [silent, later], aimed_since=8.0).figures
     assert (figures["lost_leases"], figures["lost_leases_unsent"]) == (2, 1)
+    assert (figures["lost_leases_unaimed"], figures["lost_leases_unaimed_unsent"]) == (1, 0)
 
 
 def test_what_the_provider_refused_may_go_out_when_it_is_asked_again() -> None:

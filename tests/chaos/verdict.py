@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 OPEN_ANSWERS: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
@@ -55,7 +56,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A notification with its delivery after the drain.
+    """A notification with its delivery after the drain; `marked_at` is its last marker, in seconds since 1970.
 
     `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes.
     """
@@ -70,6 +71,7 @@ class Row:
     authority: bool = False
     open_action: bool = False
     reason: str | None = None
+    marked_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,12 @@ def verdict(
     acknowledgements: Sequence[Acknowledged],
     rows: Sequence[Row],
     never: frozenset[str] = frozenset(),
+    aimed_since: float = inf,
 ) -> Verdict:
     """Judge a run after its drain: nothing lost, nothing twice, nothing without authority, nothing unsaid.
 
-    `never`: as what no delivery of this run can have ended.
+    `never`: as what no delivery of this run can have ended. `aimed_since`: from when on whoever died was made to die at
+    a chosen moment, so that how often it had sent by then says nothing about any other death.
     """
     by_text: dict[str, list[Row]] = defaultdict(list)
     left: dict[str, list[Sent]] = defaultdict(list)
@@ -105,7 +109,7 @@ def verdict(
         *(f"ended {row.delivery} ({_why(row)}): {row.text}" for row in rows if row.delivery in never),
     ]
     once = tuple(dict.fromkeys(broken))
-    return Verdict(once, {**_figures(acknowledgements, rows, left), **by_promise(once)})
+    return Verdict(once, {**_figures(acknowledgements, rows, left, aimed_since), **by_promise(once)})
 
 
 def by_promise(broken: Iterable[str]) -> dict[str, int]:
@@ -176,13 +180,17 @@ def _why(row: Row) -> str:
 
 
 def _figures(
-    acknowledgements: Sequence[Acknowledged], rows: Sequence[Row], left: Mapping[str, Sequence[Sent]]
+    acknowledgements: Sequence[Acknowledged],
+    rows: Sequence[Row],
+    left: Mapping[str, Sequence[Sent]],
+    aimed_since: float,
 ) -> dict[str, int]:
     answers = Counter(one.status for one in acknowledgements)
     ends = Counter(row.status for row in rows)
     deliveries = Counter(row.delivery or "none" for row in rows)
     uncertain = [row for row in rows if row.status == "uncertain"]
     silent = [row for row in uncertain if row.reason == "lease_lost"]
+    unaimed = [row for row in silent if row.marked_at is not None and row.marked_at < aimed_since]
     return {
         "messages": len(rows),
         "third_party": sum(row.third_party for row in rows),
@@ -198,4 +206,6 @@ def _figures(
         },
         "lost_leases": len(silent),
         "lost_leases_unsent": sum(not left.get(row.text) for row in silent),
+        "lost_leases_unaimed": len(unaimed),
+        "lost_leases_unaimed_unsent": sum(not left.get(row.text) for row in unaimed),
     }

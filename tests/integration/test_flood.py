@@ -23,6 +23,7 @@ from tests.rig.waiting import eventually, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BURST = 3
+GONE = "It is over: it was "
 OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
 TEN_MINUTES = """
 WITH g AS (UPDATE messenger.digests SET opened_at = opened_at - interval '10 minutes')
@@ -311,7 +312,7 @@ async def test_everything_in_a_digest_is_decided_in_telegram_by_a_card_that_show
     assert len(busy.sent(f"{message} n{BURST + 1}")) == 1
 
     assert (await press_show(busy, 1))["outcome"] == "late"
-    assert texts(busy, "answerCallbackQuery")[-1].startswith("It is over: it was ")
+    await until(lambda: [text for text in texts(busy, "answerCallbackQuery") if text.startswith(GONE)] or None)
     await busy.decide(told[-2]["action_id"], approve=False)
     await busy.sql.execute(LOOK_AGAIN)
     await until(lambda: [text for text in texts(busy, "editMessageText") if text == digests.OVER] or None)
@@ -323,4 +324,4 @@ async def test_a_stranger_sees_nothing_of_it(busy: House) -> None:
     await until(lambda: busy.cards("more thing") or None)
     assert (await press_show(busy, 0, who=9000000001))["outcome"] == "stranger"
     assert await busy.sql.fetchval(CARDS) == BURST
-    assert len(texts(busy, "answerCallbackQuery")) == 1
+    assert len(await until(lambda: texts(busy, "answerCallbackQuery") or None)) == 1

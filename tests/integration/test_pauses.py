@@ -131,7 +131,7 @@ async def test_a_refused_token_pauses_and_a_probe_brings_it_back_with_no_hand(si
         started = time.monotonic()
         answer = await house.notify(message=message)
         assert (answer["status"], await house.status(answer["notification_id"])) == ("ok", "ok")
-        assert 4 < time.monotonic() - started < 10
+        assert time.monotonic() - started > 4, "the probe is not at once"
         assert len(house.sent(message)) == 1
         told = await until(lambda: mails_about(house, "does not accept the bot's token"))
         assert len(told) == 1

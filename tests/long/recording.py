@@ -54,8 +54,8 @@ def table(whole: Figures) -> str:
     """Every figure of the sum that says something about a promise, a line each."""
     lines = {CAMPAIGNS: f"{whole['parts']}, {whole['broken_parts']}"}
     lines |= {words: f"{int(str(whole[name])):,}" for words, name in PLAIN.items()}
-    false, lost = int(str(whole["lost_leases_unsent"])), int(str(whole["lost_leases"]))
-    lines["false alarms among these"] = f"{100 * false / lost:.1f} %" if lost else "none"
+    lines["false alarms among these"] = _share(whole, "lost_leases")
+    lines["false alarms among those before all deaths were aimed"] = _share(whole, "lost_leases_unaimed")
     lines |= {
         f"killed with `{state}` in hand": f"{count:,}"
         for state, count in counts(whole, "in_hand_of_the_dead").items()
@@ -70,6 +70,11 @@ def table(whole: Figures) -> str:
     lines["minutes, drains included"] = f"{minutes:.0f}"
     told = "\n".join(f"| {words} | {figure} |" for words, figure in lines.items())
     return f"Measured on the content `{whole['product']}`.\n\n| what | how often |\n| --- | --- |\n{told}\n"
+
+
+def _share(whole: Figures, silent: str) -> str:
+    false, all_ = int(str(whole[f"{silent}_unsent"])), int(str(whole[silent]))
+    return f"{100 * false / all_:.1f} % of {all_:,}" if all_ else "none"
 
 
 def _spread(times: object) -> str:

@@ -44,6 +44,8 @@ ADDED: Final = (
     "uncertain_that_arrived",
     "lost_leases",
     "lost_leases_unsent",
+    "lost_leases_unaimed",
+    "lost_leases_unaimed_unsent",
     "seconds_of_blows",
     "seconds_of_mopping",
     "seconds_of_drain",

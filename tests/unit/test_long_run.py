@@ -29,6 +29,8 @@ def part(kills: int) -> dict[str, object]:
         "calls": 10 * kills,
         "lost_leases": 10,
         "lost_leases_unsent": 1,
+        "lost_leases_unaimed": 8,
+        "lost_leases_unaimed_unsent": 0,
         "seconds_of_blows": 60.5,
         "failpoints": {one.name: 1 for one in FAILPOINTS},
         "stops": {"claim.taken_after_commit": 2, "at random": 5},
@@ -98,7 +100,8 @@ def test_a_record_goes_between_its_marks_and_can_be_replaced(tmp_path: Path) -> 
         told = record(figures, document)
         assert document.read_text() == f"before\n{BEGIN}{told}{END}after\n"
     assert rows(told)["SIGKILLs"] == "200"
-    assert rows(told)["false alarms among these"] == "10.0 %"
+    assert rows(told)["false alarms among these"] == "10.0 % of 10"
+    assert rows(told)["false alarms among those before all deaths were aimed"] == "0.0 % of 8"
     assert rows(told)["from a SIGKILL to the next receipt: median, 99 %, most"] == "0.3 s, 0.3 s, 9.5 s"
     assert rows(told)["killed with `card sending` in hand"] == "3"
 
