@@ -2,6 +2,9 @@
 
 import asyncio
 import time
+from asyncio import Semaphore
+from collections import defaultdict
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -31,10 +34,12 @@ from switchboard.routing import demand_own_origin, demand_routable, notify_reque
 
 log = logger("switchboard")
 OBJECT: Final = {"type": "object", "additionalProperties": True}
+# A butler's process can keep rows of its own locked, and whoever admits in its name waits for them: a few connections.
+ADMISSIONS_OF_ONE: Final = 4
 
 
-async def route(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
-    """route.v1 in, route_response.v1 out; every refusal is an answer, and is audited."""
+async def route(ground: Ground, turns: Mapping[str, Semaphore], caller: Caller, arguments: Arguments) -> Answer:
+    """route.v1 in, route_response.v1 out; every refusal is an answer, and is audited. `turns`: by caller."""
     started = time.perf_counter()
     context: Answer = {}
     try:
@@ -43,7 +48,7 @@ async def route(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
         demand_routable(envelope)
         request = notify_request(envelope)
         demand_own_origin(request, caller.name)
-        outcome = await _admitted(ground, envelope, request)
+        outcome = await _admitted(ground, turns[caller.name], envelope, request)
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
@@ -55,13 +60,16 @@ async def route(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
     return wire(_response(outcome, context, (time.perf_counter() - started) * 1000))
 
 
-async def _admitted(ground: Ground, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
+async def _admitted(
+    ground: Ground, turn: Semaphore, route_envelope: RouteEnvelope, request: NotifyEnvelope
+) -> Forwarded:
     """Admit here what brings only the contract's fields; then forward what is allowed."""
     note: NotifyResponse | None = None
     if request.notification_id is None:
         call = accept_envelope(request)
         admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
-        note = answer_of(await admit(admitter, call), call.note)
+        async with turn:
+            note = answer_of(await admit(admitter, call), call.note)
         if note.status != "queued":
             return Forwarded(note, "ok")
         request = call.envelope.model_copy(update={"notification_id": note.notification_id})
@@ -117,8 +125,9 @@ async def ingest(ground: Ground, caller: Caller, arguments: Arguments) -> Answer
 
 def build(ground: Ground) -> Parts:
     """The Switchboard's tools, all for daemons, and its sweep."""
+    turns: defaultdict[str, Semaphore] = defaultdict(partial(Semaphore, ADMISSIONS_OF_ONE))
     tools = [
-        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, ground), hop=True),
+        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, ground, turns), hop=True),
         Tool("heartbeat", "Tell that an instance is there.", OBJECT, partial(heartbeat, ground), hop=True),
         Tool("ingest", "Bring in what was received (ingest.v1).", OBJECT, partial(ingest, ground), hop=True),
     ]

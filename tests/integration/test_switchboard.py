@@ -1,5 +1,6 @@
 """Stage 6: the origin is the token's, a tampered envelope is refused and audited, and nothing admitted is forgotten."""
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from uuid import uuid4
@@ -17,6 +18,7 @@ from tests.rig.waiting import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REFUSALS = "SELECT * FROM shared.approval_events WHERE event_type = 'refused' AND reason LIKE '%' || $1 || '%'"
+WAITING = "SELECT count(*) > 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 ROUTES = "SELECT * FROM switchboard.routes WHERE notification_id = $1"
 
 
@@ -74,6 +76,18 @@ async def test_no_standing_rule_lets_out_what_the_switchboard_admitted(house: Ho
     await house.rule({"contact_id": contact})
     told = inner(await route(house, "greeter", envelope("greeter", message, recipient=chat)))
     assert (told["status"], house.sent(message)) == ("pending_approval", [])
+
+
+async def test_who_locks_a_row_of_its_own_keeps_nobody_else_waiting(house: House, message: str) -> None:
+    assert inner(await route(house, "health", envelope("health", message)))["status"] == "ok"
+    async with house.sql.transaction():
+        await house.sql.execute("SELECT FROM shared.recent WHERE origin_butler = 'health' FOR UPDATE")
+        repeats = [asyncio.ensure_future(route(house, "health", envelope("health", message))) for _ in range(40)]
+        await eventually(partial(house.sql.fetchval, WAITING))
+        told = await asyncio.wait_for(route(house, "greeter", envelope("greeter", f"{message} other")), 5)
+        assert inner(told)["status"] == "ok"
+        assert not any(one.done() for one in repeats), "they wait for the row"
+    assert {inner(one)["status"] for one in await asyncio.gather(*repeats)} == {"ok"}
 
 
 async def test_the_origin_is_the_tokens_and_a_mismatch_is_refused_and_audited(house: House, message: str) -> None:
