@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.load import Heard
+from tests.chaos.load import REST, Heard, name_of
 from tests.chaos.verdict import Row, Sent, Verdict
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Fleet, Rows
@@ -57,7 +57,7 @@ SELECT (SELECT count(*) FROM shared.notifications WHERE status = 'queued' OR sta
 """
 ROWS: Final = """
 SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n.status, d.status AS delivery,
-    d.address, d.reason,
+    d.address, d.reason, (n.answer #>> '{error,retryable}')::boolean AS retryable,
     (SELECT extract(epoch FROM max(t.marked_at))::float8 FROM messenger.attempts t WHERE t.delivery_id = d.id)
         AS marked_at,
     ARRAY(SELECT p.provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n) AS receipts,
@@ -150,9 +150,13 @@ async def journal_of(fleet: Fleet) -> list[Sent]:
     for entry in await fleet.outside.journal():
         if entry.method not in SENDS:
             continue
-        repeated = REPEATED.match(entry.text) if entry.to in OWNERS else None
+        if entry.to not in OWNERS:
+            part = 2 if entry.text.startswith(REST) else 1
+            found.append(Sent(entry.to, name_of(entry.text.removeprefix(REST)), entry.provider_id, part=part))
+            continue
+        repeated = REPEATED.match(entry.text)
         text = entry.text[repeated.end() :] if repeated else entry.text
-        asking = entry.to in OWNERS and not MADE_HERE.fullmatch(text)
+        asking = not MADE_HERE.fullmatch(text)
         found.append(Sent(entry.to, text, entry.provider_id, asking=asking, repeat=repeated is not None))
     return found
 
@@ -162,7 +166,7 @@ async def rows_of(rows: Rows) -> list[Row]:
     return [
         Row(
             row["id"],
-            row["text"],
+            name_of(row["text"]),
             row["third_party"],
             row["status"],
             row["delivery"],
@@ -172,6 +176,8 @@ async def rows_of(rows: Rows) -> list[Row]:
             row["open_action"],
             row["reason"],
             row["marked_at"],
+            2 if "\n" in row["text"] else 1,
+            row["retryable"] is not False,
         )
         for row in await rows.fetch(ROWS)
     ]

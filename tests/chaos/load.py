@@ -30,6 +30,10 @@ ADD_RULE: Final = "INSERT INTO shared.approval_rules (tool_name, arg_constraints
 APPROVE: Final = "Approve"
 # The owner has one chat, in which one thing comes after the other: nothing is added where so much waits for it.
 MOST_WAITING: Final[Mapping[Kind, int]] = {"own": 60, "yes": 15}
+# How much of what a rule lets out by Telegram is too long for one message, and what makes it so.
+LONG: Final = 0.1
+FILLING: Final = "and so on " * 407
+REST: Final = "the rest of "
 # How often the owner decides on the command line, so that the Messenger has to change the card by itself.
 ELSEWHERE: Final = 0.2
 # What nobody has met by then is over: faults that pile up while little goes out would meet one message again and
@@ -132,9 +136,11 @@ class Load:
         kind = rng.choice(KINDS)
         if kind != "rule" and self.waiting[kind] >= MOST_WAITING[kind]:
             kind = "rule"
-        text = f"{kind} <{number}>"
+        text, channel = f"{kind} <{number}>", rng.choice(("telegram", "email"))
+        if kind == "rule" and channel == "telegram" and rng.random() < LONG:
+            text = f"{text}\n{FILLING}\n{REST}{text}"
         arguments: dict[str, object] = {
-            "channel": rng.choice(("telegram", "email")),
+            "channel": channel,
             "message": text,
             "request_context": {"request_id": f"request {number}"},
         }
@@ -191,6 +197,7 @@ class Load:
             return None
 
     def _note(self, text: str, answer: Answer) -> None:
+        text = name_of(text)
         error, delivery = answer.get("error"), answer.get("delivery")
         if isinstance(error, str):
             self.heard.strange.append(f"refused {text}: {error}")
@@ -242,6 +249,11 @@ class Load:
             names = [str(fault[key]) for key in ("channel", "stage", "fault")]
             await self._fleet.outside.fault(*names, times=1, **how)
             await asyncio.sleep(rng.uniform(0.03, 0.15))
+
+
+def name_of(text: str) -> str:
+    """What a message is known by, however long it is: its first line."""
+    return text.partition("\n")[0]
 
 
 def approve_of(entry: Entry) -> str | None:

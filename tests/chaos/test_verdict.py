@@ -67,6 +67,16 @@ def test_what_no_delivery_of_a_run_can_have_ended_as_is_a_breach_there_only() ->
     assert (given.figures["deliveries_dead"], given.figures["deliveries_sent"]) == (1, 2)
 
 
+LONG = replace(ROW, parts=2)
+NAMED = replace(LONG, text="long tea", status="uncertain", delivery="uncertain")
+
+
+def test_half_of_a_long_message_may_have_left_where_its_caller_is_told_not_to_say_it_again() -> None:
+    assert verdict([SENT], [], [replace(FAILED, parts=2, retryable=False)]).broken == ()
+    both = [SENT, replace(SENT, provider_id="56", part=2)]
+    assert verdict(both, [], [replace(LONG, receipts=("55", "56"))]).broken == ()
+
+
 EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "sent 2 times to a third party": ([SENT, replace(SENT, provider_id="57")], [OK], [ROW]),
     "sent 2 times to the owner": ([OWN_SENT, OWN_SENT], [], [OWN]),
@@ -93,6 +103,10 @@ EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "ok with a receipt ('55',) nobody gave": ([], [], [ROW]),
     "ok with a receipt ('99',) nobody gave": ([SENT], [], [replace(ROW, receipts=("99",))]),
     "failed, yet it arrived": ([SENT], [], [FAILED]),
+    "sent as part [2, 1] of 2": ([replace(SENT, part=2), SENT], [], [LONG]),
+    "ok with 1 of 2 parts": ([SENT], [], [LONG]),
+    "sent 2 times to a third party: long tea": ([*[replace(SENT, text="long tea", part=2)] * 2], [], [NAMED]),
+    "failed and worth saying again, yet a part arrived": ([SENT], [], [replace(FAILED, parts=2)]),
     "sent to a third party without authority": ([SENT], [], [replace(ROW, authority=False)]),
     "sent to a third party without authority: tea": ([SENT], [], [replace(UNCERTAIN, authority=False)]),
     "sent to ['7009'] instead of 7001": ([replace(SENT, to="7009")], [], [ROW]),

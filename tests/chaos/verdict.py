@@ -32,7 +32,8 @@ SAYS: Final[Mapping[str, str]] = {"sent": "ok", "uncertain": "uncertain", **dict
 class Sent:
     """Something a provider accepted.
 
-    `asking`: the Messenger asks or tells the owner this by itself; `repeat`: it says that it may be one.
+    `asking`: the Messenger asks or tells the owner this by itself; `repeat`: it says that it may be one; `part`: of a
+    message that is too long for one.
     """
 
     to: str
@@ -40,6 +41,7 @@ class Sent:
     provider_id: str
     asking: bool = False
     repeat: bool = False
+    part: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Acknowledged:
 class Row:
     """A notification with its delivery after the drain; `marked_at` is its last marker, in seconds since 1970.
 
+    `retryable`: its caller was not told otherwise, so may say it again.
     `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes.
     """
 
@@ -72,6 +75,8 @@ class Row:
     open_action: bool = False
     reason: str | None = None
     marked_at: float | None = None
+    parts: int = 1
+    retryable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ def verdict(
         *_admitted_twice(by_text),
         *(told for one in acknowledgements for told in _kept(one, by_text.get(one.text, ()))),
         *(told for row in rows for told in _settled(row)),
+        *(told for row in rows for told in _in_its_parts(row, left.get(row.text, ()))),
         *(told for row in rows for told in _as_it_left(row, left.get(row.text, ()))),
         *_accounted_for(journal, by_text),
         *(f"ended {row.delivery} ({_why(row)}): {row.text}" for row in rows if row.delivery in never),
@@ -154,14 +160,27 @@ def _settled(row: Row) -> Iterator[str]:
         yield f"sent without a receipt: {row.text}"
 
 
+def _in_its_parts(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
+    """Each part left once, one after the other, and all of them where the answer is ok."""
+    for part in range(1, row.parts + 1):
+        again = [one for one in sent if one.part == part]
+        unlabelled = [one for one in again if not one.repeat]
+        if len(again) > 1 and (row.third_party or len(unlabelled) > 1 or len(again) > MOST_TO_THE_OWNER):
+            yield f"sent {len(again)} times to {'a third party' if row.third_party else 'the owner'}: {row.text}"
+    order = [one.part for one in sent]
+    if order != sorted(order) or max(order, default=0) > row.parts:
+        yield f"sent as part {order} of {row.parts}: {row.text}"
+    if row.status == "ok" and sent and len({*order}) < row.parts:
+        yield f"ok with {len({*order})} of {row.parts} parts: {row.text}"
+    if row.delivery in NOT_SENT and sent and row.retryable and len({*order}) < row.parts:
+        yield f"{row.delivery} and worth saying again, yet a part arrived: {row.text}"
+
+
 def _as_it_left(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
     """What the journal holds of a message is what its row says."""
-    unlabelled = [one for one in sent if not one.repeat]
-    if len(sent) > 1 and (row.third_party or len(unlabelled) > 1 or len(sent) > MOST_TO_THE_OWNER):
-        yield f"sent {len(sent)} times to {'a third party' if row.third_party else 'the owner'}: {row.text}"
     if row.status == "ok" and not set(row.receipts) <= {one.provider_id for one in sent}:
         yield f"ok with a receipt {row.receipts} nobody gave: {row.text}"
-    if row.delivery in NOT_SENT and sent:
+    if row.delivery in NOT_SENT and len({one.part for one in sent}) == row.parts:
         yield f"{row.delivery}, yet it arrived: {row.text}"
     if sent and row.third_party and not row.authority:
         yield f"sent to a third party without authority: {row.text}"

@@ -19,7 +19,7 @@ from shared import home, identity
 from shared.auth import Signer
 from shared.mcp import Answer
 from tests.chaos.crew import Crew
-from tests.chaos.load import CALLED, Load, People
+from tests.chaos.load import CALLED, Load, People, name_of
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Rows
 
@@ -52,7 +52,7 @@ class Talker(Load):
         }
 
     async def _react(self, name: str, arguments: Mapping[str, object], answer: Answer) -> None:
-        text = str(arguments["message"])
+        text = name_of(str(arguments["message"]))
         if answer["status"] == "error" and "again" not in text:
             self.reworded += 1
             await self._tell(name, {**arguments, "message": f"{text} again, in other words"}, repeat=False)
