@@ -77,6 +77,12 @@ END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::in
 STILL_CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND pid = ANY ($2::integer[])"
 GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
 GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
+# What the group may, and not to be the group, which is nobody (shared.me()); older servers cannot tell the two apart.
+GRANT_GROUP: Final = """
+SELECT format('GRANT %I TO %I', $1::text, $2::text)
+    || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE, SET FALSE'
+        ELSE '' END
+"""
 REVOKE_DATABASE: Final = """
 SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC', datname) FROM pg_database
 WHERE datname = current_database() AND pg_has_role(datdba, 'USAGE')
@@ -206,7 +212,7 @@ async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Se
     for name in names:
         await ensure_login(connection, where, dsn, name)
         for group in GROUPS.get(name, ("butlers_group_butler",)):
-            await _do(connection, GRANT_ROLE, group, home.role_of(dsn, name))
+            await _do(connection, GRANT_GROUP, group, home.role_of(dsn, name))
     await ensure_login(connection, where, dsn, home.UP)
     for name in names:
         if name != home.OWNER:
@@ -215,9 +221,12 @@ async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Se
 
 async def ensure_login(connection: Connection, where: Path, dsn: str, name: str) -> None:
     """A login is made once; its password follows the file, whatever it was changed to meanwhile."""
-    role, database, password = home.role_of(dsn, name), home.database_of(dsn), home.read(where, name).password
+    role, database = home.role_of(dsn, name), home.database_of(dsn)
     if len(role) > LONGEST_ROLE:
         raise Misconfigured(f"`{role}` is too long for a database role.", "Give the database a shorter name.")
+    if role.startswith("butlers_group_"):
+        raise Misconfigured(f"`{role}` is no name for a login: so begin those of groups.", "Name the butler otherwise.")
+    password = home.read(where, name).password
     if not await connection.fetchval(ROLE_EXISTS, role):
         await _do(connection, CREATE_LOGIN, role)
     await _do(connection, SET_LOGIN, role, verifier(role, password), name != home.UP, limit_of(name))

@@ -30,11 +30,12 @@ async def run(ground: Ground, stopping: asyncio.Event, every: float = EVERY) -> 
             log.warning("the audit was not sealed", why=failed.message)
 
 
-async def seal(ground: Ground, every: float = EVERY) -> Seal | None:
+async def seal(ground: Ground, every: float = EVERY, most: int = seals.MOST) -> Seal | None:
     """Make the next link, unless there is nothing to seal, the last is younger than half of `every`, or another did.
 
     So two links lie at least half a minute apart, however many Messengers there are, and a line that was written
-    before the first of them and committed after it is found by the next or the one after that.
+    before the first of them and committed after it is found by the next or the one after that. A link covers `most`
+    lines, the lowest first, and the next goes on from there: a flood of lines waits, and nothing grows with it.
     """
     key = home.read(ground.home, ground.name).private_pem
     async with ground.db.work() as connection:
@@ -42,7 +43,7 @@ async def seal(ground: Ground, every: float = EVERY) -> Seal | None:
         if not last.due:
             return None
         cover = Cover()
-        async for line in seals.unsealed(connection, last):
+        async for line in seals.unsealed(connection, last, most):
             cover.add(line)
         made = cover.sealed(last.n + 1, last.hash, await seals.now(connection), partial(sign, key))
         if made is None or not await seals.append(connection, made):

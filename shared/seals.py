@@ -12,6 +12,8 @@ from shared.audit import BEGINNING, Line, Seal, Spans, line_of, text_of
 from shared.db import Connection
 
 PAGE: Final = 1000
+# Lines of one seal: a minute of a house that is busier than any, and all that whoever seals or judges holds at once.
+MOST: Final = 100_000
 # Every column, as one text that no setting of a session changes.
 COLUMNS: Final = """seq, to_json(at AT TIME ZONE 'UTC')::text AS at, event_type, action_id::text, rule_id::text,
     notification_id::text, actor, reason, detail::text"""
@@ -22,9 +24,10 @@ SELECT n, hash, at <= clock_timestamp() - $1::interval AS due,
     (SELECT range_agg(seqs) FROM shared.audit_seals WHERE n > s.n - 2)::text AS recent
 FROM shared.audit_seals s ORDER BY n DESC LIMIT 1
 """
+# What is in those two is read once, not for each line.
 UNSEALED: Final = f"""
 SELECT {COLUMNS} FROM shared.approval_events
-WHERE seq > $1 AND NOT seq <@ $2::text::int8multirange ORDER BY seq LIMIT $3
+WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) ORDER BY seq LIMIT $3
 """
 NOW: Final = "SELECT to_json(clock_timestamp() AT TIME ZONE 'UTC') #>> '{}'"
 # Of several that seal the same the first wins, and nobody waits for longer than its insert takes.
@@ -38,9 +41,8 @@ SELECT n, seqs::text, digests, prev, to_json(at AT TIME ZONE 'UTC') #>> '{}' AS 
 FROM shared.audit_seals WHERE n > $1 ORDER BY n LIMIT 100
 """
 COVERED: Final = f"""
-SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL (
-    SELECT {COLUMNS} FROM shared.approval_events
-    WHERE seq >= lower(s.seqs) AND seq < upper(s.seqs) AND seq <@ s.seqs) e
+SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL unnest(s.seqs) AS span CROSS JOIN LATERAL (
+    SELECT {COLUMNS} FROM shared.approval_events WHERE seq >= lower(span) AND seq < upper(span)) e
 WHERE s.n BETWEEN $1 AND $2 ORDER BY s.n, e.seq
 """
 # What lies outside these spans. `own`: a butler's or the Switchboard's login can have written it, however late it
@@ -78,21 +80,21 @@ async def last(connection: Connection, every: timedelta) -> Last:
     return Last(**row) if row else Last()
 
 
-async def unsealed(connection: Connection, after: Last) -> AsyncIterator[Line]:
-    """The committed lines that no seal covers, in the order of their numbers, a page at a time.
+async def unsealed(connection: Connection, after: Last, most: int = MOST) -> AsyncIterator[Line]:
+    """The first committed lines that no seal covers, in the order of their numbers, a page at a time.
 
     A line below the reach of all seals but the last two is not looked at: no unit of work of ours lasts so long
     that it could still have come by itself. One that a butler's login kept open on purpose is never sealed, so that
     the Messenger vouches for nothing that was put in later.
     """
     floor = after.floor
-    while True:
-        rows = await connection.fetch(UNSEALED, floor, after.recent, PAGE)
+    while most > 0:
+        rows = await connection.fetch(UNSEALED, floor, after.recent, min(PAGE, most))
         for row in rows:
             yield line_of(*row)
         if len(rows) < PAGE:
             return
-        floor = rows[-1]["seq"]
+        floor, most = rows[-1]["seq"], most - PAGE
 
 
 async def now(connection: Connection) -> str:

@@ -39,6 +39,9 @@ INSERT INTO shared.approval_events (event_type, action_id, notification_id, acto
 SELECT 'approved', gen_random_uuid(), gen_random_uuid(), 'owner', 'because of ' || n, '{"revision": 1}'
 FROM generate_series(1, $1) n
 """
+GAPS = """
+INSERT INTO shared.approval_events (seq, event_type, actor) SELECT n * 2, 'told', 'x' FROM generate_series(1, $1) n
+"""
 COLUMNS = """
 SELECT array_agg(column_name::text ORDER BY ordinal_position) FROM information_schema.columns
 WHERE table_schema = 'shared' AND table_name = 'approval_events'
@@ -433,6 +436,46 @@ async def test_the_loop_seals_again_and_again(audit: House) -> None:
         stopping.set()
         await loop
     assert await flaws(audit) == set()
+
+
+async def test_a_flood_of_lines_goes_into_as_many_seals_as_it_takes(audit: House) -> None:
+    ground = audit.ground("messenger")
+    async with standing_work(ground.db) as late:
+        await approvals.record(late, Event("told", "messenger", reason="late"))
+        await audit.sql.execute(MANY, 11)
+        made = [await sealing.seal(ground, 0, most=4) for _ in range(2)]
+    assert [one.seqs for one in made if one] == ["{[2,6)}", "{[6,10)}"]
+    report = await judged(audit)
+    since = await audit.row("SELECT min(at) AS at FROM shared.approval_events WHERE seq = 1 OR seq > 9")
+    assert (report.count, report.lines, report.unsealed, report.late) == (0, 8, 4, {})
+    assert report.unsealed_since == since["at"].replace(tzinfo=None).isoformat() + "Z"
+    made = [await sealing.seal(ground, 0, most=4) for _ in range(2)]
+    assert [one.seqs for one in made if one] == ["{[1,2),[10,13)}"]
+    report = await judged(audit)
+    assert (report.count, report.seals, report.lines, report.unsealed) == (0, 3, 12, 0)
+
+
+async def test_a_page_may_be_the_last_that_a_seal_takes(audit: House) -> None:
+    await audit.sql.execute(MANY, 2 * seals.PAGE + 2)
+    made = [await sealing.seal(audit.ground("messenger"), 0, most=seals.PAGE + 1) for _ in range(3)]
+    assert [one and one.seqs for one in made] == ["{[1,1002)}", "{[1002,2003)}", None]
+    assert (await judged(audit)).unsealed == 0
+
+
+async def test_a_flood_with_a_gap_after_each_line_is_sealed_in_time(audit: House) -> None:
+    """Whoever undoes every other line makes a seal of many spans, which the next two rounds look through."""
+    many = 30_000
+    await by_hand(audit, GAPS, many)
+    assert await sealing.seal(audit.ground("messenger"), 0, most=many)
+    await audit.sql.execute("SELECT setval('shared.approval_events_seq_seq', $1)", 2 * many + 1)
+    await written(audit, "after the flood")
+    begun = time.monotonic()
+    made = await sealing.seal(audit.ground("messenger"), 0)
+    assert time.monotonic() - begun < LONGEST / 2
+    assert made is not None
+    assert made.seqs == f"{{[{2 * many + 2},{2 * many + 3})}}"
+    report = await judged(audit)
+    assert (report.count, report.lines, report.unsealed) == (0, many + 1, 0)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from butlers import fleet, logins, migrate
 from butlers.assemble import TOPICS
 from butlers.console import sessions
 from shared import home
+from shared.errors import Misconfigured
 from tests.integration.house import BUTLERS, House, Rows
 from tests.privileges.matrix import SCHEMAS
 from tests.rig.bench import Bench
@@ -29,6 +30,16 @@ WHERE n.nspname = ANY ($1) AND c.relkind = 'r'
 STOPPING = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 # The number that stands for a schema that is not there yet; and one that a console locking by number would take.
 NUMBERS = (4214103, 0x636F6E73)
+# Under whatever name the database then takes it for.
+AS_NOBODY = """
+INSERT INTO shared.notifications (origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
+    third_party, status, answer)
+SELECT me, me, 'sandbox', gen_random_uuid()::text, 'l', 's',
+    jsonb_build_object('origin_butler', me, 'delivery', jsonb_build_object('message', 'x')), 'owner', false, 'error',
+    '{"status": "error"}'
+FROM (SELECT coalesce(shared.me(), 'group_butler') AS me) taken
+"""
+GROUPS = ("butler", "switchboard", "messenger", "console", "owner")
 WAITS = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1"
 LIMITS = {
     "statement_timeout": "20s",
@@ -89,6 +100,49 @@ async def test_who_may_make_roles_and_is_no_superuser_ends_what_a_login_of_its_o
         await connection.close()
         for role in (made, maker):
             await still_house.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+@pytest.mark.parametrize("name", [*BUTLERS, "switchboard"])
+async def test_nobody_becomes_the_group_it_is_in_and_writes_under_a_name_that_no_butler_has(
+    still_house: House, name: str
+) -> None:
+    async with logged_in(still_house, name) as connection:
+        with pytest.raises(REFUSED):
+            await connection.execute(f"SET ROLE butlers_group_butler; {AS_NOBODY}")
+
+
+@pytest.mark.parametrize("role", ["postgres", *(f"butlers_group_{one}" for one in GROUPS)])
+async def test_who_is_no_login_of_this_database_is_nobody(still_house: House, role: str) -> None:
+    """Older servers let a member become its group: there it is nobody too."""
+    connection = await asyncpg.connect(still_house.dsn)
+    try:
+        await connection.execute(f"SET ROLE {role}")
+        assert await connection.fetchval("SELECT shared.me()") is None
+    finally:
+        await connection.close()
+
+
+async def test_a_group_that_could_be_taken_can_be_taken_no_more_after_the_next_migration(still_house: House) -> None:
+    taken = home.role_of(still_house.dsn, "greeter")
+    await still_house.sql.execute(f'GRANT butlers_group_butler TO "{taken}" WITH SET TRUE')
+    async with logged_in(still_house, "greeter") as connection:
+        await connection.execute("SET ROLE butlers_group_butler; RESET ROLE")
+        await migrated(still_house)
+        with pytest.raises(REFUSED):
+            await connection.execute("SET ROLE butlers_group_butler")
+        assert await connection.fetchval("SELECT shared.me()") == "greeter"
+
+
+async def test_no_login_is_called_as_a_group_is(still_house: House) -> None:
+    with pytest.raises(Misconfigured, match="is no name for a login"):
+        await logins.ensure_login(
+            still_house.sql, still_house.settings.home, "postgresql://localhost/butlers", "group_owner"
+        )
+
+
+async def migrated(house: House) -> None:
+    entries = [fleet.Entry(name, "The same as before.", "") for name in BUTLERS]
+    await migrate.migrate(house.settings, house.dsn, entries)
 
 
 async def test_a_butler_takes_no_connection_from_the_messenger(still_house: House) -> None:
@@ -211,8 +265,7 @@ async def test_the_server_is_never_told_a_password_and_keeps_the_same_of_it_for_
         password = home.read(still_house.settings.home, row["rolname"].partition("_")[2]).password
         assert row["rolpassword"] == logins.verifier(row["rolname"], password)
         assert row["rolpassword"].startswith("SCRAM-SHA-256$4096:")
-    entries = [fleet.Entry(name, "The same as before.", "") for name in BUTLERS]
-    await migrate.migrate(still_house.settings, still_house.dsn, entries)
+    await migrated(still_house)
     assert await still_house.sql.fetch(kept, like) == before
 
 

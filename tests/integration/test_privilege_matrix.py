@@ -19,6 +19,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STRANGER: Final = "a_stranger_to_all_houses"
 OURS: Final = r"SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+GROUPS: Final = """
+SELECT substr(m.member::regrole::text, length($1) + 2),
+    array_agg((roleid::regrole::text, inherit_option, set_option, admin_option)::text ORDER BY 1)
+FROM pg_auth_members m WHERE starts_with(m.member::regrole::text, $1 || '_') GROUP BY m.member
+"""
 OPEN: Final = """
 SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace::regnamespace::text = ANY ($1)
     AND (has_function_privilege('public', p.oid, 'EXECUTE') OR (prosecdef AND NOT EXISTS (
@@ -130,6 +135,11 @@ async def test_there_are_many_cells_and_some_of_each_kind() -> None:
         kinds[name.partition(" ")[0]] += len(VERBS.get(name.partition(" ")[0], "1")) * len(ROLES)
     assert set(kinds) == {*VERBS, "rows"}
     assert sum(kinds.values()) > 1000
+
+
+async def test_every_butler_is_what_one_of_them_is(tried: Tried) -> None:
+    groups = {str(row[0]): row[1] for row in await tried.house.sql.fetch(GROUPS, home.database_of(tried.house.dsn))}
+    assert groups["health"] == groups[matrix.BUTLER] != groups["switchboard"]
 
 
 async def test_no_schema_is_left_out(tried: Tried) -> None:

@@ -34,11 +34,14 @@ def statements(known: Writable, name: str) -> dict[str, str]:
     """By verb, for an object of the matrix.
 
     REFERENCES, and writing where nothing can be written, cannot be tried: a login that may make no table has none that
-    could refer to ours.
+    could refer to ours. What a role lends its members is tried with each object.
     """
     kind, _, rest = name.partition(" ")
     if kind == "database":
         return {"create": "CREATE SCHEMA mine", "temporary": "CREATE TEMPORARY TABLE mine ()", "connect": "SELECT 1"}
+    if kind == "role":
+        called = f"SELECT rolname FROM pg_roles WHERE rolname IN ('{rest}', current_database() || '_{rest}')"
+        return {"set": f"SELECT set_config('role', ({called}), true)"}
     if kind == "schema":
         return {"create": f"CREATE TABLE {rest}.mine ()", "usage": f"SELECT '{rest}.{KNOWN[rest]}'::regclass"}
     if kind == "sequence":

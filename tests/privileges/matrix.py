@@ -24,6 +24,7 @@ TABLE_VERBS: Final = ("select", "insert", "update", "delete", "truncate", "refer
 COLUMN_VERBS: Final = ("select", "insert", "update", "references")
 VERBS: Final = {
     "database": ("create", "temporary", "connect"),
+    "role": ("inherit", "set", "admin"),
     "schema": ("create", "usage"),
     "table": TABLE_VERBS,
     "view": TABLE_VERBS,
@@ -32,7 +33,8 @@ VERBS: Final = {
     "function": ("execute",),
 }
 Rows: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-# {object: {role: verbs}}; an object is `table shared.contacts`, `columns shared.recent (lineage)`, and so on.
+# {object: {role: verbs}}; an object is `table shared.contacts`, `columns shared.recent (lineage)`, and so on. The login
+# of a daemon is called as the daemon is: `role greeter`.
 Matrix: TypeAlias = dict[str, dict[str, tuple[str, ...]]]
 
 GRANTED: Final = """
@@ -57,7 +59,15 @@ cells AS (
         FROM roles, relations r, unnest($7::text[]) verb WHERE kind = 'sequence'
     UNION ALL SELECT 'function', p.oid::regprocedure::text, role, 'execute',
             has_function_privilege(login, p.oid, 'execute')
-        FROM roles, pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = ANY ($3))
+        FROM roles, pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = ANY ($3)
+    UNION ALL SELECT 'role', CASE WHEN starts_with(g.rolname, current_database() || '_')
+            THEN substr(g.rolname, length(current_database()) + 2) ELSE g.rolname END, role, verb,
+            CASE WHEN login = 'public' THEN false WHEN verb = 'inherit' THEN pg_has_role(login, g.oid, 'USAGE')
+                WHEN verb = 'set' THEN pg_has_role(login, g.oid, 'SET')
+                ELSE pg_has_role(login, g.oid, 'MEMBER WITH ADMIN OPTION') END
+        FROM roles, pg_roles g, unnest($8::text[]) verb
+        WHERE EXISTS (SELECT FROM roles r JOIN pg_roles l ON l.rolname = r.login
+            WHERE l.oid <> g.oid AND pg_has_role(l.oid, g.oid, 'MEMBER')))
 SELECT kind, name, role, array_agg(verb) FILTER (WHERE granted) AS verbs FROM cells GROUP BY kind, name, role
 """
 # Only where the table as a whole is not granted.
@@ -89,7 +99,7 @@ async def granted(connection: Rows, logins: Mapping[str, str]) -> Matrix:
     """The same from the catalogue, as effective for those logins by role of the table."""
     who = (list(logins), list(logins.values()))
     found: Matrix = {}
-    kinds = [list(VERBS[kind]) for kind in ("database", "schema", "table", "sequence")]
+    kinds = [list(VERBS[kind]) for kind in ("database", "schema", "table", "sequence", "role")]
     for row in await connection.fetch(GRANTED, *who, list(SCHEMAS), *kinds):
         name = f"{row['kind']} {row['name']}".strip()
         order = VERBS[row["kind"]]
@@ -112,9 +122,9 @@ def _columns(rows: Sequence[asyncpg.Record]) -> Iterator[tuple[str, frozenset[tu
 
 
 def _place(name: str) -> tuple[bool, int, str, int, str]:
-    """The database, schemas, then each schema's tables with their columns, its sequences and functions."""
+    """The database, roles, schemas, then each schema's tables with their columns, its sequences and functions."""
     kind, _, rest = name.partition(" ")
     order = ("table", "view", "columns", "sequence", "function")
     if kind not in order:
-        return False, ("database", "schema").index(kind), rest, 0, ""
+        return False, ("database", "role", "schema").index(kind), rest, 0, ""
     return True, 0, rest.partition(" ")[0].partition("(")[0], order.index(kind), rest

@@ -15,8 +15,8 @@ TABLES: Final = {
         "status",
         """INSERT INTO shared.notifications (origin_butler, admitted_by, realm, key, lineage, request_sha, envelope,
             whom, third_party, status, answer)
-        VALUES ($1, $1, 'sandbox', gen_random_uuid()::text, 'l', 's', jsonb_build_object('origin_butler', $1::text),
-            'w', false, 'ok', '{}')""",
+        VALUES ($1, $1, 'sandbox', gen_random_uuid()::text, 'l', 's',
+            jsonb_build_object('origin_butler', $1::text, 'delivery', '{}'::jsonb), 'w', false, 'error', '{}')""",
     ),
     "shared.recent": (
         "origin_butler",
