@@ -11,7 +11,7 @@ from typing import Literal
 from butlers.gate import tool_args, why_asked
 from butlers.judge import Judged, look
 from butlers.tools.accept import message_of
-from shared import answers, approvals, notifications
+from shared import answers, approvals, deliveries, notifications
 from shared.approvals import Revision, Verdict, Why
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record, tell
@@ -81,6 +81,8 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
         return Outcome("late", f"{_late(action).text} Nothing was changed.")
     if change.revision not in {None, action["revision"]}:
         return Outcome("changed", "It has changed since it was shown.")
+    if await deliveries.begun(connection, action["notification_id"]):
+        raise InvalidInput("Part of it has left.", "Approve it or deny it as it is.")
     await notifications.edit(connection, action["notification_id"], _new_text(action, change.message))
     await _ask_anew(connection, action, change)
     return Outcome("edited", "Changed. Nothing is sent yet: a new card asks with this text.")
@@ -88,11 +90,12 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
 
 def _new_text(action: Record, message: str) -> str | None:
     """The owner's words, or None if they are those that were asked."""
+    now = notifications.envelope_of(action).delivery
     asked = NotifyEnvelope.model_validate(action["envelope"]).delivery
     if asked.intent == "react":
         raise InvalidInput("A reaction has no text to edit.", "Approve or deny it.")
     text = message_of({"message": message}, asked.intent)
-    if text == notifications.envelope_of(action).delivery.message:
+    if text == now.message:
         raise InvalidInput("That is the text it has already.", "Approve it, deny it, or give another text.")
     return text if text != asked.message else None
 
@@ -144,11 +147,18 @@ async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
     notification_id = await approvals.decide(connection, verdict)
     if notification_id is None:
         return await _too_late(connection, word)
+    begun = await deliveries.begun(connection, notification_id)
     said = "The owner said no." + (f" Reason: {word.reason}" if word.reason else "")
+    said = f"{said} {answers.EARLIER}" if begun else said
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
     await tell(connection, "cards")
-    return Outcome("denied", "Denied. Nothing was sent.")
+    return Outcome("denied", denied(begun=begun))
+
+
+def denied(*, begun: bool) -> str:
+    """What is shown of a no: it stops what is left, and calls nothing back."""
+    return f"Denied. {'What had left before may have arrived.' if begun else 'Nothing was sent.'}"
 
 
 async def _ask_again(connection: Connection, word: Word, action: Record, judged: Judged) -> Outcome:

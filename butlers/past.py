@@ -1,5 +1,7 @@
 """What was asked before, as the actions it would be today: what a standing rule is tried on."""
 
+from pydantic import ValidationError
+
 from butlers.aim import action_of, aim
 from shared import rules
 from shared.contracts import NotifyEnvelope
@@ -10,13 +12,13 @@ from shared.rules import Past
 
 
 async def actions(connection: Connection) -> list[Past]:
-    """The last thousand notifications, oldest first; what is for nobody now is left out."""
+    """The last thousand notifications, oldest first; what is for nobody now, or cannot be read, is left out."""
     found = []
     for row in reversed(await rules.past(connection)):
-        envelope = NotifyEnvelope.model_validate(row["envelope"])
         try:
+            envelope = NotifyEnvelope.model_validate(row["envelope"])
             target = await aim(connection, envelope, Whom.parse(row["whom"]))
-        except (InvalidInput, Misconfigured):
+        except (InvalidInput, Misconfigured, ValidationError):
             continue
         if not isinstance(target, MissingIdentifier):
             action = action_of(envelope, target, row["realm"], row["admitted_by"])

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
+from shared.bounds import EXPIRES
 from shared.db import Connection, Record
 from shared.errors import Unavailable
 from shared.policy import Approval, Brake, Facts, Rule
@@ -56,10 +57,10 @@ written AS (
     INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
     SELECT $1, id, $2::uuid, notification_id, $3, $4, $5::jsonb || jsonb_build_object('revision', revision) FROM moved)
 """
-OPEN_ACTION = """
-SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary,
-    a.notification_id::text, a.requested_at, a.expires_at, a.decision_reason, n.envelope, n.owner_text, n.whom, n.realm,
-    n.created_at, a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
+OPEN_ACTION = f"""
+SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary, n.admitted_by,
+    a.notification_id::text, a.requested_at, a.decision_reason, n.envelope, n.owner_text, n.whom, n.realm, n.created_at,
+    {EXPIRES} AS expires_at, a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
 """
 OPEN_OF = """
@@ -110,9 +111,9 @@ SELECT id::text, notification_id::text FROM shared.pending_actions
 WHERE status = 'pending' AND expires_at <= clock_timestamp()
 ORDER BY notification_id NULLS LAST LIMIT 100
 """
-LIST = """
-SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.expires_at,
-    a.decided_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text
+LIST = f"""
+SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
+    {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
 WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """

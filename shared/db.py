@@ -5,7 +5,6 @@ Everything that coordinates daemons is a row; NOTIFY only shortens a wait and ma
 
 import asyncio
 import errno
-import json
 import re
 import socket
 import ssl
@@ -18,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
+from shared.bounds import decoded
 from shared.errors import Away, ButlersError, Misconfigured, Unavailable
 from shared.keys import canonical
 
@@ -63,6 +63,7 @@ SESSION = {
 }
 NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
 TELL = "SELECT pg_notify($1, $2)"
+BRIEFLY = "SET LOCAL lock_timeout = '2s'"
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
@@ -70,7 +71,7 @@ _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 
 async def prepare_connection(connection: Connection) -> None:
     """Make jsonb columns Python values; sorted and compact, so that equal values are equal texts."""
-    await connection.set_type_codec("jsonb", encoder=canonical, decoder=json.loads, schema="pg_catalog")
+    await connection.set_type_codec("jsonb", encoder=canonical, decoder=decoded, schema="pg_catalog")
 
 
 def is_away(lost: BaseException) -> bool:
@@ -214,6 +215,11 @@ async def listen(dsn: Callable[[], str], topics: Mapping[str, Callable[[str], No
         finally:
             with suppress(*LOST):
                 await connection.close(timeout=2)
+
+
+async def wait_briefly(connection: Connection) -> None:
+    """From here on this unit of work waits for no lock longer than two seconds."""
+    await connection.execute(BRIEFLY)
 
 
 async def tell(connection: Connection, topic: str, key: str = "") -> None:

@@ -33,6 +33,11 @@ ATTEMPTS: Final = """
 SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
 WHERE delivery_id = $1 ORDER BY n, attempt
 """
+# Past the marker of any part something may have left; what was sent again has its parts back in the queue.
+BEGUN: Final = """
+SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
+    WHERE d.notification_id = $1 AND (p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,11 @@ class Shown:
 async def latest(connection: Connection, status: str | None, most: int) -> list[Record]:
     """The deliveries in that status, or in any, newest first."""
     return list(await connection.fetch(LIST, status, None, most))
+
+
+async def begun(connection: Connection, notification_id: str) -> bool:
+    """Whether something of it may have left."""
+    return bool(await connection.fetchval(BEGUN, UUID(notification_id)))
 
 
 async def find(connection: Connection, said: str) -> str:

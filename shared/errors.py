@@ -25,6 +25,12 @@ class InvalidInput(ButlersError):
     code = "validation_error"
 
 
+class Unreadable(ButlersError):
+    """What a stored row says can be carried out neither now nor later: whoever meets it ends it, and goes on."""
+
+    code = "unreadable"
+
+
 class Forbidden(ButlersError):
     """The caller is known and may not do this."""
 

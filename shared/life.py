@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from shared.bounds import bounded
 from shared.db import Connection, Record
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, Unreadable
 
 # By its own id, by that of its pending action or by that of its delivery.
 FIND: Final = """
@@ -19,37 +20,41 @@ WHERE found.id IS NOT NULL AND starts_with(found.shown::text, $1) LIMIT 2
 """
 ASKED: Final = """
 SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n.third_party, n.envelope, n.owner_text,
-    n.status, n.answer, n.created_at, n.not_after, c.name AS contact
+    n.status, n.answer, n.created_at, c.name AS contact
 FROM shared.notifications n LEFT JOIN shared.contacts c ON 'contact:' || c.id::text = n.whom WHERE n.id = $1
 """
 # Being sent, and how that ended, is told by the attempts.
-STEPS: Final = """
+# The newest of each kind, of events those of each actor: however many a butler writes, they hide nobody else's.
+STEPS: Final = f"""
+SELECT {bounded("at")} AS at, kind, what, who, text, place, by, total
+FROM (SELECT *, count(*) OVER () AS total, row_number() OVER (
+    PARTITION BY kind, CASE kind WHEN 'event' THEN who END ORDER BY at DESC, seq DESC) AS newest FROM (
 SELECT e.at, 'event' AS kind, e.event_type AS what, e.actor AS who, e.reason AS text, e.detail ->> 'surface' AS place,
-    c.name AS by
+    c.name AS by, e.seq
 FROM shared.approval_events e LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'contact'
 WHERE (e.notification_id = $1 OR e.action_id IN (SELECT id FROM shared.pending_actions WHERE notification_id = $1))
     AND NOT (e.actor = 'messenger' AND e.event_type IN ('executing', 'executed', 'failed', 'uncertain'))
 UNION ALL
-SELECT u.at, 'rule', u.rule_id::text, NULL, r.description, NULL, NULL
+SELECT u.at, 'rule', u.rule_id::text, NULL, r.description, NULL, NULL, 0
 FROM shared.rule_uses u JOIN shared.approval_rules r ON r.id = u.rule_id WHERE u.notification_id = $1
 UNION ALL
-SELECT at, 'route', status, target_butler, error_class, NULL, NULL
+SELECT at, 'route', status, target_butler, error_class, NULL, NULL, 0
 FROM switchboard.routes WHERE notification_id = $1
 UNION ALL
-SELECT created_at, 'delivery', channel, NULL, address, id::text, NULL
+SELECT created_at, 'delivery', channel, NULL, address, id::text, NULL, 0
 FROM messenger.deliveries WHERE notification_id = $1
 UNION ALL
-SELECT a.marked_at, 'mark', a.attempt::text, NULL, p.wire_sha, a.n::text, NULL
+SELECT a.marked_at, 'mark', a.attempt::text, NULL, p.wire_sha, a.n::text, NULL, 0
 FROM messenger.attempts a JOIN messenger.deliveries d ON d.id = a.delivery_id
 LEFT JOIN messenger.parts p ON p.delivery_id = a.delivery_id AND p.n = a.n
 WHERE d.notification_id = $1 AND a.marked_at IS NOT NULL
 UNION ALL
 SELECT a.ended_at, 'end', coalesce(a.outcome, ''), CASE WHEN a.outcome = 'sent' THEN p.provider_id END, a.detail,
-    a.n::text, NULL
+    a.n::text, NULL, 0
 FROM messenger.attempts a JOIN messenger.deliveries d ON d.id = a.delivery_id
 LEFT JOIN messenger.parts p ON p.delivery_id = a.delivery_id AND p.n = a.n
 WHERE d.notification_id = $1 AND a.ended_at IS NOT NULL
-ORDER BY at
+) AS every) AS latest WHERE newest <= 200 ORDER BY at, seq
 """
 SHORTEST: Final = 4
 DONE: Final[Mapping[str, str]] = {
@@ -100,12 +105,18 @@ async def life(connection: Connection, beginning: str) -> Life:
     key = UUID(found[0]["id"])
     asked = await connection.fetchrow(ASKED, key)
     assert asked is not None  # noqa: S101  # a notification is never deleted
-    return told(asked, await connection.fetch(STEPS, key))
+    rows = await connection.fetch(STEPS, key)
+    return told(asked, rows, left_out=rows[0]["total"] - len(rows) if rows else 0)
 
 
-def told(asked: Mapping[str, object] | Record, rows: Sequence[Mapping[str, object] | Record]) -> Life:
-    """The rows as sentences, in the order in which they happened. Pure."""
-    steps = [*_asked(asked), *(_step(row) for row in rows)]
+def told(
+    asked: Mapping[str, object] | Record, rows: Sequence[Mapping[str, object] | Record], *, left_out: int = 0
+) -> Life:
+    """The rows as sentences, in the order in which they happened, and how many older ones there are. Pure."""
+    steps = _asked(asked)
+    if left_out:
+        steps.append(Step(steps[0].at, "left_out", f"Of what follows, {left_out} older lines are left out."))
+    steps += [_step(row) for row in rows]
     edits = [n for n, step in enumerate(steps) if step.what == "edited"]
     if edits and asked["owner_text"] is not None:
         last = steps[edits[-1]]
@@ -114,19 +125,29 @@ def told(asked: Mapping[str, object] | Record, rows: Sequence[Mapping[str, objec
 
 
 def _asked(asked: Mapping[str, object] | Record) -> list[Step]:
-    at, envelope, whom = asked["created_at"], asked["envelope"], asked["whom"]
-    assert isinstance(at, datetime)  # noqa: S101  # the columns' types
-    assert isinstance(envelope, Mapping)  # noqa: S101
-    delivery = envelope["delivery"]
-    who = f"{asked['contact']} ({whom})" if asked["contact"] else f"{whom}"
-    first = f"{asked['origin_butler']} asked to {delivery['intent']} by {delivery['channel']} to {who}: "
+    at = asked["created_at"]
+    assert isinstance(at, datetime)  # noqa: S101  # the column's type
     steps = [
-        Step(at, "asked", first + str(delivery["message"])),
+        Step(at, "asked", f"{asked['origin_butler']} {_words(asked)}"),
         Step(at, "admitted", f"{asked['admitted_by']} admitted it in {asked['lineage']}, realm {asked['realm']}."),
     ]
     if not asked["third_party"]:
         steps.append(Step(at, "to_the_owner", "It goes to the owner, for which no yes is needed."))
     return steps
+
+
+def _words(asked: Mapping[str, object] | Record) -> str:
+    """What its butler asked for; what the owner put in its place is told by its own step."""
+    from shared.notifications import envelope_of  # noqa: PLC0415  # keeps --help quick
+
+    envelope, origin = asked["envelope"], asked["origin_butler"]
+    named = {"origin_butler": origin, **(envelope if isinstance(envelope, Mapping) else {})}
+    try:
+        delivery = envelope_of({"envelope": named, "origin_butler": origin, "owner_text": None}).delivery
+    except Unreadable:
+        return "asked for something that cannot be read."
+    who = f"{asked['contact']} ({asked['whom']})" if asked["contact"] else f"{asked['whom']}"
+    return f"asked to {delivery.intent} by {delivery.channel} to {who}: {delivery.message}"
 
 
 def _step(row: Mapping[str, object] | Record) -> Step:

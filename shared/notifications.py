@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
+from pydantic import ValidationError
+
 from shared import answers
+from shared.bounds import bounded
 from shared.contracts import NotifyEnvelope, NotifyResponse, wire
 from shared.db import Connection, Record
-from shared.errors import IdempotencyConflict
+from shared.errors import IdempotencyConflict, Unreadable
 from shared.keys import EXPLICIT
 
 # While a message is on its way its authority lasts this long (design section 8).
@@ -53,9 +56,9 @@ VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
 ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
 """
 STATUS = "SELECT notification_id::text, status, answer FROM shared.notification_status WHERE notification_id = $1"
-ONE = """
+ONE = f"""
 SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
-    contact_id::text, third_party, status, answer, created_at, owner_text, not_after,
+    contact_id::text, third_party, status, answer, created_at, owner_text, {bounded("not_after")} AS not_after,
     not_after <= clock_timestamp() AS too_late, wiped_at IS NOT NULL AS wiped
 FROM shared.notifications WHERE id = $1
 """
@@ -154,23 +157,14 @@ async def admit(connection: Connection, new: NewNotification) -> Current:
 
 
 def _columns(new: NewNotification) -> tuple[object, ...]:
+    named = (new.origin, new.admitted_by, new.realm, new.key, new.lineage, new.request_sha, new.content_sha)
     return (
         UUID(new.id),
-        new.origin,
-        new.admitted_by,
-        new.realm,
-        new.key,
-        new.lineage,
-        new.request_sha,
-        new.content_sha,
+        *named,
         wire(new.envelope),
         new.whom,
-        UUID(new.contact_id) if new.contact_id else None,
-        UUID(new.entry_id) if new.entry_id else None,
-        new.third_party,
-        new.lasts,
-        new.answer.status,
-        wire(new.answer),
+        *(UUID(one) if one else None for one in (new.contact_id, new.entry_id)),
+        *(new.third_party, new.lasts, new.answer.status, wire(new.answer)),
     )
 
 
@@ -282,8 +276,14 @@ def delivery_of(row: Mapping[str, object] | Record) -> Mapping[str, object]:
 
 
 def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
-    """The same as an envelope: the one source of what is shown, hashed, approved and sent."""
-    return NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
+    """The same as an envelope: the one source of what is shown, hashed, approved and sent.
+
+    Raises Unreadable where it is none.
+    """
+    try:
+        return NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
+    except (ValidationError, TypeError):
+        raise Unreadable("What is stored of this message cannot be read.") from None
 
 
 def lasts(intent: str) -> timedelta:

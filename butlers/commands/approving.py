@@ -42,7 +42,7 @@ def list_all(
     if as_json:
         say_json({"actions": [{**row, "tool_args": _args(row)} for row in rows]})
         return
-    cells = [[r["id"][:SHORT], r["status"], r["origin_butler"], str(_args(r).get("message", ""))[:60]] for r in rows]
+    cells = [[r["id"][:SHORT], r["status"], r["origin_butler"], _message(r)[:60]] for r in rows]
     table(("id", "status", "butler", "message"), cells)
 
 
@@ -60,11 +60,10 @@ def show(
     for key in ("id", "status", "origin_butler", "requested_at", "expires_at"):
         say(f"{key}: {in_line(str(row[key]))}")
     say(f"agent_summary: {said(row['agent_summary'])}")
-    args = _args(row)
-    for key, value in args.items():
+    for key, value in (_args(row) or {}).items():
         if key != "message":
             say(f"{key}: {in_line(str(value))}")
-    message = str(args.get("message", ""))
+    message = _message(row)
     say(f"length: {len(message)} characters, hash {in_line(short(row['content_sha']))}\nmessage:\n{quoted(message)}")
 
 
@@ -92,8 +91,10 @@ def edit(
 ) -> None:
     """Put other words in its place; it waits anew for your yes, and the butler is told what was sent."""
     from butlers.deciding import Edit, edit  # noqa: PLC0415  # keeps --help quick
+    from shared.notifications import envelope_of  # noqa: PLC0415  # as above
 
     def change(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
+        envelope_of(row)  # what cannot be read has no words to change
         return edit(connection, Edit(row["id"], message, by, "cli", settings.approval_ttl))
 
     _carry_out(action_id, home_folder, change)
@@ -127,8 +128,18 @@ def _carry_out(
     say(outcome.text)
 
 
-def _args(row: Record) -> Mapping[str, object]:
-    """The call as it would go out: the notification's own words before what is kept with the question."""
-    from shared.notifications import delivery_of  # noqa: PLC0415  # keeps --help quick
+def _args(row: Record) -> Mapping[str, object] | None:
+    """The call as it would go out: the notification's own words before what is kept with the question.
 
-    return {**row["tool_args"], **(delivery_of(row) if row["envelope"] else {})}
+    None where that cannot be read.
+    """
+    from shared.readable import question  # noqa: PLC0415  # keeps --help quick
+
+    found, kept = question(row), row["tool_args"]
+    return None if found is None else {**(kept if isinstance(kept, Mapping) else {}), **found}
+
+
+def _message(row: Record) -> str:
+    from shared.readable import shown  # noqa: PLC0415  # as above
+
+    return str(shown(_args(row), row["id"]).get("message", ""))

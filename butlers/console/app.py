@@ -24,7 +24,13 @@ from shared.errors import ButlersError
 from shared.telemetry import metrics_text
 
 SLOWEST_LOOK: Final = 2.0
-_STATUS: Final = {"validation_error": 400, "forbidden": 403, "target_unavailable": 503, "misconfigured": 503}
+_STATUS: Final = {
+    "validation_error": 400,
+    "forbidden": 403,
+    "unreadable": 409,
+    "target_unavailable": 503,
+    "misconfigured": 503,
+}
 _HTTP: Final = {
     404: ("There is no such page.", "Go back to the start page."),
     405: ("This page does not take that kind of request.", "Use the page's own buttons."),

@@ -6,18 +6,20 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from butlers.console.words import STATUS, ago, count, excerpt, mapping, span, text
-from shared import notifications
+from shared.bounds import EXPIRES
 from shared.db import Connection, Record
+from shared.readable import message, question, shown
 from shared.render.visible import visible
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
 ON_A_PAGE: Final = 50
 WAITING = f"""
-SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, n.envelope, n.owner_text, n.realm,
-    n.status = 'pending_missing_identifier' AS missing, c.name, i.value AS address, a.expires_at,
+SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, a.notification_id, n.envelope,
+    n.owner_text, n.realm, n.status = 'pending_missing_identifier' AS missing, c.name, i.value AS address,
+    {EXPIRES} AS expires_at,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
-    extract(epoch FROM a.expires_at - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
 FROM shared.pending_actions a
     LEFT JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN shared.contacts c ON c.id::text = coalesce(n.contact_id::text, a.tool_args ->> 'contact_id')
@@ -40,7 +42,8 @@ WHERE d.status = 'uncertain' AND d.class <> 'card'
 ORDER BY d.created_at DESC, d.id LIMIT 20
 """
 DAEMONS = """
-SELECT name, url, kind, status, extract(epoch FROM clock_timestamp() - last_seen_at)::float8 AS age
+SELECT name, url, kind, status,
+    extract(epoch FROM clock_timestamp() - LEAST(last_seen_at, clock_timestamp()))::float8 AS age
 FROM switchboard.butlers
 WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - interval '7 days'
     OR last_seen_at > clock_timestamp() - interval '10 minutes'
@@ -205,7 +208,7 @@ async def page_of_waiting(connection: Connection, butler: str | None, number: in
 
 
 def _waiting(row: Record) -> Waiting:
-    asked = notifications.delivery_of(row) if row["envelope"] else mapping(row["tool_args"])
+    asked = shown(question(row), row["id"])
     return Waiting(
         action_id=row["id"],
         butler=visible(row["origin_butler"]),
@@ -249,7 +252,7 @@ def _seen(row: Record) -> Seen:
 
 
 def _told(row: Record) -> Told:
-    asked, answer = notifications.delivery_of(row), mapping(row["answer"])
+    asked, answer = shown(message(row), row["id"]), mapping(row["answer"])
     words = STATUS[row["status"]]
     if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
         words = f"{words} to the sandbox"

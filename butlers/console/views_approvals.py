@@ -1,28 +1,30 @@
 """What the pages of approvals show, read by SELECT only; a text is the one that would go out, whole."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 from uuid import UUID
 
 from butlers.aim import going
-from butlers.console.words import ACTION, STATUS, ago, event, excerpt, mapping, moment, span, text
+from butlers.console.words import ACTION, STATUS, ago, count, event, excerpt, mapping, moment, span, text
 from butlers.judge import Judged, look
 from shared import notifications
+from shared.bounds import EXPIRES
 from shared.db import Connection, Record
-from shared.errors import ButlersError
+from shared.errors import ButlersError, Unreadable
 from shared.identity import MissingIdentifier
 from shared.keys import short
+from shared.readable import message, shown, unreadable
 from shared.render.visible import in_line, said, seen, visible
 
-ONE = """
+ONE = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
-    a.content_sha, a.decision_reason, a.expires_at, n.envelope, n.owner_text, n.realm, n.status AS told, n.answer,
-    n.contact_id::text,
+    a.content_sha, a.decision_reason, {EXPIRES} AS expires_at, n.envelope, n.owner_text, n.realm,
+    n.status AS told, n.answer, n.contact_id::text,
     w.name AS decided_by, c.name, coalesce(d.address, i.value) AS address,
     a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
-    extract(epoch FROM a.expires_at - clock_timestamp())::float8 AS remaining
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
     LEFT JOIN shared.contacts c ON c.id = n.contact_id
@@ -30,13 +32,16 @@ FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notificati
     LEFT JOIN shared.contacts w ON w.id = a.decided_by
 WHERE a.id = $1
 """
+# Of each actor the newest: however many lines a butler writes in its own name, they hide nobody else's.
 EVENTS = """
-SELECT at, event_type, actor, reason, detail FROM shared.approval_events
-WHERE action_id = $1 OR notification_id = $2 ORDER BY seq LIMIT 200
+SELECT at, event_type, actor, reason, detail, total FROM (
+    SELECT *, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
+    FROM shared.approval_events WHERE action_id = $1 OR notification_id = $2) e
+WHERE place <= 200 ORDER BY seq
 """
-DECIDED = """
+DECIDED = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, c.name, i.value AS address,
-    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, a.expires_at))::float8 AS age
+    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, {EXPIRES}))::float8 AS age
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN shared.contacts c ON c.id = n.contact_id
     LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
@@ -63,6 +68,7 @@ class Letter:
     findings: tuple[str, ...]
     sandbox: bool
     missing: bool
+    readable: bool
     trouble: str
 
 
@@ -158,13 +164,16 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         asked=ago(row["age"]),
         left=span(row["remaining"]),
         expires_at=moment(row["expires_at"]),
-        history=tuple(map(step, events)),
+        history=(*left_out(events), *map(step, events)),
     )
 
 
 async def letter(connection: Connection, row: Record) -> Letter:
     """The stored words of a notification and what one look at them tells now."""
-    envelope = notifications.envelope_of(row)
+    try:
+        envelope = notifications.envelope_of(row)
+    except Unreadable as odd:
+        return _unreadable(row, odd)
     delivery = envelope.delivery
     name, address, found = row["name"] or "", row["address"] or "", await _seen(connection, row)
     if row["open"] and isinstance(found, Judged):
@@ -186,7 +195,30 @@ async def letter(connection: Connection, row: Record) -> Letter:
         findings=tuple(visible(one.text) for one in found.decision.findings) if isinstance(found, Judged) else (),
         sandbox=row["realm"] == "sandbox",
         missing=isinstance(found, MissingIdentifier),
+        readable=True,
         trouble=trouble,
+    )
+
+
+def _unreadable(row: Record, odd: Unreadable) -> Letter:
+    """All that can be said of what nobody can read: whose it is; it names nobody and cannot be sent."""
+    return Letter(
+        butler=visible(row["origin_butler"]),
+        intent="send",
+        channel="",
+        name="",
+        address="",
+        contact_id="",
+        subject="",
+        emoji="",
+        text=unreadable(row["notification_id"]),
+        length=0,
+        parts=0,
+        findings=(),
+        sandbox=row["realm"] == "sandbox",
+        missing=False,
+        readable=False,
+        trouble=odd.message,
     )
 
 
@@ -195,6 +227,8 @@ async def _seen(connection: Connection, row: Record) -> Judged | MissingIdentifi
         return await look(connection, row["notification_id"], lock=False)
     except ButlersError as gone:
         return gone
+    except OverflowError:
+        return Unreadable("A time stored of this message cannot be read.")
 
 
 def _wires(found: Judged | MissingIdentifier | ButlersError) -> tuple[int, str]:
@@ -226,13 +260,19 @@ def step(row: Record) -> Step:
     return Step(moment(row["at"]), words, by, visible(row["reason"] or ""))
 
 
+def left_out(events: Sequence[Record]) -> tuple[Step, ...]:
+    """A line about the older events that are not shown, if there are any."""
+    more = events[0]["total"] - len(events) if events else 0
+    return (Step("", f"{count(more, 'older line is', 'older lines are')} left out", "", ""),) if more else ()
+
+
 async def decided(connection: Connection) -> tuple[Decided, ...]:
     """The last thirty that were decided or ran out, newest first."""
     return tuple(map(_decided, await connection.fetch(DECIDED)))
 
 
 def _decided(row: Record) -> Decided:
-    asked = notifications.delivery_of(row)
+    asked = shown(message(row), row["id"])
     status = "expired" if row["status"] == "pending" else row["status"]
     return Decided(
         id=row["id"],

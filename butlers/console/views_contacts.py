@@ -5,6 +5,7 @@ from uuid import UUID
 
 from butlers.console.views_approvals import Letter, letter
 from butlers.console.words import ago, mapping, span, text
+from shared.bounds import EXPIRES
 from shared.db import Connection, Record
 from shared.render.visible import visible
 
@@ -19,18 +20,19 @@ FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
 WHERE $1::uuid IS NULL OR c.id = $1
 GROUP BY c.id ORDER BY waiting DESC, 'owner' = ANY (c.roles) DESC, lower(c.name), c.id LIMIT 500
 """
-WITHOUT_ADDRESS = """
+WITHOUT_ADDRESS = f"""
 SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, n.realm,
-    n.contact_id::text, c.name, NULL::text AS address, true AS open, n.envelope #>> '{delivery,channel}' AS channel,
+    n.contact_id::text, c.name, NULL::text AS address, true AS open, n.envelope #>> '{{delivery,channel}}' AS channel,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
-    extract(epoch FROM a.expires_at - clock_timestamp())::float8 AS remaining
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
     JOIN shared.contacts c ON c.id = n.contact_id
 WHERE n.contact_id = $1 AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
     AND a.expires_at > clock_timestamp() AND NOT EXISTS (SELECT FROM shared.contact_info i
-        WHERE i.contact_id = c.id AND i.type = n.envelope #>> '{delivery,channel}')
-ORDER BY a.requested_at, a.id LIMIT 20
+        WHERE i.contact_id = c.id AND i.type = n.envelope #>> '{{delivery,channel}}')
+ORDER BY a.requested_at, a.id LIMIT 200
 """
+MOST = 20
 # A rule may pin a contact by a plain value or by one of several kinds: whatever names it counts.
 HEARS_UNASKED = """
 SELECT EXISTS (SELECT FROM shared.contacts c WHERE c.id = $1 AND ('owner' = ANY (c.roles)
@@ -108,14 +110,14 @@ async def without_address(connection: Connection, contact_id: str) -> list[Recor
 
 async def groups(connection: Connection, contact_id: str) -> tuple[Group, ...]:
     """The same as a page shows them, by channel."""
-    rows = await without_address(connection, contact_id)
     made: dict[str, list[Unsent]] = {}
-    for row in rows:
-        unsent = Unsent(
-            row["id"], row["revision"], await letter(connection, row), ago(row["age"]), span(row["remaining"])
-        )
-        made.setdefault(row["channel"], []).append(unsent)
-    return tuple(Group(channel, tuple(messages)) for channel, messages in sorted(made.items()))
+    for row in await without_address(connection, contact_id):
+        one = await letter(connection, row)
+        if not one.missing:  # an address would not let it out, and it would keep the others back
+            continue
+        unsent = Unsent(row["id"], row["revision"], one, ago(row["age"]), span(row["remaining"]))
+        made.setdefault(one.channel, []).append(unsent)
+    return tuple(Group(channel, tuple(messages[:MOST])) for channel, messages in sorted(made.items()))
 
 
 def _person(row: Record) -> Person:

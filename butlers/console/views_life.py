@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from butlers.console.views_approvals import Letter, Step, letter, step
+from butlers.console.views_approvals import Letter, Step, left_out, letter, step
 from butlers.console.words import STATUS, mapping, moment, text
+from shared.bounds import bounded
 from shared.db import Connection, Record
 from shared.render.visible import visible
 
-ONE = """
+ONE = f"""
 SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.envelope, n.owner_text,
-    n.status, n.answer, n.contact_id::text, n.created_at, n.not_after, c.name, coalesce(d.address, i.value) AS address,
+    n.status, n.answer, n.contact_id::text, n.created_at, {bounded("n.not_after")} AS not_after, c.name,
+    coalesce(d.address, i.value) AS address,
     d.id::text AS delivery_id, d.status AS delivery_status, d.reason, d.created_at AS taken_at, d.settled_at,
     d.address IS NULL AS open
 FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
@@ -20,11 +22,13 @@ FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_i
 WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHERE id = $1)
 """
 CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
-# Being sent, and how that ended, is told by the attempts.
+# Being sent, and how that ended, is told by the attempts. Of each actor the newest, as on the page of a question.
 EVENTS = """
-SELECT at, event_type, actor, reason, detail FROM shared.approval_events WHERE notification_id = $1
-    AND NOT (actor = 'messenger' AND event_type IN ('executing', 'executed', 'failed', 'uncertain'))
-ORDER BY seq LIMIT 500
+SELECT at, event_type, actor, reason, detail, total FROM (
+    SELECT *, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
+    FROM shared.approval_events WHERE notification_id = $1
+        AND NOT (actor = 'messenger' AND event_type IN ('executing', 'executed', 'failed', 'uncertain'))) e
+WHERE place <= 200 ORDER BY seq
 """
 ATTEMPTS = """
 SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
@@ -96,7 +100,7 @@ async def life(connection: Connection, any_id: str) -> Life | None:
         questions=tuple(one["id"] for one in await connection.fetch(ACTIONS, key)),
         rules=tuple(visible(one["description"] or one["id"]) for one in await connection.fetch(RULES, key)),
         parts=tuple(map(_part, await connection.fetch(PARTS, delivery))),
-        history=_history(row, events, attempts),
+        history=(*left_out(events), *_history(row, events, attempts)),
     )
 
 
