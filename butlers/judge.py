@@ -15,6 +15,7 @@ from shared.errors import ButlersError
 from shared.identity import MissingIdentifier, Target, Whom
 from shared.policy import Action, Decision, Facts, decide
 from shared.render import Message, Wire, email, telegram
+from shared.render.visible import in_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,22 @@ def afresh(judged: Judged) -> Decision:
     return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
 
 
+def marking(origin: str, admitted_by: str) -> str:
+    """What the owner reads of a message that its butler did not admit itself; nothing of any other."""
+    return "" if admitted_by == origin else f"Admitted by {in_line(admitted_by)} in the name of {origin}."
+
+
 def render(row: Record, asked: NotifyEnvelope, target: Target, sender: str) -> tuple[Wire, ...]:
     """The wires of one notification to one address; the same for the same rows."""
     envelope = going(asked, target)
     delivery = envelope.delivery
+    mark = marking(envelope.origin_butler, row["admitted_by"]) if target.is_owner else ""
     message = Message(
         notification_id=row["id"],
         channel=delivery.channel,
         intent=delivery.intent,
         address=target.address,
-        text=delivery.message,
+        text=f"{mark}\n\n{delivery.message}" if mark else delivery.message,
         subject=delivery.subject,
         emoji=delivery.emoji,
         thread=thread_of(envelope),

@@ -47,9 +47,9 @@ LEFT JOIN ({SPENT}) s USING (origin_butler)
 WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 """
 # What is to be asked is the outbox of its card: a question that waits in this revision, a digest, and what may have
-# arrived at this attempt; so is what is to be told, that it came back after its last attempt. Whatever has none gets
-# one, and what stands in a digest only once the owner has asked for it. Where Telegram refused it, or did not take it
-# within a minute, the next channel is asked as well.
+# arrived at this attempt and is repeated by no machine; so is what is to be told, that it came back after its last
+# attempt. Whatever has none gets one, and what stands in a digest only once the owner has asked for it. Where Telegram
+# refused it, or did not take it within a minute, the next channel is asked as well.
 WRITE_MISSING: Final = f"""
 WITH unasked AS MATERIALIZED ({WITHIN}),
 a AS (
@@ -70,7 +70,8 @@ a AS (
         WHERE t.digest_id = g.id AND q.status = 'pending' AND q.expires_at > clock_timestamp())
     UNION ALL
     SELECT NULL, id, NULL, attempt, origin_butler, settled_at, false FROM messenger.deliveries
-    WHERE status = 'uncertain' AND class = 'third_party'
+    WHERE status = 'uncertain' AND (class = 'third_party'
+        OR (class = 'owner' AND (repeated > 0 OR (not_after > clock_timestamp()) IS NOT TRUE)))
     UNION ALL
     SELECT NULL, id, NULL, attempt + 1, origin_butler, settled_at, false FROM messenger.deliveries
     WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,6 +16,7 @@ from butlers.tools.accept import accept_envelope, describe
 from butlers.tools.notify import same_envelope, wait_settled
 from messenger import (
     deliver,
+    gauges,
     inbound,
     limits,
     mailbox,
@@ -26,13 +27,14 @@ from messenger import (
     revisit,
     sealing,
     store,
+    unreadable,
     views,
 )
 from messenger.channels import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.store import Enqueued
-from shared import answers, approvals, notifications
+from shared import answers, notifications
 from shared.auth import Caller
 from shared.contracts import (
     NotifyEnvelope,
@@ -48,6 +50,7 @@ from shared.db import Connection, Record
 from shared.errors import ButlersError, Forbidden, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier, Target, Whom, resolve
 from shared.realms import Configured, configured, write_channels
+from shared.refusals import Refused, keep
 
 WAIT_SECONDS: Final = 10.0
 OBJECT: Final = {"type": "object", "additionalProperties": True}
@@ -65,6 +68,7 @@ async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> A
     """route.v1 with a notify request in, route_response.v1 with the notify response out."""
     started = time.perf_counter()
     context: Answer = {}
+    brought: object = None
     error: ButlersError | None = None
     response: NotifyResponse | None = None
     try:
@@ -72,19 +76,32 @@ async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> A
         route = RouteEnvelope.model_validate(arguments)
         context = route.request_context.model_dump(exclude_none=True)
         inside = route.input.context or {}
-        request = NotifyEnvelope.model_validate(inside.get("notify_request"))
+        brought = inside.get("notify_request")
+        request = NotifyEnvelope.model_validate(brought)
         asked = Asked(inside.get("wait") is not False, inside.get("again") is True)
         response = await _take(desk, request, asked)
     except ValidationError as wrong:
         error = InvalidInput(describe(wrong))
+        await _end_what_nobody_can_bring(desk.ground, brought)
     except Forbidden as refused:
         error = refused
-        async with desk.ground.db.work() as connection:
-            event = approvals.Event("refused", desk.ground.name, reason=refused.message)
-            await approvals.record(connection, event, caller=caller.name)
+        await _note(desk.ground, caller, refused)
+        await _end_what_nobody_can_bring(desk.ground, brought)
     except ButlersError as failed:
         error = failed
     return wire(_response(context, response, error, (time.perf_counter() - started) * 1000))
+
+
+async def _note(ground: Ground, caller: Caller, refused: Forbidden) -> None:
+    async with ground.db.work() as connection:
+        await keep(connection, Refused(ground.name, caller.name, refused.message), ground.new_id())
+
+
+async def _end_what_nobody_can_bring(ground: Ground, brought: object) -> None:
+    """What was refused may be all that can be made of its row: then no sweep ever brings anything else."""
+    if isinstance(brought, Mapping):
+        async with ground.db.work() as connection:
+            await unreadable.end_if_it_cannot_travel(connection, brought.get("notification_id"))
 
 
 def _demand_switchboard(caller: Caller) -> None:
@@ -205,6 +222,7 @@ def build(ground: Ground) -> Parts:
         partial(inbound.handle, desk, telegram, bot),
         partial(purging.run, ground, jitter),
         partial(sealing.run, ground),
+        partial(gauges.run, ground),
     ]
     if ground.settings.imap_url is not None:
         account = mailbox.account_from(ground.settings.imap_url.reveal())

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from butlers.aim import aim, going
 from butlers.butler import Ground
+from butlers.judge import marking
 from messenger import views
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
@@ -19,7 +20,8 @@ from shared import approvals, notifications, realms
 from shared.auth import tag, tag_matches
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
-from shared.identity import MissingIdentifier, Target, Whom
+from shared.errors import InvalidInput, Misconfigured
+from shared.identity import MissingIdentifier, Target, UnknownContact, Whom
 from shared.keys import short
 from shared.policy import Decision, Finding
 from shared.render import Message, Wire, email
@@ -74,13 +76,27 @@ async def _asked(
     connection: Connection, action: Record, ground: Ground
 ) -> tuple[NotifyEnvelope, Target | MissingIdentifier, tuple[str, str]]:
     envelope = notifications.envelope_of(action)
-    target = await aim(connection, envelope, Whom.parse(action["whom"]))
+    target = await _target(connection, envelope, action["whom"])
     head, text = card_text(going(envelope, target), target, action)
     if isinstance(target, MissingIdentifier):
         head = f"{head}\nAdd it here: {link(ground, 'contacts', target.contact_id)}"
     elif not target.deliverable:
         head = f"{head}\nEdit or deny it here: {link(ground, 'approvals', action['id'])}"
     return envelope, target, (head, text)
+
+
+async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -> Target | MissingIdentifier:
+    """Whom it is for; where what the owner has on file is of no use, nobody who could be sent to.
+
+    Raises InvalidInput where the row itself names nobody.
+    """
+    meant = Whom.parse(whom)
+    try:
+        return await aim(connection, envelope, meant)
+    except UnknownContact:
+        raise
+    except (InvalidInput, Misconfigured):
+        return Target("no identifier that could be used", deliverable=False)
 
 
 async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
@@ -133,7 +149,7 @@ def numbered(text: str) -> list[str]:
 def card_text(envelope: NotifyEnvelope, target: Target | MissingIdentifier, action: Record) -> tuple[str, str]:
     """What is asked, and the whole text: every word of others is shown as data, hidden characters visible.
 
-    Of the action it reads agent_summary, expires_at and content_sha.
+    Of the action it reads admitted_by, agent_summary, expires_at and content_sha.
     """
     delivery = envelope.delivery
     name = target.contact_name or "unknown"
@@ -142,6 +158,8 @@ def card_text(envelope: NotifyEnvelope, target: Target | MissingIdentifier, acti
         f"{envelope.origin_butler} wants to {delivery.intent} by {CHANNEL_NAMES[delivery.channel]}",
         f"To: {in_line(name)} ({in_line(address)})",
     ]
+    if mark := marking(envelope.origin_butler, action["admitted_by"]):
+        lines.insert(1, mark)
     if delivery.subject:
         lines.append(f"Subject: {in_line(delivery.subject)}")
     if delivery.emoji:

@@ -40,6 +40,8 @@ class Stopped:
     row: Record | None = None
     content_sha: str | None = None
     address: str = ""
+    # Of what moved: what it is now, `owner` or `third_party`; empty where that cannot change.
+    kind: str = ""
     missing: bool = False
     # Of what is delayed: seconds since 1970, None where nobody knows.
     until: float | None = None
@@ -125,7 +127,8 @@ def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
     if decision.approval_id is not None and approval is not None and tuple(shas(wires)) != approval.wire_shas:
         changed = Finding("content_changed", "What was approved is not what would go out now.")
         return Stopped("parked", (changed,), row, sha)
-    if judged.target.address != claimed.address:
-        moved = Finding("address_changed", "The address changed while it waited.")
-        return Stopped("moved", (moved,), row, sha, judged.target.address)
+    kind = "owner" if judged.action.is_owner else "third_party"
+    if (judged.target.address, kind) != (claimed.address, claimed.kind):
+        moved = Finding("address_changed", "Whom it goes to changed while it waited.")
+        return Stopped("moved", (moved,), row, sha, judged.target.address, kind)
     return Cleared(wires, decision, judged.action)

@@ -3,17 +3,22 @@
 The rows say which, so that a word given in the console or on the command line shows in Telegram too.
 """
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
+from butlers.apart import apart
 from butlers.butler import Ground
-from messenger import asking, cards, uncertain, views
+from butlers.deciding import denied
+from messenger import asking, cards, uncertain, unheld, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from shared import approvals, notifications
 from shared.db import Connection, Record
+from shared.errors import Unavailable
 from shared.render.telegram import LIMIT_UNITS, utf16_units
 from shared.telemetry import logger
 
 log = logger("messenger.closing")
+Edit: TypeAlias = Callable[[Ground, Record], Awaitable[tuple[str, dict[str, object]]]]
 ASKED_ANEW: Final = "It changed, and was asked anew."
 SAID: Final = {
     "approved": "Approved.",
@@ -21,7 +26,6 @@ SAID: Final = {
     "executed": "Approved and sent.",
     "failed": "Approved, and not delivered as asked.",
     "uncertain": "Approved. It may have arrived.",
-    "denied": "Denied. Nothing was sent.",
     "expired": "It ran out of time and was not sent.",
     "cancelled": "It was not sent.",
 }
@@ -36,16 +40,27 @@ async def close(ground: Ground, telegram: TelegramChannel) -> int:
         over = [(card, _edit) for card in await views.cards_over(connection)]
         over += [(card, _edit_doubt) for card in await views.doubts_over(connection)]
     for card, edit in over:
-        method, payload = await edit(ground, card)
-        try:
-            await telegram.call(method, payload, wait=10)
-        except ProviderRefused as refused:
-            log.info("a card was not changed", why=refused.message)
-            if refused.retryable:
-                continue
-        async with ground.db.work() as connection:
-            await asking.close_card(connection, card["id"])
+        with apart(log, "a card was not closed", card=card["id"]):
+            await _close_one(ground, telegram, card, edit)
     return len(over)
+
+
+async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, edit: Edit) -> None:
+    # A card whose row cannot be read loses its buttons all the same, and keeps none of the others from it.
+    method, payload = edited(card["address"], card["provider_id"], "", "")
+    with apart(log, "a card keeps its words", card=card["id"]):
+        try:
+            method, payload = await edit(ground, card)
+        except Unavailable:
+            return
+    try:
+        await telegram.call(method, payload, wait=10)
+    except ProviderRefused as refused:
+        log.info("a card was not changed", why=refused.message)
+        if refused.retryable:
+            return
+    async with ground.db.work() as connection:
+        await asking.close_card(connection, card["id"])
 
 
 async def _edit(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
@@ -76,6 +91,8 @@ def edited(chat: str, message_id: str, words: str, said: str) -> tuple[str, dict
 async def _outcome(connection: Connection, card: Record) -> str:
     if card["status"] == "pending":
         return ASKED_ANEW
+    if card["status"] == "denied":
+        return denied(begun=await unheld.begun(connection, card["notification_id"]))
     if card["status"] in TOLD_BY_ITS_ANSWER:
         answer = await notifications.status(connection, card["notification_id"])
         if answer is not None and answer.error is not None:

@@ -9,22 +9,22 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
 from typing import Final
 
+from butlers.apart import apart
 from butlers.butler import Ground
 from messenger import asking, cards, digests, limits, overdue, pauses, returned, settle, store, uncertain, unheld, views
-from messenger.channels import Channel, Receipt, SendFailed
+from messenger.channels import Channel, SendFailed
 from messenger.check import Cleared, Stopped, check
+from messenger.ending import heed, write_down
 from messenger.outcome import Ended, Next, after
 from messenger.store import Claimed
-from messenger.timing import asked_for
+from messenger.unreadable import not_rendered, put_off
 from shared import approvals
 from shared.db import Connection, pause
-from shared.errors import ButlersError, IdempotencyConflict
+from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unavailable, Unreadable
 from shared.render import Wire
-from shared.telemetry import attempts_total, logger, oldest_open_delivery_seconds, rate_limited_total
+from shared.telemetry import attempts_total, logger, rate_limited_total
 
 log = logger("messenger.deliver")
 AUTHORITY_HOLDS: Final = approvals.Why("messenger", "What lets it out still holds, for exactly these bytes.")
@@ -34,6 +34,12 @@ LEASE_SECONDS: Final = 7.0
 RENEW_SECONDS: Final = 2.0
 # Less than this left of the lease, and the committing byte is not written.
 MARGIN_SECONDS: Final = 1.0
+# What is in hand when the process stops gets so long to end.
+DRAIN_SECONDS: Final = 20.0
+
+
+class NotOurs(ButlersError):
+    """The marker found the delivery in other hands, or other bytes: whoever takes it next begins anew."""
 
 
 class OverLimit(ButlersError):
@@ -42,11 +48,11 @@ class OverLimit(ButlersError):
 
 @dataclass(slots=True)
 class Desk:
-    """One Messenger at work: its channels, and until when (monotonic seconds) it holds which delivery."""
+    """One Messenger at work: its channels, and until when (monotonic seconds) it holds which delivery by its fence."""
 
     ground: Ground
     channels: Mapping[str, Channel]
-    held: dict[str, float] = field(default_factory=dict)
+    held: dict[tuple[str, int], float] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     jitter: float = 0.5
     # The channels whose messages are counted against their limits.
@@ -73,7 +79,9 @@ async def run(desk: Desk, stopping: asyncio.Event) -> None:
         for task in waiting:
             task.cancel()
     if desk.tasks:
-        await asyncio.wait(desk.tasks, timeout=20)
+        _, late = await asyncio.wait(desk.tasks, timeout=DRAIN_SECONDS)
+        for one in late:
+            one.cancel()
 
 
 async def claim_some(desk: Desk) -> float:
@@ -83,31 +91,32 @@ async def claim_some(desk: Desk) -> float:
     since = time.monotonic()
     async with desk.ground.db.work() as connection:
         taken = await store.claim(connection, desk.holder, room)
-        next_due = (await views.queue_age(connection))[1]
+        next_due = await views.next_due(connection)
     for claimed in taken:
-        desk.held[claimed.id] = since + LEASE_SECONDS
+        desk.held[claimed.id, claimed.fence] = since + LEASE_SECONDS
         task = asyncio.create_task(_deliver(desk, claimed), name=claimed.channel)
         desk.tasks.add(task)
-        task.add_done_callback(partial(_ended, desk))
+        task.add_done_callback(desk.tasks.discard)
     # What waits behind one of these is woken when that one ends.
     return max(0.05, next_due or RENEW_SECONDS)
 
 
-def _ended(desk: Desk, task: asyncio.Task[None]) -> None:
-    """A mistake of ours in one delivery is reported, and the delivery left to its lease."""
-    desk.tasks.discard(task)
-    if not task.cancelled() and task.exception() is not None:
-        log.error("a delivery broke", exc_info=task.exception())
-
-
 async def _deliver(desk: Desk, claimed: Claimed) -> None:
-    """One delivery; whatever goes wrong here leaves it to the lease."""
+    """One delivery; it is left to its lease while the database is away, and what breaks otherwise is put off."""
+    over = False
     try:
-        await deliver(desk, claimed)
-    except ButlersError as failed:
-        log.warning("left to its lease", delivery=claimed.id, why=failed.message)
+        with apart(log, "a delivery broke", delivery=claimed.id):
+            try:
+                await deliver(desk, claimed)
+            except (Unavailable, NotOurs) as lost:
+                log.warning("left to its lease", delivery=claimed.id, why=lost.message)
+            over = True
+        if not over:
+            with apart(log, "left to its lease", delivery=claimed.id):
+                async with desk.ground.db.work() as connection:
+                    await put_off(connection, claimed, desk.jitter)
     finally:
-        desk.held.pop(claimed.id, None)
+        desk.held.pop((claimed.id, claimed.fence), None)
         desk.ground.wakes["deliveries"]()
 
 
@@ -116,10 +125,15 @@ async def deliver(desk: Desk, claimed: Claimed) -> None:
     cleared = await _check(desk, claimed, marker=None)
     if cleared is None:
         return
+    parts = dict(enumerate((wire.sha for wire in cleared.wires), start=1))
     async with desk.ground.db.work() as connection:
-        rows = await store.keep_parts(connection, claimed.id, [wire.sha for wire in cleared.wires])
-    done = {row["n"] for row in rows if row["status"] == "sent"}
-    total = len(cleared.wires)
+        rows = await store.keep_parts(connection, claimed.id, list(parts.values()))
+    done = {row["n"]: row["wire_sha"] for row in rows if row["status"] == "sent"}
+    if not done.items() < parts.items():
+        async with desk.ground.db.work() as connection:
+            await settle.nothing_follows(connection, claimed, whole=done == parts)
+        return
+    total = len(parts)
     for n, wire in enumerate(cleared.wires, start=1):
         if n not in done and not await send_part(desk, claimed, (n, total), wire):
             return
@@ -133,10 +147,17 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
         then = _after(desk, claimed, prepared, wire, last=n == total)
         async with desk.ground.db.work() as connection:
             await settle.not_prepared(connection, claimed, n, then)
-            await _heed(connection, claimed, prepared)
+            await heed(connection, claimed, prepared)
         return False
     try:
         marked = await _check(desk, claimed, marker=(n, wire))
+    except Unavailable as lost:
+        # The marker may count all the same, and nobody else knows that the last byte was not written.
+        await prepared.abandon()
+        unsent = SendFailed("unavailable", lost.message, proved_not_sent=True)
+        then = _after(desk, claimed, unsent, wire, last=n == total)
+        await write_down(desk.ground, claimed, (n, unsent), then)
+        return False
     except BaseException:
         await prepared.abandon()
         raise
@@ -149,8 +170,7 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
         await prepared.abandon()
         result = SendFailed("unavailable", "The lease ran out before the last byte.", proved_not_sent=True)
     then = _after(desk, claimed, result, wire, last=n == total)
-    await _settle(desk, claimed, (n, result), then)
-    return then.part == "sent"
+    return await write_down(desk.ground, claimed, (n, result), then) and then.part == "sent"
 
 
 def _after(desk: Desk, claimed: Claimed, result: object, wire: Wire, *, last: bool) -> Next:
@@ -163,7 +183,7 @@ def _after(desk: Desk, claimed: Claimed, result: object, wire: Wire, *, last: bo
 
 def _still_held(desk: Desk, claimed: Claimed) -> bool:
     """Whoever slept past the lease writes nothing: somebody else may have taken over."""
-    return time.monotonic() < desk.held.get(claimed.id, 0.0) - MARGIN_SECONDS
+    return time.monotonic() < desk.held.get((claimed.id, claimed.fence), 0.0) - MARGIN_SECONDS
 
 
 async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
@@ -187,18 +207,24 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
     async with desk.ground.db.work() as connection:
         if marker is not None:
             await approvals.lock_authority(connection)
-        if claimed.kind == "card":
-            verdict = await _card(connection, claimed, desk.ground)
-        else:
-            verdict = await check(connection, claimed, marker=marker is not None)
+        try:
+            verdict = await _verdict(connection, claimed, desk.ground, marker=marker is not None)
+        except (Unreadable, InvalidInput) as unfit:
+            verdict = await not_rendered(connection, claimed, unfit)
         if isinstance(verdict, Stopped):
             await settle.stopped(connection, claimed, verdict, desk.ground)
             return None
         if marker is not None and not await _mark(connection, claimed, verdict, marker):
-            raise ButlersError("The delivery is no longer held here, or its bytes changed.")
+            raise NotOurs("The delivery is no longer held here, or its bytes changed.")
         if marker is not None and not await limits.spend(connection, claimed.channel, claimed.address, desk.limited):
             raise OverLimit("Its limit is used up; nothing of this is kept.")
         return verdict
+
+
+async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Cleared | Stopped:
+    if claimed.kind == "card":
+        return await _card(connection, claimed, ground)
+    return await check(connection, claimed, marker=marker)
 
 
 async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
@@ -231,30 +257,6 @@ async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, mark
     return True
 
 
-async def _heed(connection: Connection, claimed: Claimed, result: Receipt | SendFailed) -> None:
-    """What the provider said to one is true for others too: its chat waits with it, or the whole channel."""
-    if isinstance(result, SendFailed) and result.reason == "rate_limited":
-        wait = timedelta(seconds=asked_for(result.retry_after))
-        await limits.obey(connection, claimed.channel, claimed.address, wait)
-    await pauses.heed(connection, claimed.channel, result)
-
-
-async def _settle(desk: Desk, claimed: Claimed, end: tuple[int, Receipt | SendFailed], then: Next) -> None:
-    """Write the end down, again and again if the database is away: the answer is known only here."""
-    n, result = end
-    for wait in (0.1, 0.3, 1, 1, 2, 2, 5, 5, 10, 10, 10, 10):
-        try:
-            async with desk.ground.db.work() as connection:
-                await settle.part_ended(connection, claimed, n, then)
-                await _heed(connection, claimed, result)
-        except ButlersError as lost:
-            log.warning("outcome not written yet", delivery=claimed.id, why=lost.message)
-            await asyncio.sleep(wait)
-        else:
-            desk.ground.wakes["settled"](str(claimed.notification_id))
-            return
-
-
 async def renew(desk: Desk, stopping: asyncio.Event) -> None:
     """The heartbeat of the leases, independent of any socket; it ends only when nothing is held."""
     while not stopping.is_set() or desk.tasks:
@@ -262,10 +264,8 @@ async def renew(desk: Desk, stopping: asyncio.Event) -> None:
         try:
             async with desk.ground.db.work() as connection:
                 held = await store.renew(connection, desk.holder, list(desk.held))
-                age, _ = await views.queue_age(connection)
-            oldest_open_delivery_seconds.set(age)
-            for delivery_id in held & desk.held.keys():
-                desk.held[delivery_id] = since + LEASE_SECONDS
+            for claim in held & desk.held.keys():
+                desk.held[claim] = since + LEASE_SECONDS
         except ButlersError as lost:
             log.warning("leases not renewed", why=lost.message)
         await (asyncio.sleep(0.2) if stopping.is_set() else pause(stopping, RENEW_SECONDS))

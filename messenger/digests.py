@@ -7,14 +7,16 @@ the message and takes the yes; it binds the action, its revision and its content
 from typing import Final
 from urllib.parse import urlencode
 
+from butlers.apart import apart
 from butlers.butler import Ground
-from messenger import asking, cards, views
+from messenger import asking, cards, unreadable, views
 from messenger.cards import CHANNEL_NAMES, Press
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
 from shared import approvals, notifications
 from shared.db import Connection, Record, tell
+from shared.errors import Unreadable
 from shared.policy import Decision, Finding
 from shared.render import Wire
 from shared.render.telegram import Button, keyboard
@@ -35,7 +37,7 @@ ADDRESS_ROOM: Final = 64
 
 async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Cleared | Stopped:
     """The digest's wires, as long as anything in it waits; what its message lists is written down with its marker."""
-    rows = await views.digest_items(connection, digest_id, MOST)
+    rows = await waiting(connection, digest_id)
     if not rows:
         return Stopped("cancelled", (Finding("answered", "All of it is answered."),))
     stopped = await cards.elsewhere(connection, claimed)
@@ -45,6 +47,24 @@ async def check(connection: Connection, claimed: Claimed, digest_id: str, ground
         await asking.digest_shows(connection, digest_id, listed(rows))
     wires = await _wires(connection, claimed, rows, ground)
     return Cleared(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
+
+
+async def waiting(connection: Connection, digest_id: str) -> list[Record]:
+    """The first questions in it; one that cannot be read ends here, and the others stand without it."""
+    rows = await views.digest_items(connection, digest_id, MOST)
+    while unread := [row for row in rows if not _readable(row)]:
+        for row in unread:
+            await unreadable.end(connection, row["notification_id"], unreadable.SAID)
+        rows = await views.digest_items(connection, digest_id, MOST)
+    return rows
+
+
+def _readable(row: Record) -> bool:
+    try:
+        notifications.envelope_of(row)
+    except Unreadable:
+        return False
+    return True
 
 
 async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
@@ -118,12 +138,16 @@ async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
     """Let each digest in Telegram list what waits in it now; how many were changed. A refusal is not tried again."""
     async with ground.db.work() as connection:
         found = await views.digests_open(connection, EDIT_SECONDS)
-    return sum([await _refresh_one(ground, telegram, card) for card in found])
+    changed = 0
+    for card in found:
+        with apart(log, "a digest was not looked at", digest=card["digest_id"]):
+            changed += await _refresh_one(ground, telegram, card)
+    return changed
 
 
 async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) -> bool:
     async with ground.db.work() as connection:
-        rows = await views.digest_items(connection, card["digest_id"], MOST)
+        rows = await waiting(connection, card["digest_id"])
     before, shown = list(card["shown"]), listed(rows)
     if shown != before:
         try:

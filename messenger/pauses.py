@@ -26,7 +26,7 @@ REMEDIES: Final = {
     "telegram": "Put the token that @BotFather shows into BUTLERS_TELEGRAM_TOKEN and start the Messenger again.",
     "email": "Correct the login in BUTLERS_SMTP_URL and start the Messenger again.",
 }
-# So many failures in a row within a minute, whichever messages they met.
+# So many failures in a row within ten minutes, whichever messages they met: an answer alone is waited for a minute.
 MOST_FAILURES: Final = 5
 
 PAUSE: Final = """
@@ -38,8 +38,8 @@ ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.s
 FAILED: Final = """
 INSERT INTO messenger.pauses AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
 ON CONFLICT (channel) DO UPDATE SET detail = $2,
-    failures = CASE WHEN p.first_failed_at > clock_timestamp() - interval '1 minute' THEN p.failures + 1 ELSE 1 END,
-    first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '1 minute' THEN p.first_failed_at
+    failures = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.failures + 1 ELSE 1 END,
+    first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.first_failed_at
         ELSE clock_timestamp() END
 WHERE p.since IS NULL RETURNING failures
 """
@@ -67,15 +67,18 @@ WHERE since IS NOT NULL AND told_at IS NULL AND (reason = 'unauthorized' OR prob
 
 
 async def heed(connection: Connection, channel: str, result: Receipt | SendFailed) -> None:
-    """What an attempt's end says about its whole channel; the transaction is that which settles the attempt."""
-    if isinstance(result, SendFailed) and result.reason == "unauthorized":
+    """What an attempt's end says about its whole channel; the transaction is that which settles the attempt.
+
+    A word on the message itself, a receipt or a refusal, shows that the channel works; what is put off shows nothing.
+    """
+    if isinstance(result, Receipt) or result.reason == "provider_rejected":
+        await connection.execute(WORKED, channel)
+    elif result.reason == "unauthorized":
         await _begin(connection, channel, result)
-    elif isinstance(result, SendFailed) and result.is_down:
+    elif result.is_down or not result.proved_not_sent:
         failures = await connection.fetchval(FAILED, channel, result.message[:500])
         if failures is not None and failures >= MOST_FAILURES:
             await _begin(connection, channel, result)
-    else:
-        await connection.execute(WORKED, channel)
 
 
 async def _begin(connection: Connection, channel: str, result: SendFailed) -> None:

@@ -6,6 +6,7 @@ counts; a word on an earlier attempt changes nothing. Lock order: notification, 
 
 from typing import Final
 
+from butlers.apart import apart
 from butlers.butler import Ground
 from messenger import reopening, unheld, views
 from shared import answers, approvals, notifications, resolutions
@@ -14,7 +15,9 @@ from shared.contracts import Delivered, NotifyResponse
 from shared.db import Connection, Record, tell
 from shared.notifications import SEND_WITHIN
 from shared.resolutions import Outcome, Resolution
+from shared.telemetry import logger
 
+log = logger("messenger.resolving")
 CONFIRMED: Final = "confirmed by the owner"
 
 
@@ -23,8 +26,9 @@ async def carry_out(ground: Ground) -> int:
     async with ground.db.work() as connection:
         words = await resolutions.waiting(connection)
     for word in words:
-        async with ground.db.work() as connection:
-            await take(connection, word, ground)
+        with apart(log, "a word was not carried out", word=word["id"]):
+            async with ground.db.work() as connection:
+                await take(connection, word, ground)
     if words:
         ground.wakes["deliveries"]()
         ground.wakes["released"]()
@@ -129,11 +133,16 @@ async def repeat_to_owner(ground: Ground) -> int:
     async with ground.db.work() as connection:
         due = await views.to_repeat(connection)
     for row in due:
-        async with ground.db.work() as connection:
-            await notifications.locked(connection, row["notification_id"])
-            if await unheld.again(connection, row["id"], row["attempt"], None):
-                event = Event("possible_repeat", "messenger", notification_id=row["notification_id"])
-                await approvals.record(connection, event)
+        with apart(log, "not repeated to the owner", delivery=row["id"]):
+            await _repeat(ground, row)
     if due:
         ground.wakes["deliveries"]()
     return len(due)
+
+
+async def _repeat(ground: Ground, row: Record) -> None:
+    async with ground.db.work() as connection:
+        await notifications.locked(connection, row["notification_id"])
+        if await unheld.again(connection, row["id"], row["attempt"], None):
+            event = Event("possible_repeat", "messenger", notification_id=row["notification_id"])
+            await approvals.record(connection, event)

@@ -5,18 +5,21 @@ are taken in the order that holds everywhere: notification, delivery, pending ac
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+from butlers.apart import apart
 from butlers.butler import Ground
 from butlers.gate import tool_args
 from butlers.judge import Judged, afresh, look
-from messenger import closing, digests, resolving, unheld, views
+from messenger import closing, digests, resolving, unheld, unreadable, views
 from messenger.channels.telegram import TelegramChannel
 from shared import answers, approvals, notifications, withdrawals
 from shared.approvals import Event, Revision, Why
 from shared.db import Connection, Record, first_of, pause, tell
-from shared.errors import ButlersError, InvalidInput, Misconfigured
+from shared.errors import Unreadable
 from shared.telemetry import logger
 
 log = logger("messenger.revisit")
@@ -28,21 +31,32 @@ async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event
     wake = ground.wakes["cards"]
     while not stopping.is_set():
         ticket = wake.ticket()
-        try:
-            async with ground.db.work() as connection:
-                await withdrawn(connection)
-            await identified(ground)
-            await resolving.carry_out(ground)
-            await resolving.repeat_to_owner(ground)
-            await closing.close(ground, telegram)
-            await digests.refresh(ground, telegram)
-        except ButlersError as lost:
-            log.warning("not looked again", why=lost.message)
+        await look_again(ground, telegram)
         timer = asyncio.ensure_future(pause(stopping, ground.settings.sweep_seconds))
         waiting = asyncio.ensure_future(first_of(ticket, stopping))
         await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
         timer.cancel()
         waiting.cancel()
+
+
+async def look_again(ground: Ground, telegram: TelegramChannel) -> None:
+    """Each of what there is to do once; what breaks in one keeps none of the others."""
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "withdrawn": partial(_withdrawn, ground),
+        "identified": partial(identified, ground),
+        "carry_out": partial(resolving.carry_out, ground),
+        "repeat_to_owner": partial(resolving.repeat_to_owner, ground),
+        "close": partial(closing.close, ground, telegram),
+        "refresh": partial(digests.refresh, ground, telegram),
+    }
+    for name, step in steps.items():
+        with apart(log, "not looked again", step=name):
+            await step()
+
+
+async def _withdrawn(ground: Ground) -> None:
+    async with ground.db.work() as connection:
+        await withdrawn(connection)
 
 
 async def withdrawn(connection: Connection) -> None:
@@ -79,11 +93,12 @@ async def identified(ground: Ground) -> int:
     async with ground.db.work() as connection:
         found = await unheld.identified(connection)
     for notification_id in found:
-        try:
+        with apart(log, "the identifier cannot be used", notification=notification_id):
             async with ground.db.work() as connection:
-                await _released(connection, notification_id, ground)
-        except (InvalidInput, Misconfigured) as unfit:
-            log.warning("the identifier cannot be used", notification=notification_id, why=unfit.message)
+                try:
+                    await _released(connection, notification_id, ground)
+                except Unreadable as unfit:
+                    await unreadable.end(connection, notification_id, unfit.message)
     return len(found)
 
 

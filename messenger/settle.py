@@ -18,13 +18,16 @@ from messenger.store import Claimed, PartEnd
 from shared import answers, approvals, notifications
 from shared.approvals import Event, Parked, Why
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
-from shared.db import Connection, Record, tell
+from shared.db import Connection, Record, tell, wait_briefly
 from shared.identity import MissingIdentifier
 from shared.telemetry import deliveries_total
 
 REFUSED: Final = "The provider refused it."
-NOBODY_ANSWERED: Final = "Nobody answered in time. It was not sent."
+NOBODY_ANSWERED: Final = "Nobody answered in time."
+NOT_SENT: Final = "It was not sent."
 LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have arrived.")
+KNOWN: Final = Why("messenger", "What became of it is known by now. It goes on.")
+CHANGED: Final = "Its address or its words changed after it had begun to leave."
 # Out of these a holder's word moves its delivery; of what is uncertain it knows the end.
 HELD: Final = ("claimed", "sending", "uncertain")
 SETTLES_SOON: Final = timedelta(seconds=5)
@@ -45,9 +48,8 @@ async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Nex
 
 async def _known_at_last(connection: Connection, claimed: Claimed, then: Next) -> None:
     """A receipt ends what was uncertain, or left as it was; the parts after it go on."""
-    goes_on, notification_id = replace(then, delivery="queued"), str(claimed.notification_id)
-    if then.delivery is None and await _turn(connection, claimed, goes_on, ["uncertain"]):
-        await notifications.settle(connection, notification_id, answers.queued(notification_id))
+    if then.delivery is None:
+        await _turn(connection, claimed, replace(then, delivery="queued"), ["uncertain"])
     elif await _turn(connection, claimed, then, ["abandoned"]):
         await _shown_again(connection, claimed)
 
@@ -62,9 +64,7 @@ async def _came_late(connection: Connection, claimed: Claimed, n: int, then: Nex
     if known == "sent":
         await _answer(connection, replace(claimed, repeated=int(twice)), replace(then, delivery=known))
     elif known == "queued":
-        await notifications.settle(
-            connection, str(claimed.notification_id), answers.queued(str(claimed.notification_id))
-        )
+        await _queued_again(connection, claimed)
     said = f"The receipt of attempt {claimed.attempt} came late: {receipt}."
     event = Event("late_receipt", "messenger", notification_id=claimed.notification_id, reason=said)
     await approvals.record(connection, event)
@@ -92,10 +92,22 @@ async def _turn(connection: Connection, claimed: Claimed, then: Next, come_from:
         return False
     deliveries_total.labels(channel=claimed.channel, state=then.delivery, reason=then.reason or "").inc()
     if claimed.notification_id is not None and then.delivery == "queued":
-        await notifications.accepted_again(connection, claimed.notification_id)
+        await _queued_again(connection, claimed)
     elif claimed.notification_id is not None:
         await _answer(connection, claimed, then)
     return True
+
+
+async def _queued_again(connection: Connection, claimed: Claimed) -> None:
+    """It waits once more; what was uncertain does so under the authority it had, a repeat by machine in its doubt."""
+    notification_id = str(claimed.notification_id)
+    found = await notifications.status(connection, notification_id)
+    by_machine = claimed.kind == "owner" and claimed.repeated > 0
+    if found is None or found.status != "uncertain" or by_machine:
+        await notifications.accepted_again(connection, notification_id)
+        return
+    await notifications.settle(connection, notification_id, answers.queued(notification_id))
+    await approvals.move(connection, notification_id, ["uncertain"], "executing", KNOWN)
 
 
 async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
@@ -128,14 +140,30 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
         return answers.sent(notification_id, delivered, answers.TWICE if claimed.repeated else None)
     if then.delivery == "uncertain":
         return answers.uncertain(notification_id, UNKNOWN_CLASS.get(then.reason or "", "internal_error"))
-    said = f"The provider refused it: {then.detail}" + (f" {answers.EARLIER}" if claimed.repeated else "")
+    said = f"The provider refused it: {then.detail}"
+    if await unheld.begun(connection, notification_id):
+        said = f"{said} {answers.EARLIER}"
     return answers.failed(notification_id, "provider_rejected", said)
+
+
+async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bool) -> None:
+    """What has left leaves nothing to be sent: it is whole, or what would follow belongs to it no more."""
+    if claimed.notification_id is not None:
+        await notifications.locked(connection, claimed.notification_id)
+    if whole:
+        await _turn(connection, claimed, Next("sent", "sent"), ["claimed"])
+    elif await store.turn(connection, claimed, ["claimed", "sending"], "failed", "half_sent", timedelta()):
+        deliveries_total.labels(channel=claimed.channel, state="failed", reason="half_sent").inc()
+        notification_id = str(claimed.notification_id)
+        answer = answers.failed(notification_id, "forbidden", f"{CHANGED} {answers.EARLIER}")
+        await notifications.settle(connection, notification_id, answer)
+        await overdue.over(connection, notification_id, "failed", "half_sent", CHANGED)
 
 
 async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground: Ground) -> None:
     """What the gate stopped goes where the gate says, with its answer."""
     if why.to == "moved":
-        await store.readdress(connection, claimed, why.address)
+        await _moved(connection, claimed, why)
         return
     if why.to == "delayed":
         await _delay(connection, claimed, why)
@@ -154,7 +182,15 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
     if why.to == "parked" and why.row is not None:
         await park(connection, why, why.row, ground)
     else:
-        await _close(connection, claimed.notification_id, why, repeated=claimed.repeated > 0)
+        await _close(connection, claimed.notification_id, why)
+
+
+async def _moved(connection: Connection, claimed: Claimed, why: Stopped) -> None:
+    """It follows to the new address, unless something of it may have left for the old one."""
+    if claimed.notification_id is not None and await unheld.begun(connection, claimed.notification_id):
+        await nothing_follows(connection, claimed, whole=False)
+    else:
+        await store.readdress(connection, claimed, why.address, why.kind or claimed.kind)
 
 
 async def _delay(connection: Connection, claimed: Claimed, why: Stopped) -> None:
@@ -193,14 +229,14 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
         await overdue.over(connection, notification_id, "cancelled", "duplicate", f"The same as {first}.")
 
 
-async def _close(connection: Connection, notification_id: str, why: Stopped, *, repeated: bool) -> None:
-    if repeated:
+async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
+    if await unheld.begun(connection, notification_id):
         said = f"{why.text} {answers.EARLIER}"
         answer = answers.failed(notification_id, "forbidden", said)
     elif why.to in {"refused", "cancelled"}:
         answer = answers.failed(notification_id, "forbidden", why.text)
     else:
-        answer = answers.failed(notification_id, "timeout", f"{why.text} It was not sent.", retryable=True)
+        answer = answers.failed(notification_id, "timeout", f"{why.text} {NOT_SENT}", retryable=True)
     await notifications.settle(connection, notification_id, answer)
     ended = "expired" if why.to == "expired" else "cancelled"
     happened = why.findings[0].code if why.to == "cancelled" else why.to
@@ -220,6 +256,8 @@ async def park(connection: Connection, why: Stopped, row: Record, ground: Ground
     else:
         action_id = ground.new_id()
         parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)
+        # A butler's process may hold a question of its own open: no lease runs out while this waits for it.
+        await wait_briefly(connection)
         await approvals.park(connection, parked, ttl, "messenger")
     missing = answers.missing(notification_id, action_id, envelope.delivery.channel)
     answer = missing if why.missing else answers.waiting(notification_id, action_id)
@@ -227,7 +265,7 @@ async def park(connection: Connection, why: Stopped, row: Record, ground: Ground
 
 
 async def expired(connection: Connection) -> int:
-    """Close the questions nobody answered in time; how many there were. Nothing of them was sent."""
+    """Close the questions nobody answered in time; how many there were."""
     closed = 0
     for row in await approvals.unanswered(connection):
         told = row["notification_id"]
@@ -237,7 +275,9 @@ async def expired(connection: Connection) -> int:
             continue
         closed += 1
         if told is not None:
-            answer = answers.failed(told, "timeout", NOBODY_ANSWERED, retryable=False)
+            begun = await unheld.begun(connection, told)
+            said = f"{NOBODY_ANSWERED} {answers.EARLIER if begun else NOT_SENT}"
+            answer = answers.failed(told, "forbidden" if begun else "timeout", said, retryable=False)
             await notifications.settle(connection, told, answer)
     return closed
 

@@ -15,7 +15,7 @@ from shared.states import Status
 PartStatus = Literal["queued", "sending", "sent", "failed", "uncertain"]
 What = Literal[
     "claim", "renew", "lease_lost", "prepare_failed", "marked",
-    "parked", "refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits",
+    "parked", "refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits", "whole",
     "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
     "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced",
 ]  # fmt: skip
@@ -159,12 +159,17 @@ def _between(delivery: Delivery, event: Event) -> bool:
     return held and not any(part.status == "sending" for part in delivery.parts)
 
 
-def _stopped(to: Status, effect: Effect | None = None, come_from: frozenset[Status] = HELD) -> _Step:
+def _stopped(to: Status, effect: Effect | None = None) -> _Step:
     def stop(delivery: Delivery, event: Event) -> Stepped | None:
-        stops = delivery.status in come_from and _between(delivery, event)
-        return Stepped(replace(delivery, status=to), effect) if stops else None
+        return Stepped(replace(delivery, status=to), effect) if _between(delivery, event) else None
 
     return stop
+
+
+def _moved(delivery: Delivery, event: Event) -> Stepped | None:
+    """What may have left in part follows to nobody else; a card begins anew there."""
+    ends = delivery.begun and delivery.kind != "card"
+    return _stopped("failed", Effect.ANSWER)(delivery, event) if ends else _stopped("queued")(delivery, event)
 
 
 def _delayed(delivery: Delivery, event: Event) -> Stepped | None:
@@ -195,18 +200,19 @@ def _ended(delivery: Delivery, event: Event) -> Stepped | None:
     is_newest = part.marked == event.attempt and part.status in {"sending", "uncertain"}
     if event.what != "receipt":
         return _without(noted, event) if is_newest else Stepped(noted)
-    # A third party's repeat that has not begun is spared.
-    unbegun = delivery.status == "queued" and delivery.fence == event.fence and part.status == "queued"
-    if not is_newest and not (unbegun and delivery.kind == "third_party"):
+    # It ends the doubt about a later attempt, and spares a third party's repeat that has not begun.
+    waits = delivery.status in {"queued", "claimed", "parked"} and delivery.kind == "third_party"
+    spares = (waits and part.status == "queued") or delivery.status == part.status == "uncertain"
+    if not is_newest and not spares:
         return Stepped(noted, Effect.LATE)
     return _arrived(replace(noted, parts=_with(noted, event.n, Part("sent", part.marked, out, event.word))))
 
 
 def _arrived(delivery: Delivery) -> Stepped:
-    """With its last receipt it is sent; what was uncertain goes on with the parts nobody has tried."""
-    if all(part.status == "sent" for part in delivery.parts):
+    """With its last receipt it is sent, once it waits for no yes; else it goes on with the parts nobody has tried."""
+    if all(part.status == "sent" for part in delivery.parts) and delivery.status != "parked":
         return Stepped(replace(delivery, status="sent"), Effect.ANSWER)
-    return Stepped(replace(delivery, status="queued") if delivery.status == "uncertain" else delivery)
+    return Stepped(replace(delivery, status="queued") if delivery.status in {"uncertain", "claimed"} else delivery)
 
 
 def _without(delivery: Delivery, event: Event) -> Stepped:
@@ -272,8 +278,9 @@ _STEPS: Final[Mapping[What, _Step]] = {
     "expired": _stopped("expired", Effect.ANSWER),
     "cancelled": _stopped("cancelled", Effect.ANSWER),
     "delayed": _delayed,
-    "moved": _stopped("queued", come_from=frozenset({"claimed"})),
+    "moved": _moved,
     "duplicate_waits": _stopped("queued"),
+    "whole": _stopped("sent", Effect.ANSWER),
     "receipt": _ended,
     "rejected": _ended,
     "not_sent": _ended,

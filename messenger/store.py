@@ -24,8 +24,9 @@ ON CONFLICT (notification_id) DO UPDATE SET status = 'queued', reason = NULL, se
     address = EXCLUDED.address, not_after = EXCLUDED.not_after WHERE deliveries.status = 'parked'
 RETURNING id::text
 """
-# Oldest first per address, cards before the rest; a message being retried keeps its place for a minute, one that a
-# limit delays for good. Butlers take turns: of each the oldest, counting what it has in flight; equals draw lots.
+# Oldest first per address, cards before the rest; a message being retried keeps its place for a minute from its first
+# failure, one that a limit delays or of which a part is sent for good. Both are looked up by the primary keys.
+# Butlers take turns: of each the oldest, counting what it has in flight; equals draw lots.
 CLAIM = f"""
 WITH line AS (
     SELECT DISTINCT ON (q.address) q.id, q.address, q.class <> 'card' AS other, q.created_at,
@@ -33,8 +34,10 @@ WITH line AS (
     FROM messenger.deliveries q WHERE q.channel = $3 AND q.status = 'queued'
         AND coalesce(q.not_after, 'infinity') > clock_timestamp()
         AND (q.send_at <= clock_timestamp() OR q.reason = 'rate_limited'
-            OR (q.attempt > 0 AND q.reason IS DISTINCT FROM 'braked'
-                AND q.created_at > clock_timestamp() - interval '60 seconds'))
+            OR (q.attempt > 0 AND q.reason IS DISTINCT FROM 'braked' AND (
+                (SELECT true FROM messenger.parts p WHERE p.delivery_id = q.id AND p.status = 'sent' LIMIT 1)
+                OR coalesce((SELECT min(a.ended_at) FROM messenger.attempts a WHERE a.delivery_id = q.id
+                    AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - interval '60 seconds')))
     ORDER BY q.address, q.class <> 'card', q.created_at, q.id),
 held AS (
     SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
@@ -63,22 +66,30 @@ RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.
 """
 RENEW = f"""
 UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
-WHERE claimed_by = $1 AND id = ANY ($2::uuid[]) AND status IN ('claimed', 'sending')
-    AND lease_until > clock_timestamp() RETURNING id::text
+WHERE claimed_by = $1 AND (id, fence) IN (SELECT * FROM unnest($2::uuid[], $3::bigint[]))
+    AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp() RETURNING id::text, fence
 """
+# What has left stays as the bytes it left with; a card that changed is sent anew, as it may come twice without harm.
 KEEP_PARTS = """
+WITH d AS (SELECT id, class = 'card' AS card FROM messenger.deliveries WHERE id = $1),
+gone AS (
+    DELETE FROM messenger.parts USING d WHERE delivery_id = d.id AND n > cardinality($2::text[])
+        AND (d.card OR parts.status IN ('queued', 'failed')))
 INSERT INTO messenger.parts (delivery_id, n, wire_sha)
-SELECT $1, n, sha FROM unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
-ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha
-WHERE parts.status IN ('queued', 'failed') AND parts.wire_sha <> EXCLUDED.wire_sha
+SELECT d.id, n, sha FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
+ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, status = 'queued'
+WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
 """
 PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
-# The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent.
+# The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent. There is none
+# for a third party's part that has its receipt.
 MARK = f"""
 WITH d AS (
     UPDATE messenger.deliveries SET status = 'sending', lease_until = clock_timestamp() + interval '{LEASE}',
         content_sha = coalesce($6, content_sha)
     WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp()
+        AND NOT (class = 'third_party' AND EXISTS (SELECT FROM messenger.attempts e
+            WHERE e.delivery_id = $1 AND e.n = $3 AND e.outcome = 'sent'))
     RETURNING id),
 p AS (
     UPDATE messenger.parts SET status = 'sending' FROM d
@@ -151,8 +162,8 @@ d AS (
 SELECT id::text, status, notification_id::text, channel FROM d
 """
 READDRESS = """
-UPDATE messenger.deliveries SET address = $3, status = 'queued', claimed_by = NULL, lease_until = NULL
-WHERE id = $1 AND fence = $2 AND status = 'claimed'
+UPDATE messenger.deliveries SET address = $3, class = $4, status = 'queued', claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending')
 """
 
 
@@ -203,10 +214,10 @@ async def claim(connection: Connection, holder: str, room: Mapping[str, int]) ->
     return [Claimed(*row.values()) for row in taken]
 
 
-async def renew(connection: Connection, holder: str, held: Collection[str]) -> set[str]:
-    """Lengthen the leases of what is in hand, not of what was left to its lease; the ids it still holds."""
-    ids = [UUID(delivery_id) for delivery_id in held]
-    return {row["id"] for row in await connection.fetch(RENEW, holder, ids)}
+async def renew(connection: Connection, holder: str, held: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Lengthen the leases of what is in hand (id, fence), not of what was left to its lease; what it still holds."""
+    ids, fences = [UUID(delivery_id) for delivery_id, _ in held], [fence for _, fence in held]
+    return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences)}
 
 
 async def keep_parts(connection: Connection, delivery_id: str, shas: Sequence[str]) -> list[Record]:
@@ -283,6 +294,6 @@ async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record
     return list(await connection.fetch(REAP, list(deliveries)))
 
 
-async def readdress(connection: Connection, claimed: Claimed, address: str) -> None:
-    """The contact's address changed meanwhile: back to the queue, in the order of the new address."""
-    await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address)
+async def readdress(connection: Connection, claimed: Claimed, address: str, kind: str) -> None:
+    """Whom it goes to changed meanwhile: back to the queue, in the order of the new address and as what it is now."""
+    await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address, kind)

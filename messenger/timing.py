@@ -1,11 +1,13 @@
 """When to try again what is proved not sent: pure, in seconds and aware datetimes."""
 
 import math
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 FIRST_SECONDS = 1.0
 CAP_SECONDS = 15 * 60.0
 RETRY_AFTER_CAP_SECONDS = 60 * 60.0
+WRITE_CAP_SECONDS = 10.0
 
 
 def backoff(attempt: int, jitter: float) -> float:
@@ -17,6 +19,14 @@ def backoff(attempt: int, jitter: float) -> float:
     doublings = min(max(attempt, 1) - 1, 20)
     step = min(CAP_SECONDS, FIRST_SECONDS * 2.0**doublings)
     return step / 2 * (1 + jitter)
+
+
+def until_written() -> Iterator[float]:
+    """Seconds between two tries to write down what only this process knows: without end, ten at most."""
+    wait = 0.1
+    while True:
+        yield wait
+        wait = min(2 * wait, WRITE_CAP_SECONDS)
 
 
 def asked_for(retry_after: float | None) -> float:

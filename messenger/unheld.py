@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from messenger.store import Claimed
+from shared import deliveries
 from shared.db import Connection, Record
 
 # A parked delivery whose question got a no, or no answer, ends with it.
@@ -35,17 +36,13 @@ ASKED_AGAIN: Final = """
 UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL
 WHERE notification_id = $1 AND status IN ('failed', 'expired', 'dead', 'cancelled', 'parked') RETURNING id
 """
-# Past the marker of any part something may have left; what was sent again has its parts back in the queue.
-BEGUN: Final = """
-SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
-    WHERE d.notification_id = $1 AND (p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0))
-"""
+# They draw lots, so that what cannot be let go never keeps the others waiting.
 SHORT_OF_AN_IDENTIFIER: Final = """
 SELECT n.id::text FROM shared.notifications n
 JOIN shared.pending_actions a ON a.notification_id = n.id AND a.status = 'pending' AND a.expires_at > clock_timestamp()
 WHERE n.status = 'pending_missing_identifier' AND EXISTS (SELECT FROM shared.contact_info i
     WHERE i.contact_id = n.contact_id AND i.type = n.envelope #>> '{delivery,channel}')
-ORDER BY n.id LIMIT 50
+ORDER BY random() LIMIT 50
 """
 # The three answers. Each asks for the attempt it speaks of, so that of two words only the first finds its state. What
 # follows the part that arrived has not been tried yet and goes on.
@@ -77,19 +74,21 @@ p AS (
     WHERE delivery_id = d.id AND (parts.status = 'uncertain' OR d.class = 'owner'))
 SELECT id FROM d
 """
-# A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, and what
-# is uncertain is so no more. A repeat to the owner begins with its first part, and is let go.
+# A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, whoever
+# has taken it, and what is uncertain is so no more; a question goes on waiting, about what is left. A repeat to the
+# owner begins with its first part, and is let go.
 EVIDENT: Final = """
 WITH d AS (
-    SELECT id FROM messenger.deliveries WHERE id = $1
-        AND (status = 'uncertain' OR (status = 'queued' AND class = 'third_party')) FOR UPDATE),
+    SELECT id, status = 'parked' AS asks FROM messenger.deliveries WHERE id = $1
+        AND (status = 'uncertain' OR (status IN ('queued', 'claimed', 'parked') AND class = 'third_party')) FOR UPDATE),
 p AS (
     UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
     WHERE delivery_id = d.id AND n = $2 AND parts.status IN ('queued', 'uncertain') RETURNING n),
 rest AS (
     SELECT count(*) > 0 AS waits FROM messenger.parts WHERE delivery_id = $1 AND n <> $2 AND status <> 'sent')
-UPDATE messenger.deliveries SET status = CASE WHEN rest.waits THEN 'queued' ELSE 'sent' END, reason = NULL,
-    send_at = clock_timestamp(), settled_at = CASE WHEN rest.waits THEN NULL ELSE clock_timestamp() END
+UPDATE messenger.deliveries SET reason = NULL, send_at = clock_timestamp(), claimed_by = NULL, lease_until = NULL,
+    status = CASE WHEN d.asks THEN 'parked' WHEN rest.waits THEN 'queued' ELSE 'sent' END,
+    settled_at = CASE WHEN NOT d.asks AND NOT rest.waits THEN clock_timestamp() END
 FROM d, p, rest WHERE deliveries.id = d.id RETURNING deliveries.status
 """
 # Where a later attempt came to its marker, both may have arrived.
@@ -139,7 +138,7 @@ async def ask_again(connection: Connection, notification_id: str) -> None:
 
 async def begun(connection: Connection, notification_id: str) -> bool:
     """Whether something of it may have left."""
-    return bool(await connection.fetchval(BEGUN, UUID(notification_id)))
+    return await deliveries.begun(connection, notification_id)
 
 
 async def identified(connection: Connection) -> list[str]:
@@ -164,7 +163,7 @@ async def again(connection: Connection, delivery_id: str, attempt: int, lasts: t
 
 
 async def evident(connection: Connection, claimed: Claimed, n: int, receipt: str) -> str | None:
-    """What a receipt for a part that has gone on makes of its delivery: `sent`, `queued` for the rest, or None."""
+    """What a receipt for a part that has gone on makes of its delivery: `sent`, `queued` or `parked`, or None."""
     found: str | None = await connection.fetchval(EVIDENT, UUID(claimed.id), n, receipt)
     return found
 

@@ -31,13 +31,16 @@ WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.
         AND a.marked_at <= $6 AND coalesce(a.ended_at, 'infinity') > $6))
 ORDER BY d.created_at LIMIT 1
 """
-QUEUE_AGE = """
-SELECT coalesce(extract(epoch FROM now.at - min(send_at) FILTER (WHERE send_at <= now.at)), 0)::float AS age,
-    extract(epoch FROM least(min(send_at) FILTER (WHERE status = 'queued' AND send_at > now.at),
-        (SELECT min(free_at) FROM messenger.rates WHERE free_at > statement_timestamp())) - now.at)::float AS due
-FROM (SELECT statement_timestamp() AS at) now LEFT JOIN messenger.deliveries
-    ON status IN ('queued', 'claimed', 'sending') GROUP BY now.at
+NEXT_DUE = """
+SELECT extract(epoch FROM least(
+    (SELECT min(send_at) FROM messenger.deliveries WHERE status = 'queued' AND send_at > statement_timestamp()),
+    (SELECT min(free_at) FROM messenger.rates WHERE free_at > statement_timestamp())) - statement_timestamp())::float
 """
+OLDEST_OPEN = """
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float
+FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')
+"""
+BY_STATE = "SELECT channel, status, count(*) AS n FROM messenger.deliveries GROUP BY channel, status"
 OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
 
 # A card that was answered, or asks in a revision that is gone, and still shows its buttons.
@@ -77,8 +80,8 @@ ORDER BY d.created_at LIMIT 20
 """
 # What a digest lists now: what waits in it and has no card of its own, the oldest first, and how many that are.
 DIGEST_ITEMS = """
-SELECT q.id::text, q.revision, q.content_sha, n.envelope, n.owner_text, n.whom, c.name, i.value AS address,
-    count(*) OVER () AS total
+SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.envelope, n.owner_text,
+    n.whom, c.name, i.value AS address, count(*) OVER () AS total
 FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
 JOIN shared.notifications n ON n.id = q.notification_id
 LEFT JOIN shared.contacts c ON c.id = n.contact_id
@@ -162,10 +165,20 @@ async def one(connection: Connection, notification_id: str) -> Record | None:
     return await connection.fetchrow(ONE, UUID(notification_id))
 
 
-async def queue_age(connection: Connection) -> tuple[float, float | None]:
-    """Seconds the oldest due delivery has waited, and seconds until the next one, or the next limit's room, is due."""
-    row = await connection.fetchrow(QUEUE_AGE)
-    return (row["age"], row["due"]) if row else (0.0, None)
+async def next_due(connection: Connection) -> float | None:
+    """Seconds until the next delivery, or the next limit's room, is due."""
+    found: float | None = await connection.fetchval(NEXT_DUE)
+    return found
+
+
+async def oldest_open(connection: Connection) -> float:
+    """Seconds since the oldest delivery was made that is in the queue or in hand; 0 without any."""
+    return float(await connection.fetchval(OLDEST_OPEN))
+
+
+async def by_state(connection: Connection) -> list[Record]:
+    """How many deliveries there are: channel, status, n."""
+    return list(await connection.fetch(BY_STATE))
 
 
 async def owner_at(connection: Connection, channel: str) -> str | None:
@@ -180,7 +193,7 @@ async def cards_over(connection: Connection) -> list[Record]:
 
 
 async def digest_items(connection: Connection, digest_id: str, most: int) -> list[Record]:
-    """The first questions of a digest that wait without a card: id, revision, content_sha, words, whom, total."""
+    """The first questions of a digest without a card: id, revision, content_sha, words, whom, total."""
     return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), most))
 
 

@@ -10,7 +10,7 @@ Status = Literal[
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 _WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
     "queued": ("claimed", "sent", "cancelled", "expired", "dead"),
-    "claimed": ("sending", "queued", "parked", "refused", "cancelled", "expired", "failed"),
+    "claimed": ("sending", "sent", "queued", "parked", "refused", "cancelled", "expired", "failed"),
     "sending": ("sent", "failed", "uncertain", "queued", "parked", "refused", "cancelled", "expired"),
     "uncertain": ("sent", "queued", "failed", "abandoned"),
     "parked": ("queued", "cancelled", "expired"),

@@ -74,7 +74,7 @@ notifications_total: Final = Counter(
 )
 deliveries_total: Final = Counter(
     "butlers_deliveries",
-    "Deliveries that entered a state, and why.",
+    "Deliveries that this process brought into a state while it sent or swept, and why.",
     ["channel", "state", "reason"],
     registry=REGISTRY,
 )
@@ -89,7 +89,10 @@ hop_seconds: Final = Histogram(
     registry=REGISTRY,
 )
 oldest_open_delivery_seconds: Final = Gauge(
-    "butlers_oldest_open_delivery_seconds", "Age of the oldest delivery that is due and not settled.", registry=REGISTRY
+    "butlers_oldest_open_delivery_seconds", "Age of the oldest delivery in the queue or in hand.", registry=REGISTRY
+)
+deliveries_by_state: Final = Gauge(
+    "butlers_deliveries_by_state", "Deliveries as their rows stand.", ["channel", "state"], registry=REGISTRY
 )
 rate_limited_total: Final = Counter(
     "butlers_rate_limited", "Messages at their marker that a limit delayed.", ["channel"], registry=REGISTRY

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import pytest_asyncio
 
 from messenger import deliver, overdue, pauses
 from messenger.butler import WAIT_SECONDS
-from messenger.channels import Prepared, SendFailed
+from messenger.channels import Prepared, Reason, Receipt, SendFailed
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.deliver import Desk
@@ -23,6 +24,7 @@ from shared.render import Wire
 from tests.integration.desks import FREE, PAST, admitted, in_queue, new_chat, work
 from tests.integration.doubts import ANSWER
 from tests.integration.house import House, Site, opened
+from tests.rig.gate import Gate
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -62,41 +64,6 @@ class Probed:
 
     async def close(self) -> None:
         pass
-
-
-@dataclass(slots=True)
-class Gate:
-    """A port that leads to another while it is open, and refuses connections while it is not."""
-
-    to: int
-    port: int = 0
-    server: asyncio.Server | None = None
-    writers: list[asyncio.StreamWriter] = field(default_factory=list)
-
-    async def open(self) -> None:
-        self.server = await asyncio.start_server(self._pass, "127.0.0.1", self.port)
-        self.port = self.server.sockets[0].getsockname()[1]
-
-    def shut(self) -> None:
-        assert self.server is not None
-        self.server.close()
-        for writer in self.writers:
-            writer.close()
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self.to)
-        self.writers += [writer, back]
-        await asyncio.gather(_copy(reader, back), _copy(there, writer))
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while piece := await reader.read(65536):
-            writer.write(piece)
-    except OSError:
-        pass
-    finally:
-        writer.close()
 
 
 @asynccontextmanager
@@ -207,13 +174,51 @@ async def test_five_failures_in_a_row_pause_it_and_a_success_between_starts_anew
     assert await tell(quiet) == 0, "what comes back at the first probes is not worth a message"
 
 
-async def test_failures_of_more_than_a_minute_ago_do_not_count(quiet: House) -> None:
+@pytest.mark.parametrize("reason", ["server_error", "timeout", "connection_lost", "unreadable"])
+async def test_what_nobody_answered_for_counts_as_a_failure_until_the_next_receipt(
+    quiet: House, reason: Reason
+) -> None:
+    unknown = SendFailed(reason, "nothing", proved_not_sent=False)
+    put_off = SendFailed("rate_limited", "later", proved_not_sent=True)
+    rounds: list[tuple[list[Receipt | SendFailed], bool]] = [
+        ([unknown, Receipt("1")] * 6, False),
+        ([unknown] * 4, False),
+        ([put_off] * 6, False),
+        ([unknown], True),
+    ]
+    for results, paused in rounds:
+        for result in results:
+            async with quiet.ground("messenger").db.work() as connection:
+                await pauses.heed(connection, "telegram", result)
+        assert bool(await quiet.sql.fetchval(f"SELECT since IS NOT NULL FROM ({PAUSE}) p", "telegram")) is paused
+
+
+async def test_of_many_messages_in_an_outage_few_become_uncertain_and_the_rest_goes_out_after_it(
+    quiet: House, message: str
+) -> None:
+    told = [await in_queue(quiet, message) for _ in range(deliver.AT_ONCE + 8)]
+    await quiet.fault(message, "502")
+    desk = quiet.desk()
+    for _ in range(3):
+        await work(desk)
+    stands = Counter([(await quiet.delivery(one))["status"] for one in told])
+    waits = stands["queued"]
+    assert stands == {"uncertain": len(told) - waits, "queued": waits}
+    assert stands["uncertain"] <= deliver.AT_ONCE
+    await quiet.box.http.delete(f"{quiet.box.url}/api/faults")
+    async with at_work(quiet, quiet.desk()):
+        await until(lambda: len(quiet.sent(message)) == waits or None)
+    stands = Counter([(await quiet.delivery(one))["status"] for one in told])
+    assert stands == {"uncertain": len(told) - waits, "sent": waits}
+
+
+async def test_failures_of_more_than_ten_minutes_ago_do_not_count(quiet: House) -> None:
     down = SendFailed("unavailable", "refused", proved_not_sent=True, is_down=True)
     for n in range(6):
         async with quiet.ground("messenger").db.work() as connection:
             await pauses.heed(connection, "telegram", down)
             if n == 3:
-                earlier = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '61 seconds'"
+                earlier = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '601 seconds'"
                 await connection.execute(earlier)
     row = await quiet.row(PAUSE, "telegram")
     assert (row["failures"], row["since"]) == (2, None)

@@ -83,20 +83,24 @@ OPENINGS: Final[tuple[tuple[What, ...], ...]] = (
     ("lease_lost", "rejected", "reopened"),
     ("lease_lost", "receipt"),
     ("unknown", "again", "claim", "marked", "lease_lost", "receipt"),
+    ("lease_lost", "again", "claim", "receipt"),
+    ("lease_lost", "again", "claim", "parked", "receipt", "released", "claim", "whole"),
     ("receipt", "bounced", "receipt"),
 )
-STOPS: Final[tuple[What, ...]] = ("parked", "refused", "cancelled", "expired", "delayed")
+STOPS: Final[tuple[What, ...]] = ("parked", "refused", "cancelled", "expired", "delayed", "moved")
 EVERY: Final[tuple[What, ...]] = (
     "claim", "renew", "lease_lost", "prepare_failed", "marked", "parked", "refused", "expired", "cancelled",
-    "delayed", "moved", "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
-    "withdrawn", "released", "answered", "reopened", "deadline",
+    "delayed", "moved", "whole", "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave",
+    "repeat_due", "withdrawn", "released", "answered", "reopened", "deadline",
 )  # fmt: skip
 # A card is the Messenger's own, and nobody asks the owner about it.
 OF_MESSAGES: Final = frozenset(
     {"withdrawn", "released", "answered", "reopened", "repeat_due", "arrived", "again", "leave", "bounced", "deadline"},
 )
 BY_NOBODY: Final = OF_MESSAGES - {"arrived", "again", "leave"} | {"claim", "lease_lost"}
-OF_THE_GATE: Final = frozenset({"prepare_failed", "parked", "refused", "expired", "cancelled", "delayed", "moved"})
+OF_THE_GATE: Final = frozenset(
+    {"prepare_failed", "parked", "refused", "expired", "cancelled", "delayed", "moved", "whole"}
+)
 FAILURES: Final = {
     "rejected": SendFailed("provider_rejected", "no", proved_not_sent=True),
     "not_sent": SendFailed("unavailable", "no", proved_not_sent=True),
@@ -143,7 +147,11 @@ class Life:
             return Event(what, attempt=self.model.attempt - (0 if newest else self.random.choice((0, 0, 0, 1))))
         if not self.claims or (what in OF_THE_GATE and any(part.status == "sending" for part in self.model.parts)):
             return None  # whoever waits for an answer asks the gate nothing
+        if what == "whole" and any(part.status != "sent" for part in self.model.parts):
+            return None
         claimed = self.claims[-1] if newest or self.random.random() < 0.8 else self.random.choice(self.claims)
+        if what == "receipt" and self.model.status == "claimed":
+            claimed = self.claims[0]  # whoever holds it now has sent nothing yet
         first = next((n for n, part in enumerate(self.model.parts, 1) if part.status != "sent"), len(self.model.parts))
         word = self.random.choice(("provider_rejected", "unavailable")) if what == "prepare_failed" else "receipt"
         return Event(what, 0.0, claimed.fence, first, claimed.attempt, word)
@@ -187,7 +195,7 @@ class Life:
         last = event.n == len(self.model.parts)
         match event.what:
             case "renew":
-                await store.renew(self.sql, f"holder-{self.id}", [self.id])
+                await store.renew(self.sql, f"holder-{self.id}", [(self.id, claimed.fence)])
             case "marked":
                 await store.mark(self.sql, claimed, event.n, f"sha{event.n}", None)
             case "prepare_failed":
@@ -202,6 +210,8 @@ class Life:
                 await settle.part_ended(self.sql, claimed, event.n, after(ended))
             case "delayed":
                 await store.delay(self.sql, claimed, "braked", None)
+            case "whole":
+                await settle.nothing_follows(self.sql, claimed, whole=True)
             case _:
                 await self.stopped(claimed, event.what)
 

@@ -257,16 +257,24 @@ async def test_the_owner_is_sent_it_once_more_and_told_that_it_may_be_a_repeat(
     assert "may have arrived twice" in str(found["note"])
 
 
-async def test_what_is_uncertain_twice_is_left_at_that(still_house: House, message: str) -> None:
+async def test_what_is_uncertain_twice_is_asked_about_and_repeated_no_more(still_house: House, message: str) -> None:
     told = await to_owner(still_house, message)
+    about = (await still_house.delivery(told))["id"]
+    await cards_written(still_house)
+    assert await still_house.sql.fetch(CARDS_ABOUT, about) == [], "it is repeated first"
+    await all_cards(still_house)
     await still_house.sql.execute(OLDER, told)
     await repeated(still_house)
     await still_house.fault(message, "accept_reset", times=1)
     await work(still_house.desk())
     await still_house.sql.execute(OLDER, told)
     assert await repeated(still_house) == 0
-    await work(still_house.desk())
+    card = await card_of(still_house, told)
+    assert message in str(card["payload"]["text"])  # type: ignore[index]
     assert (len(still_house.sent(message)), await still_house.status(told)) == (2, "uncertain")
+    assert await cards_written(still_house) == 0, "there are no cards about cards"
+    assert await say(still_house, told, "leave") == "done"
+    assert (await still_house.delivery(told))["status"] == "abandoned"
 
 
 async def test_a_long_text_to_the_owner_is_repeated_whole(still_house: House, message: str) -> None:
@@ -290,6 +298,7 @@ async def test_too_late_to_the_owner_is_not_repeated(still_house: House, message
     past = "UPDATE messenger.deliveries SET not_after = clock_timestamp() WHERE notification_id = $1"
     await still_house.sql.execute(past, told)
     assert await repeated(still_house) == 0
+    assert await card_of(still_house, told)
 
 
 async def test_no_machine_sends_a_third_party_anything_again(still_house: House, message: str) -> None:

@@ -93,8 +93,11 @@ class World:
             delivery = self.cases[i].delivery
             self.workers[w] = Hold(i, delivery.fence, delivery.attempt, self.clock + 7)
             first = next((n for n, part in enumerate(delivery.parts, 1) if part.status != "sent"), 0)
-            _hold(first > 0, "something whose parts all have receipts is claimed")
-            self.workers[w].n = first  # type: ignore[union-attr]  # it was made a line above
+            if first == 0:  # its receipt came while it waited for a yes
+                self.workers[w] = None
+                self._apply(i, Event("whole", self.clock, delivery.fence))
+                return
+            self.workers[w].n = first  # type: ignore[union-attr]  # it was made a few lines above
 
     def renew(self, w: int) -> None:
         held = self.workers[w]
@@ -123,7 +126,10 @@ class World:
             verdict = "delayed"  # to the queue, where its time ends it
         elif verdict == "marked" and not case.allowed:
             verdict = "parked"
+        begun = case.delivery.begun and case.delivery.kind != "card"
         stepped = self._apply(held.i, Event(verdict, self.clock, held.fence, held.n, held.attempt))
+        goes_on = verdict == "moved" and stepped is not None and stepped.delivery.status != "failed"
+        _hold(not (begun and goes_on), "what may have left in part goes on to somebody else")
         if stepped is None or stepped.effect is not Effect.WRITE:
             self.workers[w] = None
             self.deadline(held.i)
@@ -241,10 +247,14 @@ class World:
 
     def _ended(self, held: Hold) -> None:
         event = Event(held.answer, self.clock, held.fence, held.n, held.attempt, f"{held.i}.{held.n}.{held.attempt}")
+        case = self.cases[held.i]
+        part = case.delivery.parts[held.n - 1]
+        spared = case.delivery.kind == "third_party" and part.status == "queued"
+        spared = spared and case.delivery.status in {"queued", "claimed", "parked"}
         stepped = self._apply(held.i, event)
         if held.answer == "receipt":
-            case = self.cases[held.i]
             sent = case.delivery.parts[held.n - 1].status == "sent"
+            _hold(sent or not spared, "what has its receipt is sent again")
             gone_on = case.delivery.kind in FREELY or bool(case.extra[held.n - 1])
             noted = stepped is not None and stepped.effect is Effect.LATE and gone_on
             _hold(sent or noted, "a receipt is thrown away")

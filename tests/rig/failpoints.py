@@ -163,7 +163,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("settle.part", M, "messenger.store:end_part"),
     after("settle.turned", M, "messenger.store:turn"),
     after("settle.told", M, "shared.notifications:settle", within="part_ended"),
-    *commit("settle.written", M, "messenger.deliver:_settle"),
+    *commit("settle.written", M, "messenger.ending:write_down"),
     # The Messenger's loops
     *commit("lease.renewed", M, "messenger.deliver:renew"),
     *commit("tidy.done", M, "messenger.deliver:tidy"),
@@ -180,7 +180,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("press.shown", M, "messenger.channels.telegram:TelegramChannel.call", within="_handle_press"),
     after("message.brought", M, "messenger.inbound:_bring_in"),
     *commit("message.handled", M, "messenger.inbound:_handle_message", when=lambda seen: seen.get("row") is not None),
-    *commit("withdraw.looked", M, "messenger.revisit:run"),
+    *commit("withdraw.looked", M, "messenger.revisit:_withdrawn"),
     after("withdraw.cancelled", M, "messenger.unheld:cancel", when=_true, rare=True),
     after("identifier.looked", M, "messenger.unheld:identified", when=_true, rare=True),
     *commit("identifier.asked", M, "messenger.revisit:identified", when=lambda s: "notification_id" in s, rare=True),

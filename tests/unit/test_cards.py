@@ -26,6 +26,7 @@ CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 
 def action(**changes: object) -> Record:
     """A pending action's row as far as buttons read it."""
     row = {"id": ID, "revision": 1, "content_sha": "sha", "agent_summary": "why", "expires_at": UNTIL}
+    row["admitted_by"] = "health"
     return cast("Record", {**row, **changes})
 
 
@@ -43,6 +44,15 @@ def card(message: str) -> list[dict[str, object]]:
     keyboard = cards.buttons(SECRET, action(), can_approve=True)
     wires: tuple[Wire, ...] = cards.telegram_card(CLAIMED, cards.card_text(asked(message), ANNA, action()), keyboard)
     return [json.loads(wire.body) for wire in wires]
+
+
+def test_it_says_where_another_admitted_it_in_the_name_of_its_butler() -> None:
+    mark = "Admitted by switchboard in the name of health."
+    for message in ("Hello", "x" * 10_000):
+        bodies = cards.bodies(cards.card_text(asked(message), ANNA, action(admitted_by="switchboard")))
+        assert mark in bodies[-1].split("\n")
+        assert all(len(body) <= cards.ROOM for body in bodies)
+    assert "Admitted by" not in text_of(asked())
 
 
 def test_it_says_who_wants_what_to_whom_why_and_until_when() -> None:

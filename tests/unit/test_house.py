@@ -25,6 +25,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "butlers/commands/talking.py::notify": "the contract's eight parameters, as options",
 }
 BROAD_EXCEPTS: dict[str, str] = {
+    "butlers/apart.py::apart": "a row of others, or a mistake of ours, that must not stop what is done beside it",
     "butlers/console/guard.py::Guard.__call__": "the outermost edge of a page: a person never meets a traceback",
     "butlers/host.py::_supervise": "the outermost loop around every loop of a daemon",
 }

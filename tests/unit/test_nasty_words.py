@@ -104,6 +104,7 @@ CASES = [(words, shown if shown.startswith(">") else f"> {shown}") for words, sh
 
 def action(**changes: object) -> Record:
     row = {"id": ID, "revision": 1, "content_sha": SHA, "agent_summary": "why", "expires_at": UNTIL}
+    row["admitted_by"] = "health"
     return cast("Record", {**row, **changes})
 
 

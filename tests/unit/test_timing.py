@@ -1,12 +1,13 @@
 """messenger/timing: the pause grows, is capped, is spread, and a provider's word is honoured within bounds."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messenger.timing import CAP_SECONDS, RETRY_AFTER_CAP_SECONDS, asked_for, backoff, retry_at
+from messenger.timing import CAP_SECONDS, RETRY_AFTER_CAP_SECONDS, asked_for, backoff, retry_at, until_written
 
 NOW = datetime(2026, 3, 29, 0, 59, tzinfo=UTC)
 
@@ -54,3 +55,9 @@ def test_retry_after_is_honoured_up_to_an_hour(retry_after: float | None, second
 
 def test_retry_after_never_shortens_the_backoff() -> None:
     assert retry_at(NOW, 11, 0.0, 3.0) == NOW + timedelta(seconds=450)
+
+
+def test_what_only_this_process_knows_is_written_again_and_again_without_end() -> None:
+    waits = list(islice(until_written(), 10_000))
+    assert len(waits) == 10_000
+    assert (waits[0], max(waits), waits[-1], waits == sorted(waits)) == (0.1, 10.0, 10.0, True)

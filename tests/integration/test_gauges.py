@@ -1,0 +1,55 @@
+"""The metrics say of all deliveries what their rows say, whoever ended them."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from messenger import gauges, revisit
+from shared import withdrawals
+from shared.telemetry import metrics_text
+from tests.integration.desks import in_queue, work
+from tests.integration.doubts import say, uncertain
+from tests.integration.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BY_STATE = "SELECT status, count(*) AS n FROM messenger.deliveries WHERE channel = 'telegram' GROUP BY status"
+FAILING = """
+UPDATE messenger.deliveries SET created_at = created_at - interval '10 minutes',
+    send_at = clock_timestamp() + interval '1 hour' WHERE notification_id = $1
+"""
+
+
+async def shown(house: House) -> tuple[dict[str, float], float]:
+    """The deliveries by Telegram in each state, and the age of the oldest open one."""
+    async with house.ground("messenger").db.work() as connection:
+        await gauges.read(connection)
+    families = {family.name: family.samples for family in text_string_to_metric_families(metrics_text().decode())}
+    by_state = {
+        one.labels["state"]: one.value
+        for one in families["butlers_deliveries_by_state"]
+        if one.labels["channel"] == "telegram"
+    }
+    return by_state, families["butlers_oldest_open_delivery_seconds"][0].value
+
+
+async def test_every_end_is_counted_whoever_wrote_it(still_house: House, message: str) -> None:
+    left, arrived = [await uncertain(still_house, f"{message} {n}") for n in range(2)]
+    taken_back = await in_queue(still_house, f"{message} 2")
+    before, _ = await shown(still_house)
+    assert (before["uncertain"], before["queued"]) == (2, 1)
+    await say(still_house, left, "leave")
+    await say(still_house, arrived, "arrived")
+    async with still_house.ground("greeter").db.work() as connection:
+        await withdrawals.ask(connection, taken_back, "greeter")
+    async with still_house.ground("messenger").db.work() as connection:
+        await revisit.withdrawn(connection)
+    after, _ = await shown(still_house)
+    assert after == {row["status"]: row["n"] for row in await still_house.sql.fetch(BY_STATE)}
+    assert after == {"abandoned": 1, "sent": 1, "cancelled": 1}, "and no state in which nothing is left"
+
+
+async def test_what_is_tried_again_and_again_grows_old(still_house: House, message: str) -> None:
+    await work(still_house.desk())
+    told = await in_queue(still_house, message)
+    await still_house.sql.execute(FAILING, told)
+    assert (await shown(still_house))[1] >= 600

@@ -1,0 +1,83 @@
+"""What a process may do with a delivery it may do by one claim, and by no other of its own."""
+
+import asyncio
+import time
+
+import asyncpg
+import pytest
+
+from messenger import deliver, store
+from tests.integration.desks import desk_where, friend, in_queue, lose_lease, reap, work
+from tests.integration.doubts import ATTEMPTS
+from tests.integration.house import House
+from tests.rig.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NO_RULE = "UPDATE shared.approval_rules SET active = false WHERE arg_constraints ->> 'contact_id' = $1"
+HELD_OPEN = (
+    "INSERT INTO shared.pending_actions (origin_butler, tool_args, notification_id) VALUES ('greeter', '{}', $1)"
+)
+
+
+async def test_a_lost_claim_takes_nothing_from_the_next_of_the_same_process(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, message)
+    gates, met = [asyncio.Event(), asyncio.Event()], list[str]()
+
+    async def stands() -> None:
+        met.append(message)
+        await gates[len(met) - 1].wait()
+
+    desk = desk_where(still_house, stands)
+    await deliver.claim_some(desk)
+    [first] = desk.tasks
+    await until(lambda: met or None)
+    await lose_lease(still_house, told)
+    assert await reap(still_house) == 1
+    await deliver.claim_some(desk)
+    [second] = desk.tasks - {first}
+    gates[0].set()
+    await asyncio.wait([first])
+    gates[1].set()
+    await asyncio.wait([second])
+    assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
+    assert [row["outcome"] for row in await still_house.sql.fetch(ATTEMPTS, told)] == ["sent"], "at its first try"
+    assert desk.held == {}
+
+
+async def test_only_the_claim_that_holds_is_renewed(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, message)
+    db = still_house.ground("messenger").db
+    claims = []
+    for _ in range(2):
+        async with db.work() as connection:
+            claims += await store.claim(connection, "one", {"telegram": 1})
+        if len(claims) == 1:
+            await lose_lease(still_house, told)
+            await reap(still_house)
+    held = [(claim.id, claim.fence) for claim in claims]
+    async with db.work() as connection:
+        assert await store.renew(connection, "one", held[:1]) == set()
+        assert await store.renew(connection, "one", held) == set(held[1:])
+
+
+async def test_a_question_that_its_butler_holds_open_costs_nobody_a_lease(still_house: House, message: str) -> None:
+    contact = await friend(still_house)
+    told = await in_queue(still_house, message, contact_id=contact)
+    await still_house.sql.execute(NO_RULE, contact)
+    other = await asyncpg.connect(still_house.dsn)
+    try:
+        holding = other.transaction()
+        await holding.start()
+        await other.execute(HELD_OPEN, told)
+        started = time.monotonic()
+        await work(still_house.desk())
+        assert time.monotonic() - started < deliver.LEASE_SECONDS - deliver.RENEW_SECONDS
+        assert (await still_house.delivery(told))["status"] == "claimed"
+        await holding.rollback()
+    finally:
+        await other.close()
+    await lose_lease(still_house, told)
+    await reap(still_house)
+    await work(still_house.desk())
+    assert await still_house.status(told) == "pending_approval"
