@@ -85,16 +85,17 @@ async def execute(desk: deliver.Desk, caller: Caller, arguments: Arguments) -> A
         await _end_what_nobody_can_bring(desk.ground, brought)
     except Forbidden as refused:
         error = refused
-        await _note(desk.ground, caller, refused)
+        await _note(desk.ground, caller, refused, brought)
         await _end_what_nobody_can_bring(desk.ground, brought)
     except ButlersError as failed:
         error = failed
     return wire(_response(context, response, error, (time.perf_counter() - started) * 1000))
 
 
-async def _note(ground: Ground, caller: Caller, refused: Forbidden) -> None:
+async def _note(ground: Ground, caller: Caller, refused: Forbidden, brought: object) -> None:
+    about = str(brought.get("notification_id")) if isinstance(brought, Mapping) else ""
     async with ground.db.work() as connection:
-        await keep(connection, Refused(ground.name, caller.name, refused.message), ground.new_id())
+        await keep(connection, Refused(ground.name, caller.name, refused.message, about), ground.new_id())
 
 
 async def _end_what_nobody_can_bring(ground: Ground, brought: object) -> None:

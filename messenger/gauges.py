@@ -25,9 +25,9 @@ async def run(ground: Ground, stopping: asyncio.Event) -> None:
 
 
 async def read(connection: Connection) -> None:
-    """Set every gauge; a state in which nothing is left is shown no more."""
-    age, rows = await views.oldest_open(connection), await views.by_state(connection)
-    oldest_open_delivery_seconds.set(age)
+    """Set every gauge, the age first; a state in which nothing is left is shown no more."""
+    oldest_open_delivery_seconds.set(await views.oldest_open(connection))
+    rows = await views.by_state(connection)
     deliveries_by_state.clear()
     for row in rows:
         deliveries_by_state.labels(channel=row["channel"], state=row["status"]).set(row["n"])

@@ -17,7 +17,7 @@ from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
 from shared.errors import ButlersError
 from shared.policy import Decision, Finding
-from shared.render.visible import in_line
+from shared.render.visible import in_line, visible
 from shared.telemetry import channel_paused, logger
 
 log = logger("messenger.pauses")
@@ -76,13 +76,13 @@ async def heed(connection: Connection, channel: str, result: Receipt | SendFaile
     elif result.reason == "unauthorized":
         await _begin(connection, channel, result)
     elif result.is_down or not result.proved_not_sent:
-        failures = await connection.fetchval(FAILED, channel, result.message[:500])
+        failures = await connection.fetchval(FAILED, channel, visible(result.message)[:500])
         if failures is not None and failures >= MOST_FAILURES:
             await _begin(connection, channel, result)
 
 
 async def _begin(connection: Connection, channel: str, result: SendFailed) -> None:
-    if await connection.fetchval(PAUSE, channel, _reason(result), result.message[:500]) is not None:
+    if await connection.fetchval(PAUSE, channel, _reason(result), visible(result.message)[:500]) is not None:
         log.warning("the channel pauses itself", channel=channel, why=result.message)
         await tell(connection, "cards")
 

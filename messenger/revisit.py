@@ -20,6 +20,7 @@ from shared import answers, approvals, notifications, withdrawals
 from shared.approvals import Event, Revision, Why
 from shared.db import Connection, Record, first_of, pause, tell
 from shared.errors import Unreadable
+from shared.identity import UnknownContact
 from shared.telemetry import logger
 
 log = logger("messenger.revisit")
@@ -97,7 +98,7 @@ async def identified(ground: Ground) -> int:
             async with ground.db.work() as connection:
                 try:
                     await _released(connection, notification_id, ground)
-                except Unreadable as unfit:
+                except (Unreadable, UnknownContact) as unfit:
                     await unreadable.end(connection, notification_id, unfit.message)
     return len(found)
 

@@ -35,7 +35,8 @@ WITH line AS (
         AND coalesce(q.not_after, 'infinity') > clock_timestamp()
         AND (q.send_at <= clock_timestamp() OR q.reason = 'rate_limited'
             OR (q.attempt > 0 AND q.reason IS DISTINCT FROM 'braked' AND (
-                (SELECT true FROM messenger.parts p WHERE p.delivery_id = q.id AND p.status = 'sent' LIMIT 1)
+                (SELECT q.class <> 'card' FROM messenger.parts p WHERE p.delivery_id = q.id AND p.status = 'sent'
+                    LIMIT 1)
                 OR coalesce((SELECT min(a.ended_at) FROM messenger.attempts a WHERE a.delivery_id = q.id
                     AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - interval '60 seconds')))
     ORDER BY q.address, q.class <> 'card', q.created_at, q.id),

@@ -79,11 +79,12 @@ SELECT id FROM d
 # owner begins with its first part, and is let go.
 EVIDENT: Final = """
 WITH d AS (
-    SELECT id, status = 'parked' AS asks FROM messenger.deliveries WHERE id = $1
+    SELECT id, status, status = 'parked' AS asks FROM messenger.deliveries WHERE id = $1
         AND (status = 'uncertain' OR (status IN ('queued', 'claimed', 'parked') AND class = 'third_party')) FOR UPDATE),
 p AS (
     UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
-    WHERE delivery_id = d.id AND n = $2 AND parts.status IN ('queued', 'uncertain') RETURNING n),
+    WHERE delivery_id = d.id AND n = $2
+        AND parts.status = CASE d.status WHEN 'uncertain' THEN 'uncertain' ELSE 'queued' END RETURNING n),
 rest AS (
     SELECT count(*) > 0 AS waits FROM messenger.parts WHERE delivery_id = $1 AND n <> $2 AND status <> 'sent')
 UPDATE messenger.deliveries SET reason = NULL, send_at = clock_timestamp(), claimed_by = NULL, lease_until = NULL,

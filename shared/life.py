@@ -25,15 +25,22 @@ FROM shared.notifications n LEFT JOIN shared.contacts c ON 'contact:' || c.id::t
 """
 # Being sent, and how that ended, is told by the attempts.
 # The newest of each kind, of events those of each actor: however many a butler writes, they hide nobody else's.
+# They are ranked by their numbers alone, so that their words need no room. Where and by whom only those say who decide.
 STEPS: Final = f"""
-SELECT {bounded("at")} AS at, kind, what, who, text, place, by, total
+WITH lines AS (
+SELECT e.seq, row_number() OVER (PARTITION BY e.actor ORDER BY e.seq DESC) AS newest FROM shared.approval_events e
+WHERE (e.notification_id = $1 OR e.action_id IN (SELECT id FROM shared.pending_actions WHERE notification_id = $1))
+    AND NOT (e.actor = 'messenger' AND e.event_type IN ('executing', 'executed', 'failed', 'uncertain')))
+SELECT {bounded("at")} AS at, kind, what, who, text, place, by,
+    total + (SELECT count(*) FROM lines WHERE lines.newest > 200) AS total
 FROM (SELECT *, count(*) OVER () AS total, row_number() OVER (
     PARTITION BY kind, CASE kind WHEN 'event' THEN who END ORDER BY at DESC, seq DESC) AS newest FROM (
-SELECT e.at, 'event' AS kind, e.event_type AS what, e.actor AS who, e.reason AS text, e.detail ->> 'surface' AS place,
-    c.name AS by, e.seq
-FROM shared.approval_events e LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'contact'
-WHERE (e.notification_id = $1 OR e.action_id IN (SELECT id FROM shared.pending_actions WHERE notification_id = $1))
-    AND NOT (e.actor = 'messenger' AND e.event_type IN ('executing', 'executed', 'failed', 'uncertain'))
+SELECT e.at, 'event' AS kind, e.event_type AS what, e.actor AS who, e.reason AS text,
+    CASE WHEN d.decides THEN e.detail ->> 'surface' END AS place, c.name AS by, e.seq
+FROM lines JOIN shared.approval_events e USING (seq)
+CROSS JOIN LATERAL (SELECT e.actor IN ('owner', 'console', 'messenger') AS decides) d
+LEFT JOIN shared.contacts c ON d.decides AND c.id::text = e.detail ->> 'contact'
+WHERE lines.newest <= 200
 UNION ALL
 SELECT u.at, 'rule', u.rule_id::text, NULL, r.description, NULL, NULL, 0
 FROM shared.rule_uses u JOIN shared.approval_rules r ON r.id = u.rule_id WHERE u.notification_id = $1

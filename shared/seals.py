@@ -38,7 +38,7 @@ ON CONFLICT (n) DO NOTHING RETURNING n
 """
 SEALS: Final = """
 SELECT n, seqs::text, digests, prev, to_json(at AT TIME ZONE 'UTC') #>> '{}' AS at, hash, signature
-FROM shared.audit_seals WHERE n > $1 ORDER BY n LIMIT 100
+FROM shared.audit_seals WHERE n > $1 ORDER BY n LIMIT 5
 """
 COVERED: Final = f"""
 SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL unnest(s.seqs) AS span CROSS JOIN LATERAL (

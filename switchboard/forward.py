@@ -25,12 +25,14 @@ AT_ONCE: Final = 8
 # Allowed, and nobody has it: admitted and then forgotten by a crash, or released by a decision. Butlers take turns, so
 # that what cannot be forwarded of one never keeps what another sends.
 RELEASED = """
-SELECT n.id::text, n.envelope FROM shared.notifications n
-LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
-    AND (n.created_at < clock_timestamp() - interval '3 seconds'
-         OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
-ORDER BY row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at), n.created_at LIMIT 100
+SELECT n.id::text, n.envelope FROM (
+    SELECT n.id, n.created_at, row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at) AS turn
+    FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+    WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
+        AND (n.created_at < clock_timestamp() - interval '3 seconds'
+             OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
+    ORDER BY turn, n.created_at LIMIT 100) due
+JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
 """
 
 

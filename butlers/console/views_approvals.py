@@ -32,12 +32,13 @@ FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notificati
     LEFT JOIN shared.contacts w ON w.id = a.decided_by
 WHERE a.id = $1
 """
-# Of each actor the newest: however many lines a butler writes in its own name, they hide nobody else's.
+# Of each actor the newest: however many lines a butler writes in its own name, they hide nobody else's. They are ranked
+# by their numbers alone, so that their words need no room.
 EVENTS = """
-SELECT at, event_type, actor, reason, detail, total FROM (
-    SELECT *, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
-    FROM shared.approval_events WHERE action_id = $1 OR notification_id = $2) e
-WHERE place <= 200 ORDER BY seq
+SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
+    SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
+    FROM shared.approval_events WHERE action_id = $1 OR notification_id = $2) ranked
+JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
 """
 DECIDED = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, c.name, i.value AS address,

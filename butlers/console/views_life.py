@@ -24,11 +24,11 @@ WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHER
 CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
 # Being sent, and how that ended, is told by the attempts. Of each actor the newest, as on the page of a question.
 EVENTS = """
-SELECT at, event_type, actor, reason, detail, total FROM (
-    SELECT *, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
+SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
+    SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
     FROM shared.approval_events WHERE notification_id = $1
-        AND NOT (actor = 'messenger' AND event_type IN ('executing', 'executed', 'failed', 'uncertain'))) e
-WHERE place <= 200 ORDER BY seq
+        AND NOT (actor = 'messenger' AND event_type IN ('executing', 'executed', 'failed', 'uncertain'))) ranked
+JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
 """
 ATTEMPTS = """
 SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from sys import float_info
 from typing import Final, get_args
 from uuid import UUID
 
@@ -213,7 +214,16 @@ def _is_deeper(value: object, levels: int) -> bool:
     return inside is not None and (levels == 0 or any(_is_deeper(one, levels - 1) for one in inside))
 
 
+def _is_boundless(value: object) -> bool:
+    """Whether a number in it is beyond a double's, infinite or none."""
+    if isinstance(value, Mapping | list):
+        return any(map(_is_boundless, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, int | float) and not abs(value) <= float_info.max
+
+
 def _demand_context_values(context: Mapping[str, object]) -> None:
+    if _is_boundless(context):
+        raise InvalidInput("Parameter 'request_context' holds a number that has no end.", "Give it as text.")
     for name in (*REQUIRED_CONTEXT, "source_thread_identity", "idempotency_key", "received_at"):
         value = context.get(name)
         if value is None:

@@ -48,10 +48,12 @@ A_QUESTION = """
     AND expires_at BETWEEN clock_timestamp() - interval '3661 days' AND clock_timestamp() + interval '3661 days'
 """
 A_LINE = """
-    actor = shared.me() AND length(event_type) <= 60 AND (reason IS NULL OR length(reason) <= 4000)
+    actor = shared.me() AND EXISTS (SELECT FROM shared.keyring k WHERE k.name = actor)
+    AND length(event_type) <= 60 AND (reason IS NULL OR length(reason) <= 4000)
     AND shared.plain(detail) AND pg_column_size(detail) <= 16384 AND jsonb_typeof(detail) = 'object'
 """
-# The Switchboard carries the words of others, and in no invented name.
+# The Switchboard carries the words of others, and in no invented name; nor is a login of another database, which a
+# group of the whole server lets in here, one of ours.
 OF_A_DAEMON = "EXISTS (SELECT FROM shared.keyring k WHERE k.name = origin_butler)"
 
 # The logins of the Switchboard and the Messenger are members of butlers_group_butler too, and one policy that lets a
@@ -60,7 +62,7 @@ POLICIES = f"""
 DROP POLICY as_itself ON shared.notifications;
 DROP POLICY for_others ON shared.notifications;
 CREATE POLICY as_itself ON shared.notifications FOR INSERT TO butlers_group_butler
-    WITH CHECK (origin_butler = shared.me() AND {A_NOTIFICATION});
+    WITH CHECK (origin_butler = shared.me() AND {OF_A_DAEMON} AND {A_NOTIFICATION});
 CREATE POLICY for_butlers ON shared.notifications FOR INSERT TO butlers_group_switchboard
     WITH CHECK ({OF_A_DAEMON} AND {A_NOTIFICATION});
 CREATE POLICY for_others ON shared.notifications FOR INSERT TO butlers_group_messenger
@@ -70,7 +72,7 @@ CREATE POLICY for_others ON shared.notifications FOR INSERT TO butlers_group_mes
 DROP POLICY as_itself ON shared.pending_actions;
 DROP POLICY for_others ON shared.pending_actions;
 CREATE POLICY as_itself ON shared.pending_actions FOR INSERT TO butlers_group_butler
-    WITH CHECK (origin_butler = shared.me() AND {A_QUESTION}
+    WITH CHECK (origin_butler = shared.me() AND {OF_A_DAEMON} AND {A_QUESTION}
         AND (notification_id IS NULL OR EXISTS (SELECT FROM shared.notification_status s
             WHERE s.notification_id = pending_actions.notification_id AND s.origin_butler = shared.me())));
 CREATE POLICY for_butlers ON shared.pending_actions FOR INSERT TO butlers_group_switchboard

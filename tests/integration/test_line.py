@@ -19,6 +19,7 @@ FROM messenger.deliveries d WHERE d.id = a.delivery_id AND d.notification_id = $
 LATER = """
 UPDATE messenger.deliveries SET send_at = clock_timestamp() + interval '1 hour', reason = $2 WHERE notification_id = $1
 """
+AS_A_CARD = "UPDATE messenger.deliveries SET class = 'card', notification_id = NULL WHERE notification_id = $1"
 LONG = "\n".join(f"line {n} of a text that is longer than one message may be" for n in range(160))
 
 
@@ -102,3 +103,15 @@ async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
     plan = "\n".join(row[0] for row in rows)
     assert [table for table in ("deliveries", "parts", "attempts") if f"Seq Scan on {table}" in plan] == [], plan
     assert ("parts_pkey" in plan, "attempts_pkey" in plan) == (True, True), plan
+
+
+async def test_half_a_card_that_is_put_off_holds_nobody_up(still_house: House, message: str) -> None:
+    told = await waiting(still_house, message, f"{message} first\n{LONG}\n{message} last")
+    await still_house.fault(f"{message} last", "drop_before_body", times=1)
+    desk = still_house.desk()
+    await work(desk)
+    await still_house.sql.execute(FAILED_LONG_AGO, told[0])
+    await still_house.sql.execute(LATER, told[0], "unavailable")
+    await still_house.sql.execute(AS_A_CARD, told[0])
+    await work(desk)
+    assert numbers(still_house, message)[1:] == ["1"]

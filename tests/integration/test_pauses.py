@@ -178,7 +178,7 @@ async def test_five_failures_in_a_row_pause_it_and_a_success_between_starts_anew
 async def test_what_nobody_answered_for_counts_as_a_failure_until_the_next_receipt(
     quiet: House, reason: Reason
 ) -> None:
-    unknown = SendFailed(reason, "nothing", proved_not_sent=False)
+    unknown = SendFailed(reason, "half a character \ud800 and \0", proved_not_sent=False)
     put_off = SendFailed("rate_limited", "later", proved_not_sent=True)
     rounds: list[tuple[list[Receipt | SendFailed], bool]] = [
         ([unknown, Receipt("1")] * 6, False),

@@ -66,6 +66,9 @@ def with_context(given: Mapping[str, object], **changes: object) -> dict[str, ob
         pytest.param({**SEND, "request_context": []}, "Parameter 'request_context' must be an object", id="a list"),
         pytest.param({**SEND, "request_context": "[]"}, "Parameter 'request_context' must be an object", id="its text"),
         pytest.param({**SEND, "request_context": {"a": "x" * 20_001}}, "Parameter 'request_context' is too long"),
+        pytest.param({**SEND, "request_context": {"a": [10**400]}}, "Parameter 'request_context' holds a number that"),
+        pytest.param({**SEND, "request_context": {"a": float("-inf")}}, "Parameter 'request_context' holds a number"),
+        pytest.param({**SEND, "request_context": '{"a": NaN}'}, "Parameter 'request_context' holds a number that has"),
         pytest.param({**SEND, "request_context": {"request_id": 7}}, "request_context.request_id must be one line"),
         pytest.param({**SEND, "request_context": {"request_id": "a\nb"}}, "request_context.request_id must be one"),
         pytest.param(
