@@ -21,7 +21,7 @@ SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, a
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
 FROM shared.pending_actions a
-    JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN shared.contacts c ON c.id::text = coalesce(n.contact_id::text, a.tool_args ->> 'contact_id')
     LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
 WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
