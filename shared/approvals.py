@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from shared.bounds import EXPIRES
 from shared.db import Connection, Record
+from shared.decoding import EXPIRES
 from shared.errors import Unavailable
 from shared.policy import Approval, Brake, Facts, Rule
 

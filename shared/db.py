@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
-from shared.bounds import decoded
+from shared.decoding import decoded
 from shared.errors import Away, ButlersError, Misconfigured, Unavailable
 from shared.keys import canonical
 

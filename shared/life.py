@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from shared.bounds import bounded
 from shared.db import Connection, Record
+from shared.decoding import bounded
 from shared.errors import InvalidInput, Unreadable
 
 # By its own id, by that of its pending action or by that of its delivery.

@@ -8,9 +8,9 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from shared import answers
-from shared.bounds import bounded
 from shared.contracts import NotifyEnvelope, NotifyResponse, wire
 from shared.db import Connection, Record
+from shared.decoding import bounded
 from shared.errors import IdempotencyConflict, Unreadable
 from shared.keys import EXPLICIT
 

@@ -12,7 +12,7 @@ from shared.audit import BEGINNING, Line, Seal, Spans, line_of, text_of
 from shared.db import Connection
 
 PAGE: Final = 1000
-# Lines of one seal: a minute of a house that is busier than any, and all that whoever seals or judges holds at once.
+# Lines of one seal: a minute of a house that is busier than any. Who seals holds so many, who judges those of a few.
 MOST: Final = 100_000
 # Every column, as one text that no setting of a session changes.
 COLUMNS: Final = """seq, to_json(at AT TIME ZONE 'UTC')::text AS at, event_type, action_id::text, rule_id::text,

@@ -91,10 +91,8 @@ def edit(
 ) -> None:
     """Put other words in its place; it waits anew for your yes, and the butler is told what was sent."""
     from butlers.deciding import Edit, edit  # noqa: PLC0415  # keeps --help quick
-    from shared.notifications import envelope_of  # noqa: PLC0415  # as above
 
     def change(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
-        envelope_of(row)  # what cannot be read has no words to change
         return edit(connection, Edit(row["id"], message, by, "cli", settings.approval_ttl))
 
     _carry_out(action_id, home_folder, change)

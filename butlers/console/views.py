@@ -6,8 +6,8 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from butlers.console.words import STATUS, ago, count, excerpt, mapping, span, text
-from shared.bounds import EXPIRES
 from shared.db import Connection, Record
+from shared.decoding import EXPIRES
 from shared.readable import message, question, shown
 from shared.render.visible import visible
 

@@ -9,8 +9,8 @@ from butlers.aim import going
 from butlers.console.words import ACTION, STATUS, ago, count, event, excerpt, mapping, moment, span, text
 from butlers.judge import Judged, look
 from shared import notifications
-from shared.bounds import EXPIRES
 from shared.db import Connection, Record
+from shared.decoding import EXPIRES
 from shared.errors import ButlersError, Unreadable
 from shared.identity import MissingIdentifier
 from shared.keys import short

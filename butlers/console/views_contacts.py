@@ -5,8 +5,8 @@ from uuid import UUID
 
 from butlers.console.views_approvals import Letter, letter
 from butlers.console.words import ago, mapping, span, text
-from shared.bounds import EXPIRES
 from shared.db import Connection, Record
+from shared.decoding import EXPIRES
 from shared.render.visible import visible
 
 PEOPLE = """

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from butlers.console.views_approvals import Letter, Step, left_out, letter, step
 from butlers.console.words import STATUS, mapping, moment, text
-from shared.bounds import bounded
 from shared.db import Connection, Record
+from shared.decoding import bounded
 from shared.render.visible import visible
 
 ONE = f"""
