@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from butlers.judge import Judged, look, weigh
-from messenger import unheld, views
+from messenger import views
 from messenger.store import Claimed
-from shared import answers, approvals, notifications, withdrawals
+from shared import answers, approvals, deliveries, notifications, withdrawals
 from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier
@@ -92,7 +92,7 @@ async def _taken_back(connection: Connection, row: Record) -> bool:
     """Whether its butler has withdrawn it and no part is past its marker."""
     if not await withdrawals.is_wanted(connection, row["id"], row["origin_butler"]):
         return False
-    return not await unheld.begun(connection, row["id"])
+    return not await deliveries.begun(connection, row["id"])
 
 
 def _now_or_later(verdict: Cleared | Stopped, judged: Judged) -> Cleared | Stopped:

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 from butlers.apart import apart
 from butlers.butler import Ground
 from butlers.deciding import denied
-from messenger import asking, cards, uncertain, unheld, views
+from messenger import asking, cards, uncertain, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
-from shared import approvals, notifications
+from shared import approvals, deliveries, notifications
 from shared.db import Connection, Record
 from shared.errors import Unavailable
 from shared.render.telegram import LIMIT_UNITS, utf16_units
@@ -92,7 +92,7 @@ async def _outcome(connection: Connection, card: Record) -> str:
     if card["status"] == "pending":
         return ASKED_ANEW
     if card["status"] == "denied":
-        return denied(begun=await unheld.begun(connection, card["notification_id"]))
+        return denied(begun=await deliveries.begun(connection, card["notification_id"]))
     if card["status"] in TOLD_BY_ITS_ANSWER:
         answer = await notifications.status(connection, card["notification_id"])
         if answer is not None and answer.error is not None:

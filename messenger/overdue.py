@@ -1,7 +1,7 @@
 """What lies in the queue past its time, which ends there: `dead` where it was tried in vain, else `expired`."""
 
 from messenger import unheld, views
-from shared import answers, approvals, notifications, resolutions
+from shared import answers, approvals, deliveries, notifications, resolutions
 from shared.approvals import Event, Why
 from shared.contracts import NotifyResponse
 from shared.db import Connection, Database, Record
@@ -33,7 +33,7 @@ async def end(connection: Connection, notification_id: str) -> bool:
     row = await unheld.out_of_time(connection, notification_id)
     if row is None:
         return False
-    begun = await unheld.begun(connection, notification_id)
+    begun = await deliveries.begun(connection, notification_id)
     deliveries_total.labels(channel=row["channel"], state=row["status"], reason="too_late").inc()
     await notifications.settle(connection, notification_id, answer(notification_id, row, begun=begun))
     moved = "failed" if row["status"] == "dead" else "expired"

@@ -11,7 +11,7 @@ from butlers.butler import Ground
 from butlers.judge import Judged, afresh, look, weigh
 from messenger import settle, unheld, views
 from messenger.check import Stopped
-from shared import answers, approvals, cooldown, notifications, withdrawals
+from shared import answers, approvals, cooldown, deliveries, notifications, withdrawals
 from shared.approvals import Event
 from shared.contracts import NotifyResponse
 from shared.db import Connection, Record, tell
@@ -62,7 +62,7 @@ async def _ended(connection: Connection, row: Record) -> Literal["failed", "expi
         return None
     if await withdrawals.is_wanted(connection, notification_id, row["origin_butler"]):
         return None
-    if await unheld.begun(connection, notification_id):
+    if await deliveries.begun(connection, notification_id):
         return None
     delivery = await views.one(connection, notification_id)
     if delivery is not None and delivery["status"] == "failed":

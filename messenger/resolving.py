@@ -9,7 +9,7 @@ from typing import Final
 from butlers.apart import apart
 from butlers.butler import Ground
 from messenger import reopening, unheld, views
-from shared import answers, approvals, notifications, resolutions
+from shared import answers, approvals, deliveries, notifications, resolutions
 from shared.approvals import Event, Why
 from shared.contracts import Delivered, NotifyResponse
 from shared.db import Connection, Record, tell
@@ -115,7 +115,7 @@ async def _retry(connection: Connection, word: Record, row: Record, ground: Grou
     delivery = await views.one(connection, row["id"])
     if delivery is None or delivery["status"] not in resolutions.UNSENT or delivery["attempt"] != word["attempt"]:
         return False
-    if row["status"] != "error" or await unheld.begun(connection, row["id"]):
+    if row["status"] != "error" or await deliveries.begun(connection, row["id"]):
         return False
     return await reopening.begin(connection, row["id"], ground, "The owner wants it tried again.")
 

@@ -16,7 +16,7 @@ from butlers.gate import tool_args
 from butlers.judge import Judged, afresh, look
 from messenger import closing, digests, resolving, unheld, unreadable, views
 from messenger.channels.telegram import TelegramChannel
-from shared import answers, approvals, notifications, withdrawals
+from shared import answers, approvals, deliveries, notifications, withdrawals
 from shared.approvals import Event, Revision, Why
 from shared.db import Connection, Record, first_of, pause, tell
 from shared.errors import Unreadable
@@ -76,7 +76,7 @@ async def _taken_back(connection: Connection, wish: Record) -> str | None:
     if row is None or row["status"] in ENDED:
         return "settled"
     if await views.one(connection, notification_id) is not None:
-        if await unheld.begun(connection, notification_id):
+        if await deliveries.begun(connection, notification_id):
             return "being_sent"
         if not await unheld.cancel(connection, notification_id):
             return None

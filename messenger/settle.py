@@ -15,7 +15,7 @@ from messenger import asking, overdue, store, unheld, views
 from messenger.check import Stopped
 from messenger.outcome import Next
 from messenger.store import Claimed, PartEnd
-from shared import answers, approvals, notifications
+from shared import answers, approvals, deliveries, notifications
 from shared.approvals import Event, Parked, Why
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
 from shared.db import Connection, Record, tell, wait_briefly
@@ -120,7 +120,7 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
         # The provider's own words may quote the message: they stand in the attempt and the answer, not in the audit.
         reason = REFUSED if then.delivery == "failed" else answer.message or "The provider has it."
         await approvals.move(connection, notification_id, come_from, moved, Why("messenger", reason), result)
-    if then.delivery == "failed" and not await unheld.begun(connection, notification_id):
+    if then.delivery == "failed" and not await deliveries.begun(connection, notification_id):
         await approvals.give_back(connection, notification_id)
     if then.delivery == "uncertain":
         await tell(connection, "cards")
@@ -141,7 +141,7 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
     if then.delivery == "uncertain":
         return answers.uncertain(notification_id, UNKNOWN_CLASS.get(then.reason or "", "internal_error"))
     said = f"The provider refused it: {then.detail}"
-    if await unheld.begun(connection, notification_id):
+    if await deliveries.begun(connection, notification_id):
         said = f"{said} {answers.EARLIER}"
     return answers.failed(notification_id, "provider_rejected", said)
 
@@ -187,7 +187,7 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
 
 async def _moved(connection: Connection, claimed: Claimed, why: Stopped) -> None:
     """It follows to the new address, unless something of it may have left for the old one."""
-    if claimed.notification_id is not None and await unheld.begun(connection, claimed.notification_id):
+    if claimed.notification_id is not None and await deliveries.begun(connection, claimed.notification_id):
         await nothing_follows(connection, claimed, whole=False)
     else:
         await store.readdress(connection, claimed, why.address, why.kind or claimed.kind)
@@ -230,7 +230,7 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
 
 
 async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
-    if await unheld.begun(connection, notification_id):
+    if await deliveries.begun(connection, notification_id):
         said = f"{why.text} {answers.EARLIER}"
         answer = answers.failed(notification_id, "forbidden", said)
     elif why.to in {"refused", "cancelled"}:
@@ -275,7 +275,7 @@ async def expired(connection: Connection) -> int:
             continue
         closed += 1
         if told is not None:
-            begun = await unheld.begun(connection, told)
+            begun = await deliveries.begun(connection, told)
             said = f"{NOBODY_ANSWERED} {answers.EARLIER if begun else NOT_SENT}"
             answer = answers.failed(told, "forbidden" if begun else "timeout", said, retryable=False)
             await notifications.settle(connection, told, answer)

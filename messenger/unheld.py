@@ -8,7 +8,6 @@ from typing import Final
 from uuid import UUID
 
 from messenger.store import Claimed
-from shared import deliveries
 from shared.db import Connection, Record
 
 # A parked delivery whose question got a no, or no answer, ends with it.
@@ -135,11 +134,6 @@ async def out_of_time(connection: Connection, notification_id: str) -> Record | 
 async def ask_again(connection: Connection, notification_id: str) -> None:
     """Let its delivery, if it had one, wait again for what is decided afresh."""
     await connection.execute(ASKED_AGAIN, UUID(notification_id))
-
-
-async def begun(connection: Connection, notification_id: str) -> bool:
-    """Whether something of it may have left."""
-    return await deliveries.begun(connection, notification_id)
 
 
 async def identified(connection: Connection) -> list[str]:

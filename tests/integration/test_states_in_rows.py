@@ -15,7 +15,7 @@ from messenger.check import Stopped
 from messenger.outcome import Ended, after
 from messenger.states import Delivery, Event, Part, What, step
 from messenger.store import Claimed, Enqueued
-from shared import answers, notifications
+from shared import answers, deliveries, notifications
 from shared.db import Connection, Record
 from shared.policy import Finding
 from shared.states import LEGAL
@@ -226,9 +226,9 @@ class Life:
     async def unheld(self, event: Event, notification_id: str) -> None:
         """What is done to what nobody holds."""
         match event.what:
-            case "withdrawn" if not await unheld.begun(self.sql, notification_id):
+            case "withdrawn" if not await deliveries.begun(self.sql, notification_id):
                 await unheld.cancel(self.sql, notification_id)
-            case "reopened" if not await unheld.begun(self.sql, notification_id):
+            case "reopened" if not await deliveries.begun(self.sql, notification_id):
                 await unheld.ask_again(self.sql, notification_id)
             case "deadline":
                 await self.house.sql.execute(PAST, notification_id)
