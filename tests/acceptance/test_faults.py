@@ -13,6 +13,8 @@ from tests.rig.fleet import Fleet
 from tests.rig.waiting import LONGEST
 
 UNKNOWN = "It may have arrived. Do not send it again."
+# A marker waits for whoever is changing what it rests on.
+AS_IF_BRAKING = "LOCK TABLE shared.authority IN ROW EXCLUSIVE MODE"
 # The stages at which the provider has seen the text, so that a fault can be for one text only.
 WITH_TEXT = ("sendMessage", "text", "dot")
 # By name: channel, stage, fault and its value.
@@ -54,7 +56,26 @@ async def told(fleet: Fleet, said: str, channel: str, stage: str, fault: str, va
     if value:
         more["value"] = value
     await fleet.outside.fault(channel, stage, fault, times=1, **more)
+    if fault == "drop_before_body":
+        return await cut_before_the_marker(fleet, channel, said)
     return await fleet.notify(channel=channel, message=said)
+
+
+async def armed(fleet: Fleet) -> bool:
+    """Whether a fault is still to come."""
+    async with fleet.http.get(f"{fleet.outside.url}/api/faults") as answer:
+        return bool((await answer.json())["faults"])
+
+
+async def cut_before_the_marker(fleet: Fleet, channel: str, said: str) -> Answer:
+    """The answer when the provider has cut the connection before the marker counts, however slow the provider is."""
+    async with fleet.db.transaction():
+        await fleet.sql(AS_IF_BRAKING)
+        answer = asyncio.create_task(fleet.notify(channel=channel, message=said))
+        async with asyncio.timeout(LONGEST):
+            while await armed(fleet):
+                await asyncio.sleep(0.02)
+    return await answer
 
 
 def address(channel: str) -> str:
