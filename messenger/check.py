@@ -39,8 +39,8 @@ class Stopped:
     findings: tuple[Finding, ...]
     row: Record | None = None
     content_sha: str | None = None
+    # Where it goes by now, and as what, `owner` or `third_party`; empty where that has not changed or cannot.
     address: str = ""
-    # Of what moved: what it is now, `owner` or `third_party`; empty where that cannot change.
     kind: str = ""
     missing: bool = False
     # Of what is delayed: seconds since 1970, None where nobody knows.
@@ -115,10 +115,12 @@ def _marked(judged: Judged, claimed: Claimed) -> Judged:
 
 def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
     decision, row, sha = judged.decision, judged.row, judged.action.content_sha
+    now = (judged.target.address, "owner" if judged.action.is_owner else "third_party")
+    elsewhere = now if now != (claimed.address, claimed.kind) else ("", "")
     if decision.verdict == "deny":
         return Stopped(_DENIED.get(decision.findings[0].code, "refused"), decision.findings, row, sha)
     if decision.verdict == "park":
-        return Stopped("parked", decision.findings, row, sha)
+        return Stopped("parked", decision.findings, row, sha, *elsewhere)
     try:
         wires = _marked(judged, claimed).wires()
     except InvalidInput as unfit:
@@ -126,9 +128,8 @@ def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
     approval = judged.facts.approval
     if decision.approval_id is not None and approval is not None and tuple(shas(wires)) != approval.wire_shas:
         changed = Finding("content_changed", "What was approved is not what would go out now.")
-        return Stopped("parked", (changed,), row, sha)
-    kind = "owner" if judged.action.is_owner else "third_party"
-    if (judged.target.address, kind) != (claimed.address, claimed.kind):
+        return Stopped("parked", (changed,), row, sha, *elsewhere)
+    if any(elsewhere):
         moved = Finding("address_changed", "Whom it goes to changed while it waited.")
-        return Stopped("moved", (moved,), row, sha, judged.target.address, kind)
+        return Stopped("moved", (moved,), row, sha, *elsewhere)
     return Cleared(wires, decision, judged.action)

@@ -20,6 +20,7 @@ from shared.telemetry import logger
 log = logger("messenger.closing")
 Edit: TypeAlias = Callable[[Ground, Record], Awaitable[tuple[str, dict[str, object]]]]
 ASKED_ANEW: Final = "It changed, and was asked anew."
+HAD_ARRIVED: Final = "It had arrived before anybody answered."
 SAID: Final = {
     "approved": "Approved.",
     "executing": "Approved.",
@@ -35,12 +36,15 @@ TOLD_BY_ITS_ANSWER: Final = frozenset({"cancelled", "expired"})
 
 
 async def close(ground: Ground, telegram: TelegramChannel) -> int:
-    """Show on each open card what became of its question; how many there were. A refusal is not tried again."""
+    """Show on each open card what became of its question; how many there were. A refusal is not tried again.
+
+    Raises ProviderRefused at the first that Telegram puts off for all.
+    """
     async with ground.db.work() as connection:
         over = [(card, _edit) for card in await views.cards_over(connection)]
         over += [(card, _edit_doubt) for card in await views.doubts_over(connection)]
     for card, edit in over:
-        with apart(log, "a card was not closed", card=card["id"]):
+        with apart(log, "a card was not closed", through=(ProviderRefused,), card=card["id"]):
             await _close_one(ground, telegram, card, edit)
     return len(over)
 
@@ -56,6 +60,8 @@ async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, ed
     try:
         await telegram.call(method, payload, wait=10)
     except ProviderRefused as refused:
+        if refused.is_for_all:
+            raise
         log.info("a card was not changed", why=refused.message)
         if refused.retryable:
             return
@@ -97,4 +103,6 @@ async def _outcome(connection: Connection, card: Record) -> str:
         answer = await notifications.status(connection, card["notification_id"])
         if answer is not None and answer.error is not None:
             return answer.error.message
+        if answer is not None and answer.status == "ok" and not answer.duplicate:
+            return HAD_ARRIVED
     return SAID[card["status"]]

@@ -135,12 +135,15 @@ async def pressed(connection: Connection, press: Press, message_id: str, secret:
 
 
 async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
-    """Let each digest in Telegram list what waits in it now; how many were changed. A refusal is not tried again."""
+    """Let each digest in Telegram list what waits in it now; how many were changed. A refusal is not tried again.
+
+    Raises ProviderRefused at the first that Telegram puts off for all.
+    """
     async with ground.db.work() as connection:
         found = await views.digests_open(connection, EDIT_SECONDS)
     changed = 0
     for card in found:
-        with apart(log, "a digest was not looked at", digest=card["digest_id"]):
+        with apart(log, "a digest was not looked at", through=(ProviderRefused,), digest=card["digest_id"]):
             changed += await _refresh_one(ground, telegram, card)
     return changed
 
@@ -153,6 +156,8 @@ async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) 
         try:
             await telegram.call("editMessageText", edited(ground, card, rows), wait=10)
         except ProviderRefused as refused:
+            if refused.is_for_all:
+                raise
             log.info("a digest was not changed", why=refused.message)
             shown = before if refused.retryable else shown
     async with ground.db.work() as connection:

@@ -14,11 +14,10 @@ from butlers.apart import apart
 from butlers.butler import Ground
 from butlers.gate import tool_args
 from butlers.judge import Judged, afresh, look
-from messenger import closing, digests, resolving, unheld, unreadable, views
-from messenger.channels.telegram import TelegramChannel
+from messenger import resolving, rounds, unheld, unreadable, views
 from shared import answers, approvals, deliveries, notifications, withdrawals
 from shared.approvals import Event, Revision, Why
-from shared.db import Connection, Record, first_of, pause, tell
+from shared.db import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.identity import UnknownContact
 from shared.telemetry import logger
@@ -27,32 +26,23 @@ log = logger("messenger.revisit")
 ENDED: Final = frozenset({"ok", "error", "uncertain"})
 
 
-async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event) -> None:
+async def run(ground: Ground, stopping: asyncio.Event) -> None:
     """Look again on each hint and each tick, until stopping."""
-    wake = ground.wakes["cards"]
-    while not stopping.is_set():
-        ticket = wake.ticket()
-        await look_again(ground, telegram)
-        timer = asyncio.ensure_future(pause(stopping, ground.settings.sweep_seconds))
-        waiting = asyncio.ensure_future(first_of(ticket, stopping))
-        await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
-        timer.cancel()
-        waiting.cancel()
+    await rounds.go(ground, stopping, partial(look_again, ground))
 
 
-async def look_again(ground: Ground, telegram: TelegramChannel) -> None:
-    """Each of what there is to do once; what breaks in one keeps none of the others."""
+async def look_again(ground: Ground) -> float:
+    """Each of what there is to do once; what breaks in one keeps none of the others. No seconds to wait for."""
     steps: dict[str, Callable[[], Awaitable[object]]] = {
         "withdrawn": partial(_withdrawn, ground),
         "identified": partial(identified, ground),
         "carry_out": partial(resolving.carry_out, ground),
         "repeat_to_owner": partial(resolving.repeat_to_owner, ground),
-        "close": partial(closing.close, ground, telegram),
-        "refresh": partial(digests.refresh, ground, telegram),
     }
     for name, step in steps.items():
         with apart(log, "not looked again", step=name):
             await step()
+    return 0.0
 
 
 async def _withdrawn(ground: Ground) -> None:

@@ -26,6 +26,7 @@ REFUSED: Final = "The provider refused it."
 NOBODY_ANSWERED: Final = "Nobody answered in time."
 NOT_SENT: Final = "It was not sent."
 LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have arrived.")
+ARRIVED: Final = Why("messenger", "It had arrived: there is nothing left to ask.")
 KNOWN: Final = Why("messenger", "What became of it is known by now. It goes on.")
 CHANGED: Final = "Its address or its words changed after it had begun to leave."
 # Out of these a holder's word moves its delivery; of what is uncertain it knows the end.
@@ -63,6 +64,7 @@ async def _came_late(connection: Connection, claimed: Claimed, n: int, then: Nex
         deliveries_total.labels(channel=claimed.channel, state=known, reason="late_receipt").inc()
     if known == "sent":
         await _answer(connection, replace(claimed, repeated=int(twice)), replace(then, delivery=known))
+        await approvals.move(connection, str(claimed.notification_id), ["pending"], "cancelled", ARRIVED)
     elif known == "queued":
         await _queued_again(connection, claimed)
     said = f"The receipt of attempt {claimed.attempt} came late: {receipt}."
@@ -162,8 +164,7 @@ async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bo
 
 async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground: Ground) -> None:
     """What the gate stopped goes where the gate says, with its answer."""
-    if why.to == "moved":
-        await _moved(connection, claimed, why)
+    if why.address and await _elsewhere(connection, claimed, why):
         return
     if why.to == "delayed":
         await _delay(connection, claimed, why)
@@ -173,8 +174,7 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
     if why.to == "late":
         await _late(connection, claimed)
         return
-    come_from, nothing = ["claimed", "sending"], timedelta()
-    if not await store.turn(connection, claimed, come_from, why.to, why.findings[0].code, nothing):
+    if not await store.turn(connection, claimed, ["claimed", "sending"], why.to, why.findings[0].code, timedelta()):
         return
     if claimed.notification_id is None:
         return
@@ -185,12 +185,15 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
         await _close(connection, claimed.notification_id, why)
 
 
-async def _moved(connection: Connection, claimed: Claimed, why: Stopped) -> None:
-    """It follows to the new address, unless something of it may have left for the old one."""
+async def _elsewhere(connection: Connection, claimed: Claimed, why: Stopped) -> bool:
+    """Whether that was all: half a message goes nowhere else, whoever says yes; what only moved follows."""
     if claimed.notification_id is not None and await deliveries.begun(connection, claimed.notification_id):
         await nothing_follows(connection, claimed, whole=False)
-    else:
+    elif why.to == "moved":
         await store.readdress(connection, claimed, why.address, why.kind or claimed.kind)
+    else:
+        return False
+    return True
 
 
 async def _delay(connection: Connection, claimed: Claimed, why: Stopped) -> None:
@@ -231,8 +234,7 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
 
 async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
     if await deliveries.begun(connection, notification_id):
-        said = f"{why.text} {answers.EARLIER}"
-        answer = answers.failed(notification_id, "forbidden", said)
+        answer = answers.failed(notification_id, "forbidden", f"{why.text} {answers.EARLIER}")
     elif why.to in {"refused", "cancelled"}:
         answer = answers.failed(notification_id, "forbidden", why.text)
     else:

@@ -209,8 +209,8 @@ def _ended(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _arrived(delivery: Delivery) -> Stepped:
-    """With its last receipt it is sent, once it waits for no yes; else it goes on with the parts nobody has tried."""
-    if all(part.status == "sent" for part in delivery.parts) and delivery.status != "parked":
+    """With its last receipt it is sent, whatever it waits for; else it goes on with the parts nobody has tried."""
+    if all(part.status == "sent" for part in delivery.parts):
         return Stepped(replace(delivery, status="sent"), Effect.ANSWER)
     return Stepped(replace(delivery, status="queued") if delivery.status in {"uncertain", "claimed"} else delivery)
 

@@ -74,7 +74,7 @@ p AS (
 SELECT id FROM d
 """
 # A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, whoever
-# has taken it, and what is uncertain is so no more; a question goes on waiting, about what is left. A repeat to the
+# has taken it, and what is uncertain is so no more; a question goes on waiting if anything is left. A repeat to the
 # owner begins with its first part, and is let go.
 EVIDENT: Final = """
 WITH d AS (
@@ -87,8 +87,8 @@ p AS (
 rest AS (
     SELECT count(*) > 0 AS waits FROM messenger.parts WHERE delivery_id = $1 AND n <> $2 AND status <> 'sent')
 UPDATE messenger.deliveries SET reason = NULL, send_at = clock_timestamp(), claimed_by = NULL, lease_until = NULL,
-    status = CASE WHEN d.asks THEN 'parked' WHEN rest.waits THEN 'queued' ELSE 'sent' END,
-    settled_at = CASE WHEN NOT d.asks AND NOT rest.waits THEN clock_timestamp() END
+    status = CASE WHEN NOT rest.waits THEN 'sent' WHEN d.asks THEN 'parked' ELSE 'queued' END,
+    settled_at = CASE WHEN NOT rest.waits THEN clock_timestamp() END
 FROM d, p, rest WHERE deliveries.id = d.id RETURNING deliveries.status
 """
 # Where a later attempt came to its marker, both may have arrived.

@@ -13,7 +13,7 @@ _WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
     "claimed": ("sending", "sent", "queued", "parked", "refused", "cancelled", "expired", "failed"),
     "sending": ("sent", "failed", "uncertain", "queued", "parked", "refused", "cancelled", "expired"),
     "uncertain": ("sent", "queued", "failed", "abandoned"),
-    "parked": ("queued", "cancelled", "expired"),
+    "parked": ("queued", "sent", "cancelled", "expired"),
     "failed": ("parked",),
     "expired": ("parked",),
     "cancelled": ("parked",),

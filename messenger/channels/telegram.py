@@ -41,6 +41,8 @@ class ProviderRefused(ButlersError):
         self.failed = failed
         self.status = status
         self.retryable = failed.reason not in {"provider_rejected", "unauthorized"}
+        # Any other call would fare the same: too many of them, or nobody there.
+        self.is_for_all = failed.reason == "rate_limited" or failed.is_down
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from butlers.deciding import Edit, edit
 from messenger import deliver, resolving, settle, store
 from messenger.channels import Channel, Prepared, Receipt, SendFailed
+from messenger.closing import HAD_ARRIVED
 from shared import answers, identity
 from shared.errors import InvalidInput
 from shared.render import Wire
@@ -113,6 +114,19 @@ async def test_what_follows_a_part_goes_to_no_other_address(still_house: House, 
     await carried(still_house, told)
     assert (await still_house.delivery(told))["status"] == "failed"
     await ended_in_words(still_house, told, message)
+
+
+async def test_nobody_is_asked_whether_the_rest_may_go_to_another_address(still_house: House, message: str) -> None:
+    anna, rule = await known(still_house)
+    told = await in_queue(still_house, in_two(message), contact_id=anna)
+
+    async def moved_and_revoked() -> None:
+        await still_house.sql.execute(MOVE, anna, new_chat())
+        await still_house.sql.execute(REVOKE, rule)
+
+    await work(desk_where(still_house, at_second(moved_and_revoked)))
+    await ended_in_words(still_house, told, message)
+    assert await still_house.sql.fetchrow(ACTION, told) is None
 
 
 async def test_what_waited_after_a_part_goes_to_no_other_address(still_house: House, message: str) -> None:
@@ -245,10 +259,10 @@ async def test_a_repeat_to_the_owner_goes_to_nobody_else(still_house: House, mes
     await ended_in_words(still_house, told, message)
 
 
-async def slow_and_lost(house: House, message: str) -> tuple[str, str, deliver.Desk]:
+async def slow_and_lost(house: House, message: str, text: str = "") -> tuple[str, str, deliver.Desk]:
     """A notification whose answer is on its way when its lease is lost, and the rule that let it go."""
     anna, rule = await known(house)
-    told = await in_queue(house, message, contact_id=anna)
+    told = await in_queue(house, text or message, contact_id=anna)
     await house.fault(message, "slow", times=1, value=2)
     desk = house.desk()
     await deliver.claim_some(desk)
@@ -272,12 +286,40 @@ async def test_a_receipt_while_the_repeat_waits_for_the_owner_spares_it(still_ho
     assert await say(still_house, told, "again") == "done"
     await work(still_house.desk())
     await asyncio.gather(*first.tasks)
-    assert await still_house.status(told) == "pending_approval"
+    assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
+    action = await still_house.row(ACTION, told)
+    assert (action["status"], (await still_house.decide(action["id"])).code) == ("cancelled", "late")
+    await work(still_house.desk())
+    assert len(still_house.sent(message)) == 1
+
+
+async def test_a_question_that_a_receipt_answers_says_so_on_its_card(still_house: House, message: str) -> None:
+    told, rule, first = await slow_and_lost(still_house, message)
+    await still_house.sql.execute(REVOKE, rule)
+    assert await say(still_house, told, "again") == "done"
+    await work(still_house.desk())
+    await cards_written(still_house)
+    await all_cards(still_house)
+    [card] = still_house.cards(message)
+    await asyncio.gather(*first.tasks)
+    await closed(still_house)
+    assert shown(still_house, card).endswith(HAD_ARRIVED)
+
+
+async def test_a_receipt_for_one_part_leaves_the_question_about_the_rest(still_house: House, message: str) -> None:
+    told, rule, first = await slow_and_lost(still_house, message, in_two(message))
+    await still_house.sql.execute(REVOKE, rule)
+    assert await say(still_house, told, "again") == "done"
+    await work(still_house.desk())
+    await asyncio.gather(*first.tasks)
+    assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == (
+        "parked",
+        "pending_approval",
+    )
     await still_house.decide((await still_house.row(ACTION, told))["id"])
     await enqueue(still_house, told)
     await work(still_house.desk())
-    assert len(still_house.sent(message)) == 1
-    assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
+    assert [len(still_house.sent(f"{which} {message}")) for which in ("first", "last")] == [1, 1]
     assert (await still_house.row(ACTION, told))["status"] == "executed"
 
 

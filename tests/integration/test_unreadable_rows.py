@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger import asking, closing, revisit
+from messenger import asking, closing, revisit, showing
 from messenger.channels import Channel, Prepared, Receipt, SendFailed
 from messenger.channels.telegram import TelegramChannel
 from messenger.deliver import Desk
@@ -97,8 +97,13 @@ def telegram(house: House) -> TelegramChannel:
 
 
 async def look_again(house: House, database: Database | None = None) -> None:
-    ground, channel = house.ground("messenger"), telegram(house)
-    await revisit.look_again(replace(ground, db=database or ground.db), channel)
+    ground = house.ground("messenger")
+    await revisit.look_again(replace(ground, db=database or ground.db))
+
+
+async def show(house: House) -> None:
+    channel = telegram(house)
+    await showing.show(house.ground("messenger"), channel)
     await channel.close()
 
 
@@ -226,7 +231,7 @@ async def test_a_digest_lists_what_can_be_read(quiet: House, message: str) -> No
 
     await quiet.sql.execute(BREAK, told[BURST + 1], ODD["hollow"])
     await quiet.sql.execute("UPDATE messenger.digests SET shown_at = shown_at - interval '10 seconds'")
-    await look_again(quiet)
+    await show(quiet)
     assert [line for line in quiet.box.sandbox.lines if "asks 1 more thing:" in str(line["payload"])]
     assert await ended(quiet, told[BURST + 1]) == ["cancelled"]
 

@@ -15,7 +15,7 @@ from tests.models.world import Broken
 
 
 def test_a_short_walk_meets_everything_and_breaks_nothing() -> None:
-    walked = walk(seed=396, steps=100_000)
+    walked = walk(seed=4000, steps=100_000)
     assert walked.reached == set(get_args(Status))
     assert walked.pairs == LEGAL
 
@@ -88,6 +88,6 @@ def test_a_wrong_step_breaks_and_its_seed_replays(
 
 def test_a_recorded_seed_is_the_same_walk_everywhere() -> None:
     world = one_world(7, PER_WORLD)
-    assert round(world.clock, 3) == 5749.974
-    assert len(world.pairs) == 30
-    assert [case.delivery.status for case in world.cases] == ["sent", "cancelled", "cancelled", "abandoned"]
+    assert round(world.clock, 3) == 5820.465
+    assert len(world.pairs) == 28
+    assert [case.delivery.status for case in world.cases] == ["dead", "cancelled", "uncertain", "parked"]

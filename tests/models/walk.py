@@ -85,7 +85,7 @@ def work(world: World, random: Random, w: int, i: int) -> None:
         world.mark(w, "marked" if luck < 0.85 else verdicts[int((luck - 0.85) / 0.15 * 6)])
     elif held.stage == "marked":
         world.write(w, ("receipt", "receipt", "lost", "rejected", "not_sent", "unknown")[int(luck * 6)])
-    elif luck < 0.4:
+    elif luck < 0.2:
         world.answer(w)
 
 

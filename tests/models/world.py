@@ -255,6 +255,8 @@ class World:
         if held.answer == "receipt":
             sent = case.delivery.parts[held.n - 1].status == "sent"
             _hold(sent or not spared, "what has its receipt is sent again")
+            whole = all(one.status == "sent" for one in case.delivery.parts)
+            _hold(not whole or case.delivery.status != "parked", "the owner is asked about what has arrived")
             gone_on = case.delivery.kind in FREELY or bool(case.extra[held.n - 1])
             noted = stepped is not None and stepped.effect is Effect.LATE and gone_on
             _hold(sent or noted, "a receipt is thrown away")

@@ -1,0 +1,118 @@
+"""What Telegram shows of what is over: it stops where Telegram wants rest, and no word of the owner's waits for it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from messenger import showing
+from messenger.channels.telegram import TelegramChannel
+from shared import identity
+from shared.mcp import Answer
+from shared.realms import SANDBOX_TOKEN
+from tests.integration.desks import FREE, new_chat, work
+from tests.integration.doubts import cards_written
+from tests.integration.house import House
+from tests.rig.waiting import eventually, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PAUSED = """
+INSERT INTO messenger.pauses (channel, reason, detail, since, next_probe_at)
+VALUES ('telegram', 'unauthorized', '', clock_timestamp(), clock_timestamp() + interval '1 hour')
+"""
+NO_PAUSE = "DELETE FROM messenger.pauses"
+# A card's change is waited for ten seconds.
+LESS_THAN_THE_WAIT = 5
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def quiet(still_house: House) -> AsyncIterator[House]:
+    """The still house where nothing goes wrong and nothing is paused."""
+    await still_house.sql.execute(FREE)
+    await clear(still_house)
+    yield still_house
+    await clear(still_house)
+
+
+async def clear(house: House) -> None:
+    await house.box.http.delete(f"{house.box.url}/api/faults")
+    await house.sql.execute(NO_PAUSE)
+
+
+async def over(house: House, *messages: str) -> None:
+    """A card in Telegram about each of these, which is over by now."""
+    for message in messages:
+        contact = await house.contact("Zoe", telegram=new_chat())
+        answer = await house.notify(message=message, contact_id=contact)
+        await cards_written(house)
+        await work(house.desk())
+        await house.decide(answer["action_id"], approve=False)
+
+
+async def trouble(house: House, fault: str, **more: object) -> None:
+    await house.box.api("faults", channel="telegram", stage="editMessageText", fault=fault, **more)
+
+
+async def shown(house: House) -> float:
+    channel = TelegramChannel(house.box.url, SANDBOX_TOKEN)
+    try:
+        return await showing.show(house.ground("messenger"), channel)
+    finally:
+        await channel.close()
+
+
+def changed(house: House, *messages: str) -> list[int]:
+    return [len(house.sent(message, "editMessageText")) for message in messages]
+
+
+async def test_where_telegram_wants_rest_nothing_more_is_shown_for_so_long(quiet: House, message: str) -> None:
+    first, second = f"{message} first", f"{message} second"
+    await over(quiet, first, second)
+    await trouble(quiet, "429", value=7, times=1)
+    assert await shown(quiet) == 7
+    assert changed(quiet, first, second) == [0, 0]
+    assert await shown(quiet) == 0
+    assert changed(quiet, first, second) == [1, 1]
+
+
+async def test_a_card_that_telegram_cannot_change_now_keeps_none_of_the_others(quiet: House, message: str) -> None:
+    first, second = f"{message} first", f"{message} second"
+    await over(quiet, first, second)
+    await trouble(quiet, "500", match=first, times=1)
+    assert await shown(quiet) == 0
+    assert changed(quiet, first, second) == [0, 1]
+    await shown(quiet)
+    assert changed(quiet, first, second) == [1, 1]
+
+
+async def test_a_channel_that_is_paused_is_left_alone(quiet: House, message: str) -> None:
+    await over(quiet, message)
+    await quiet.sql.execute(PAUSED)
+    assert await shown(quiet) == 0
+    assert changed(quiet, message) == [0]
+    await quiet.sql.execute(NO_PAUSE)
+    await shown(quiet)
+    assert changed(quiet, message) == [1]
+
+
+async def test_no_word_of_the_owners_waits_for_what_is_shown(house: House, message: str) -> None:
+    closing, asking = f"{message} closing", f"{message} asking"
+    contact = await house.contact("Zoe", telegram=new_chat())
+    answer = await house.notify(message=closing, contact_id=contact)
+    await until(lambda: house.cards(closing))
+    await trouble(house, "accept_hang", match=closing, times=1)
+    await house.decide(answer["action_id"], approve=False)
+    await until(lambda: house.sent(closing, "editMessageText"))  # its answer never comes
+    bo = await house.contact("Bo", email=f"{new_chat()}@example.org")
+    told = await house.notify(message=asking, contact_id=bo)
+    assert told["status"] == "pending_missing_identifier", told
+    await identity.set_identifier(house.sql, bo, "telegram", new_chat())
+    async with asyncio.timeout(LESS_THAN_THE_WAIT):
+        await eventually(lambda: asked(house, told))
+    await clear(house)
+
+
+async def asked(house: House, told: Answer) -> bool:
+    return await house.status(told["action_id"]) == "pending_approval"
