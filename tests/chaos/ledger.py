@@ -60,6 +60,9 @@ SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n
     d.address, d.reason, (n.answer #>> '{error,retryable}')::boolean AS retryable,
     (SELECT extract(epoch FROM max(t.marked_at))::float8 FROM messenger.attempts t WHERE t.delivery_id = d.id)
         AS marked_at,
+    EXISTS (SELECT FROM messenger.attempts t JOIN messenger.parts p ON p.delivery_id = d.id AND p.n = t.n
+        WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL AND p.status <> 'sent' AND coalesce(t.outcome, 'none')
+            IN ('none', 'lease_lost', 'timeout', 'connection_lost', 'server_error', 'unreadable')) AS doubted,
     ARRAY(SELECT p.provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n) AS receipts,
     EXISTS (SELECT FROM messenger.attempts t WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM (SELECT max(t.marked_at) AS at FROM messenger.attempts t
@@ -69,7 +72,12 @@ SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n
                     ORDER BY r.at DESC LIMIT 1), true))
             AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
                 AND a.decided_by IS NOT NULL AND a.decided_at < m.at
-                AND a.status IN ('executing', 'executed', 'uncertain'))) AS authority,
+                AND a.status IN ('executing', 'executed', 'uncertain')))
+        AND NOT EXISTS (SELECT FROM messenger.attempts t JOIN shared.brakes b ON b.made_at < t.marked_at
+                AND coalesce(b.lifted_at, 'infinity') > t.marked_at AND coalesce(b.until, 'infinity') > t.marked_at
+            WHERE t.delivery_id = d.id AND coalesce(b.butler, n.origin_butler) = n.origin_butler
+                AND coalesce(b.channel, d.channel) = d.channel
+                AND (b.contact_id IS NULL OR b.contact_id = n.contact_id)) AS authority,
     EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
         AND a.status IN ('pending', 'approved', 'executing')) AS open_action
 FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id ORDER BY n.created_at
@@ -178,6 +186,7 @@ async def rows_of(rows: Rows) -> list[Row]:
             row["marked_at"],
             2 if "\n" in row["text"] else 1,
             row["retryable"] is not False,
+            row["doubted"],
         )
         for row in await rows.fetch(ROWS)
     ]

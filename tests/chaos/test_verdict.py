@@ -77,6 +77,10 @@ def test_half_of_a_long_message_may_have_left_where_its_caller_is_told_not_to_sa
     assert verdict(both, [], [replace(LONG, receipts=("55", "56"))]).broken == ()
 
 
+def test_a_refusal_that_comes_late_ends_the_doubt() -> None:
+    assert verdict([], [Acknowledged("tea", "uncertain", "n1")], [FAILED]).broken == ()
+
+
 EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "sent 2 times to a third party": ([SENT, replace(SENT, provider_id="57")], [OK], [ROW]),
     "sent 2 times to the owner": ([OWN_SENT, OWN_SENT], [], [OWN]),
@@ -88,7 +92,7 @@ EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "acknowledged as ok and lost": ([SENT], [replace(OK, notification_id="other")], [ROW]),
     "was ok with receipt 55, now uncertain": ([SENT], [OK], [UNCERTAIN]),
     "was ok with receipt 58, now ok": ([SENT], [replace(OK, provider_id="58")], [ROW]),
-    "was uncertain, now error": ([], [Acknowledged("tea", "uncertain", "n1")], [FAILED]),
+    "was uncertain, now error": ([], [Acknowledged("tea", "uncertain", "n1")], [replace(FAILED, doubted=True)]),
     "was a final error, now ok": ([SENT], [Acknowledged("tea", "error", "n1")], [ROW]),
     "left open as queued with a delivery queued": ([], [], [replace(ROW, status="queued", delivery="queued")]),
     "left open as queued with a delivery sending": ([SENT], [], [replace(ROW, status="queued", delivery="sending")]),

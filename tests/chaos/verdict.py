@@ -61,6 +61,7 @@ class Row:
     """A notification with its delivery after the drain; `marked_at` is its last marker, in seconds since 1970.
 
     `retryable`: its caller was not told otherwise, so may say it again.
+    `doubted`: an attempt of it has no end that proves anything, and its part no receipt.
     `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes.
     """
 
@@ -77,6 +78,7 @@ class Row:
     marked_at: float | None = None
     parts: int = 1
     retryable: bool = True
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
     row = rows[0]
     if told.status == "ok" and (row.status != "ok" or told.provider_id not in row.receipts):
         yield f"was ok with receipt {told.provider_id}, now {row.status} with {row.receipts}: {told.text}"
-    if told.status == "uncertain" and row.status not in {"uncertain", "ok"}:
+    # A refusal that comes late ends the doubt as well as a receipt does.
+    if told.status == "uncertain" and row.status not in {"uncertain", "ok"} and row.doubted:
         yield f"was uncertain, now {row.status}: {told.text}"
     # What the provider refused is proved not sent, and opens again when its caller asks again.
     reopens = told.error_class == "provider_rejected"
