@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from tests.rig.fleet import Fleet
 
 MODES = ("one", "each", "two")
+
+# On a shared machine any example may stand still for seconds.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

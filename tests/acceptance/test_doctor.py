@@ -1,5 +1,6 @@
 """`butlers doctor` finds what is wrong with an installation, says what to do, and that mends it."""
 
+import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ import pytest_asyncio
 from shared.keypairs import generate_key
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import LONGEST
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -39,7 +41,11 @@ async def test_a_healthy_house_has_nothing_wrong_and_says_that_it_is_on_the_sand
 
 async def test_a_daemon_that_is_not_there_is_named(patient: Fleet) -> None:
     await patient.kill("greeter", signal.SIGTERM)
-    assert await wrong(patient) == [("greeter is not ready.", "Run `butlers up`, or `butlers run greeter`.")]
+    # Its goodbye may find nobody who listens in time; then it is its silence that tells, after half a minute.
+    async with asyncio.timeout(3 * LONGEST):
+        while not (found := await wrong(patient)):
+            await asyncio.sleep(0.5)
+    assert found == [("greeter is not ready.", "Run `butlers up`, or `butlers run greeter`.")]
     await patient.restart("greeter")
     assert await wrong(patient) == []
 

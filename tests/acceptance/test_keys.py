@@ -23,7 +23,8 @@ from tests.rig.waiting import LONGEST
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 HEARD = {"name": "greeter", "url": "http://127.0.0.1:1", "kind": "butler", "tools": [], "status": "gone"}
-CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1"
+# It waits for their ends, so that nobody begins anything on one that is about to go.
+CUT_OFF = "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE usename = $1"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -5,6 +5,7 @@ import smtplib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.message import EmailMessage
+from typing import Any
 
 import pytest
 from telegram import Bot, Message, Update
@@ -17,6 +18,13 @@ from tests.rig.fleet import Fleet
 from tests.rig.waiting import LONGEST
 
 
+def patient(fleet: Fleet, token: str) -> "ApplicationBuilder[Any, Any, Any, Any, Any, Any]":
+    """A client of the sandbox that waits for a slow machine's answers."""
+    made = ApplicationBuilder().token(token).base_url(f"{fleet.outside.url}/bot")
+    made = made.connect_timeout(LONGEST).read_timeout(LONGEST).write_timeout(LONGEST)
+    return made.get_updates_connect_timeout(LONGEST).get_updates_read_timeout(LONGEST)
+
+
 @asynccontextmanager
 async def observer(fleet: Fleet, token: str = "99:observer") -> AsyncIterator["asyncio.Queue[Message]"]:
     """A real Application that polls by its own token; what it was told comes out of the queue."""
@@ -26,7 +34,7 @@ async def observer(fleet: Fleet, token: str = "99:observer") -> AsyncIterator["a
         if update.message is not None:
             heard.put_nowait(update.message)
 
-    made: Application = ApplicationBuilder().token(token).base_url(f"{fleet.outside.url}/bot").build()  # type: ignore[type-arg]
+    made: Application = patient(fleet, token).build()  # type: ignore[type-arg]
     made.add_handler(MessageHandler(filters.ALL, hear))
     await made.initialize()
     await made.start()
@@ -70,23 +78,29 @@ async def test_telegrams_own_library_reads_message_and_card_and_its_buttons_work
         assert buttons == card.buttons
         await fleet.outside.press_data(shown.message_id, buttons["Approve"])
         arrived = await fleet.outside.arrived(f"{said} to you", chat)
+        # The card is changed beside the sending, and may be so later.
+        number = str(card.message_id)
+        await fleet.outside.until(
+            lambda e: e.method == "editMessageText" and str(e.payload.get("message_id")) == number
+        )
         edited = await quoted(fleet, heard, card.message_id)
         assert "Approved." in str(edited.text)
         assert edited.reply_markup is None
         assert arrived.text == f"{said} to you"
 
 
-async def polls(bot: Bot, times: int) -> None:
-    for _ in range(times):
-        await bot.get_updates(timeout=1)
+async def polls(bot: Bot) -> None:
+    async with asyncio.timeout(LONGEST):
+        while True:
+            await bot.get_updates(timeout=1)
 
 
 async def test_a_second_poller_of_our_bot_is_told_of_the_conflict(fleet: Fleet) -> None:
-    made = ApplicationBuilder().token("1:sandbox").base_url(f"{fleet.outside.url}/bot").build()
+    made = patient(fleet, "1:sandbox").build()
     await made.initialize()
     try:
         with pytest.raises(Conflict):
-            await polls(made.bot, 10)  # the newer call ends the older one; ours is the older one in turn
+            await polls(made.bot)  # the newer call ends the older one; ours is the older one in turn
     finally:
         await made.shutdown()
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.rig.bench import OWNER, Bench
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import LONGEST
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -23,7 +24,8 @@ async def test_a_token_refused_for_a_while_delays_everything_and_loses_nothing(b
         later = await fleet.notify(channel="email", message="mail goes on")
         assert later["status"] == "ok"
         await fleet.outside.clear_faults()
-        await fleet.outside.arrived("held up by a token", OWNER)
+        # Each probe doubles the wait for the next one: whoever was slow so far meets a longer one.
+        await fleet.outside.arrived("held up by a token", OWNER, 2 * LONGEST)
         assert len(await fleet.outside.having("held up by a token")) == 1
         assert len(await fleet.outside.having("does not accept the bot's token")) == 1
         shown = json.loads((await fleet.house.butlers("status", "--json"))[1])

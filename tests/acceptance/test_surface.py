@@ -13,9 +13,15 @@ from fastmcp.exceptions import ToolError
 
 from shared import home
 from shared.auth import Signer
+from shared.db import Record
 from tests.rig.bench import BUTLERS
 from tests.rig.fleet import DAEMONS, Era, Fleet
+from tests.rig.waiting import LONGEST, eventually
 
+READY = """
+SELECT name, url, kind, tools, clock_timestamp() - last_seen_at < interval '8 seconds' AS fresh
+FROM switchboard.butlers WHERE status = 'ready'
+"""
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 OPTIONAL = ("contact_id", "recipient", "subject", "intent", "emoji")
 SPEAKING = ("switchboard", "messenger", *BUTLERS)
@@ -76,15 +82,17 @@ async def test_a_token_of_an_unknown_key_or_out_of_date_opens_nothing(fleet: Fle
 async def test_a_revoked_token_counts_no_more(fleet: Fleet) -> None:
     code, token, said = await fleet.house.butlers("token", "greeter", "--for", "1h")
     assert code == 0, said
+    newest = await fleet.value("SELECT jti FROM shared.client_tokens ORDER BY made_at DESC LIMIT 1")
     bearer = f"Bearer {token.strip()}"
     assert await post(fleet, "greeter", authorization=bearer) == 200
-    await fleet.sql(
-        "UPDATE shared.client_tokens SET revoked_at = clock_timestamp()"
-        " WHERE butler = 'greeter' AND expires_at < clock_timestamp() + interval '61 minutes'"
-    )
-    async with asyncio.timeout(8):  # a verifier believes for five seconds what it looked up
+    await fleet.sql("UPDATE shared.client_tokens SET revoked_at = clock_timestamp() WHERE jti = $1", newest)
+    revoked = asked = time.monotonic()
+    async with asyncio.timeout(LONGEST):
         while await post(fleet, "greeter", authorization=bearer) != 401:
+            # A verifier believes for five seconds what it looked up; how slowly it then answers is another matter.
+            assert asked - revoked < 8
             await asyncio.sleep(0.1)
+            asked = time.monotonic()
 
 
 @pytest.mark.parametrize(
@@ -122,13 +130,15 @@ async def test_every_daemon_tells_health_readiness_and_metrics(fleet: Fleet) -> 
 
 @pytest.mark.every_mode
 async def test_every_instance_is_in_the_registry_with_a_fresh_heartbeat(fleet: Fleet) -> None:
-    rows = await fleet.sql(
-        "SELECT name, url, kind, tools, clock_timestamp() - last_seen_at < interval '8 seconds' AS fresh"
-        " FROM switchboard.butlers WHERE status = 'ready'"
-    )
-    found = {row["url"]: row["name"] for row in rows if row["fresh"]}
     expected = {url: name for name in DAEMONS if name != "sandbox" for url in fleet.urls(name)}
-    assert expected.items() <= found.items()
+
+    async def heard() -> list[Record] | None:
+        """The registry, once all of it is fresh: a starved daemon tells a little later that it is there."""
+        rows = await fleet.sql(READY)
+        found = {row["url"]: row["name"] for row in rows if row["fresh"]}
+        return rows if expected.items() <= found.items() else None
+
+    rows = await eventually(heard)
     assert all("notify" in row["tools"] for row in rows if row["kind"] != "console")
     assert len(expected) == (10 if fleet.mode == "two" else 5)
 

@@ -118,8 +118,8 @@ async def test_the_card_of_a_long_text_shows_all_of_it_and_the_buttons_last(flee
     assert "".join(message.split()) == "".join("".join(line[2:].split()) for line in lines)
     assert not any("reply_markup" in part.payload for part in card.parts[:-1])
     await fleet.outside.press(card, "Approve")
-    parts = await fleet.outside.until(lambda e: e.to == str(chat), len(numbers) - 1)
-    await asyncio.sleep(0.3)
+    settled = await until_settled(fleet, message, channel="telegram", recipient=str(chat))
+    assert settled["status"] == "ok", settled
     parts = [e for e in await fleet.outside.journal() if e.to == str(chat)]
     assert "".join("".join(e.text.split()) for e in parts) == "".join(message.split())
 

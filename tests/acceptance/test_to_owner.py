@@ -63,8 +63,10 @@ async def test_the_envelope_names_the_butler_and_keeps_what_was_asked(fleet: Fle
         "origin_butler": "health",
         "delivery": {"intent": "send", "channel": "telegram", "message": said},
     }
-    [route] = await fleet.sql("SELECT * FROM switchboard.routes WHERE notification_id = $1", answer["notification_id"])
-    assert (route["origin_butler"], route["target_butler"], route["tool"]) == ("health", "messenger", "route.execute")
+    # Where it takes seconds to reach the Messenger, the sweep brings it there as well.
+    routes = await fleet.sql("SELECT * FROM switchboard.routes WHERE notification_id = $1", answer["notification_id"])
+    ways = {(route["origin_butler"], route["target_butler"], route["tool"]) for route in routes}
+    assert ways == {("health", "messenger", "route.execute")}
     assert (
         await fleet.value(
             "SELECT max(seq) FROM shared.pending_actions p JOIN shared.approval_events e"

@@ -62,7 +62,7 @@ async def edited(fleet: Fleet, card: Card, words: str) -> None:
 async def test_a_killed_messengers_doubt_is_shown_within_lease_and_five_seconds(fleet: Fleet) -> None:
     said = fresh.words("killed")
     contact, chat = await anna(fleet)
-    await fleet.outside.fault("telegram", "sendMessage", "slow", match=said, times=1, value=4)
+    await fleet.outside.fault("telegram", "sendMessage", "accept_hang", match=said, times=1)
     calling = asyncio.create_task(fleet.notify(channel="telegram", message=said, contact_id=contact))
     await fleet.outside.arrived(said, chat)
     [messenger] = fleet.running.pop("messenger")
@@ -70,9 +70,11 @@ async def test_a_killed_messengers_doubt_is_shown_within_lease_and_five_seconds(
     await messenger.wait()
     [held] = await fleet.sql("SELECT id::text, lease_until FROM messenger.deliveries WHERE address = $1", str(chat))
     await fleet.restart("messenger")
+    there = await fleet.value("SELECT clock_timestamp()")
     shown = await card(fleet, str(held["id"]))
     [row] = await eventually(lambda: fleet.sql(SHOWN, held["id"]))
-    assert row["settled_at"] - held["lease_until"] < timedelta(seconds=5)
+    # Nobody can show it before somebody is there, however long a process takes to start here.
+    assert row["settled_at"] - max(held["lease_until"], there) < timedelta(seconds=5)
     assert "whoever was sending it fell silent" in shown.text
     assert said in shown.text
     assert (await calling)["status"] in {"queued", "uncertain"}
@@ -92,7 +94,7 @@ async def test_sent_again_by_a_press_is_sent_once_more_and_every_surface_says_so
     await fleet.outside.press(shown, "Send again")
     await edited(fleet, shown, "You had it sent again.")
     await fleet.outside.until(lambda e: e.to == str(chat) and said in e.text, 2)
-    asked = {"notification_id": answer["notification_id"], "wait_seconds": 5}
+    asked = {"notification_id": answer["notification_id"], "wait_seconds": 20}
     settled = await fleet.call("health", "notification_status", asked)
     assert (settled["status"], "may have arrived twice" in str(settled["note"])) == ("ok", True)
     code, complaint = await cli(fleet, "resolve", delivery, "leave")
@@ -131,7 +133,7 @@ async def test_what_was_refused_is_retried_under_the_same_key(fleet: Fleet) -> N
     delivery = str(await fleet.value(OF, answer["notification_id"]))
     assert await cli(fleet, "retry", delivery) == (0, "It is tried again, decided afresh.")
     await fleet.outside.arrived(said, chat)
-    asked = {"notification_id": answer["notification_id"], "wait_seconds": 5}
+    asked = {"notification_id": answer["notification_id"], "wait_seconds": 20}
     assert (await fleet.call("health", "notification_status", asked))["status"] == "ok"
     assert (await cli(fleet, "retry", delivery))[0] == 1
 

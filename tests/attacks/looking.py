@@ -98,10 +98,9 @@ async def tools(world: World, given: Arguments) -> Seen:
 
 
 async def fault(world: World, given: Arguments) -> Seen:
-    """Something goes wrong at the provider, as the sandbox plays it."""
-    await world.fleet.outside.fault(
-        str(given["channel"]), str(given["stage"]), str(given["fault"]), times=given["times"]
-    )
+    """Something goes wrong at the provider, as the sandbox plays it, with whatever has `match` in its text."""
+    how = {name: given[name] for name in ("times", "match")}
+    await world.fleet.outside.fault(str(given["channel"]), str(given["stage"]), str(given["fault"]), **how)
     return {"text": ""}
 
 

@@ -124,15 +124,17 @@ async def mailed(world: World, given: Arguments) -> Seen:
 async def counted(world: World, given: Arguments) -> Seen:
     """How many messages the owner's chat has got since `since`, a line of the journal, once every card has left.
 
-    `few` is from `least` to `most`; where there is a least, the digest of the rest is waited for.
+    Those that name the butler `by`: what another one asked before may arrive late. `few` is from `least` to `most`;
+    where there is a least, the digest of the rest is waited for.
     """
-    since, outside = int(str(given["since"])), world.fleet.outside
+    since, by, outside = int(str(given["since"])), str(given["by"]), world.fleet.outside
     if int(str(given["least"])):
-        await outside.until(lambda e: e.n > since and e.to == str(OWNER) and "more thing" in e.text)
+        await outside.until(lambda e: e.n > since and e.to == str(OWNER) and by in e.text and "more thing" in e.text)
     async with asyncio.timeout(LONGEST):
         while await world.fleet.value(CARDS_ON_THE_WAY):
             await asyncio.sleep(0.05)
-    cards = [e for e in await outside.journal(since) if e.method == "sendMessage" and e.to == str(OWNER)]
+    told = [e for e in await outside.journal(since) if e.method == "sendMessage" and e.to == str(OWNER)]
+    cards = [e for e in told if by in e.text]
     return {
         "messages": len(cards),
         "few": int(str(given["least"])) <= len(cards) <= int(str(given["most"])),

@@ -71,6 +71,7 @@ async def test_where_no_password_is_set_a_fresh_link_confirms(
         page = await browser.new_page()
         await page.goto(first)
         await page.get_by_role("button", name="Sign in").click()
+        await expect(page).to_have_url(f"{console.url}/")
         await console.sql.execute(STALE)
         await page.goto(f"{console.url}/rules?recipient=4242")
         await page.get_by_role("button", name="Make this rule").click()

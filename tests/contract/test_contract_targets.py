@@ -84,13 +84,13 @@ async def test_explicit_recipient_string_provided(fleet: Fleet) -> None:
     answer = await fleet.notify(channel="email", message=said, recipient=to)
     await delivered(fleet, answer, said, to)
     assert part(await envelope(fleet, answer), "delivery")["recipient"] == to
-    assert [(r["target_butler"], r["status"]) for r in await routes(fleet, answer)] == [("messenger", "ok")]
+    assert {(r["target_butler"], r["status"]) for r in await routes(fleet, answer)} == {("messenger", "ok")}
     row = await notification(fleet, answer)
     assert (row["whom"], row["contact_id"]) == (f"recipient:{to}", None)
 
 
 async def routes(fleet: Fleet, answer: Answer) -> list[dict[str, object]]:
-    """What the Switchboard noted of this notification's way, once it has."""
+    """What the Switchboard noted of this notification's way, once it has; what was slow is swept there once more."""
     rows = await eventually(lambda: fleet.sql(ROUTES, UUID(str(answer["notification_id"]))))
     return [dict(row) for row in rows]
 
@@ -190,9 +190,9 @@ async def test_notify_routed_through_switchboard(fleet: Fleet) -> None:
     said = fresh.words("routed")
     answer = await fleet.notify("health", channel="telegram", message=said)
     await delivered(fleet, answer, said, OWNER)
-    [route] = await routes(fleet, answer)
-    assert (route["origin_butler"], route["target_butler"], route["tool"]) == ("health", "messenger", "route.execute")
-    assert route["status"] == "ok"
+    noted = ("origin_butler", "target_butler", "tool", "status")
+    ways = {tuple(route[name] for name in noted) for route in await routes(fleet, answer)}
+    assert ways == {("health", "messenger", "route.execute", "ok")}
 
 
 async def test_successful_delivery_response(fleet: Fleet) -> None:

@@ -13,6 +13,8 @@ from tests.rig.rows import every_row
 ROLES = "SELECT rolname FROM pg_roles WHERE rolname LIKE $1 ORDER BY 1"
 Told = tuple[int, str, str]
 DROPPED = ""
+# Seconds. Only a failure ever waits so long.
+MOST = 60.0
 
 
 def start(house: House, argv: Sequence[str], env: Mapping[str, str] | None = None, entry: str = "") -> Process:
@@ -25,7 +27,7 @@ def start(house: House, argv: Sequence[str], env: Mapping[str, str] | None = Non
     return house.forks.spawn(Order(argv, environment, house.folder, log, code, entry or "butlers.cli:main"))
 
 
-def finish(process: Process, seconds: float = 20) -> Told:
+def finish(process: Process, seconds: float = MOST) -> Told:
     """Exit code, standard output and standard error, once it ended."""
     assert process.ended.wait(seconds), f"{process.order.argv} did not end\n{process.err.read_text()}"
     assert process.code is not None

@@ -155,6 +155,12 @@ def ground_of(home: Path, db: Database, **variables: str) -> Ground:
     return Ground("console", "console-1", home, settings, db, hops, b"k" * 32, lambda: str(uuid.uuid4()), {})
 
 
+def browsing() -> aiohttp.ClientSession:
+    """A session that keeps cookies, and no connection that may end just when a form is posted on it."""
+    jar = aiohttp.CookieJar(unsafe=True)  # cookies for an IP address too
+    return aiohttp.ClientSession(cookie_jar=jar, connector=aiohttp.TCPConnector(force_close=True))
+
+
 @asynccontextmanager
 async def served(app: Starlette) -> AsyncIterator[str]:
     """The app on a free port of 127.0.0.1; its URL."""
@@ -169,7 +175,6 @@ async def served(app: Starlette) -> AsyncIterator[str]:
 async def running(bench: Cluster, home: Path, **variables: str) -> AsyncIterator[Running]:
     """A console on a fresh database."""
     name = await bench.clone()
-    jar = aiohttp.CookieJar(unsafe=True)  # cookies for an IP address too
     async with AsyncExitStack() as held:
         db = await Database.open(bench.server.dsn_of(name), role=f"{name}_console", most=8)
         held.push_async_callback(db.close)
@@ -177,7 +182,7 @@ async def running(bench: Cluster, home: Path, **variables: str) -> AsyncIterator
         ground = ground_of(home, db, **variables)
         app = create_app(ground, clock=time.monotonic, allowed_hosts=frozenset())
         url = await held.enter_async_context(served(app))
-        http = await held.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
+        http = await held.enter_async_context(browsing())
         yield Running(url, app, ground, sql, http)
 
 

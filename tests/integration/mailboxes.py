@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -9,11 +10,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
+
+from tests.rig.waiting import LONGEST
 
 USER: Final = "house"
 PASSWORD: Final = 'p"ss\\ w%rd'
@@ -87,7 +90,7 @@ class Mailbox:
         """Serve until `stop`."""
         command = [_dovecot(), "-F", "-c", str(self.folder / "dovecot.conf")]
         self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 20
+        until = time.monotonic() + LONGEST
         while not all(_answers(port) for port in self.ports):
             assert time.monotonic() < until, self.log()
             assert self.server.poll() is None, self.log()
@@ -97,7 +100,7 @@ class Mailbox:
         """End the server and its children."""
         if self.server is not None:
             self.server.send_signal(signal.SIGTERM)
-            self.server.wait(20)
+            self.server.wait(LONGEST)
             self.server = None
 
     def log(self) -> str:
@@ -110,7 +113,7 @@ def mailbox(*, ssl: str = "yes") -> Iterator[Mailbox]:
     """A server with an empty mailbox, gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="butlers-mailbox-"))
     folder.chmod(0o755)
-    box = Mailbox(folder, _free_port(), _free_port())
+    box = Mailbox(folder, *_free_ports())
     box.ports = (box.port,) if ssl == "no" else (box.port, box.tls_port)
     try:
         _write(box, ssl)
@@ -144,11 +147,14 @@ def _dovecot() -> str:
     return found
 
 
-def _free_port() -> int:
-    """Dovecot cannot choose one itself."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+def _free_ports() -> tuple[int, int]:
+    """Two that are free, and below those that outgoing connections take; dovecot cannot choose them itself."""
+    found = []
+    for port in random.sample(range(10_000, 12_000), 200):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
+    return found[0], found[1]
 
 
 def _answers(port: int) -> bool:

@@ -17,6 +17,8 @@ from messenger.sandbox.room import Sandbox
 from tests.rig.waiting import LONGEST
 
 OWNER = 5000000000000001
+# Seconds. A kept connection that ends just when it is used again would fail a test on a slow machine.
+KEPT = 600
 
 
 class Server(uvicorn.Server):
@@ -86,13 +88,15 @@ class Running:
 async def running(home: Path, mail: MailSink | None = None) -> AsyncIterator[Running]:
     """A sandbox in `home` on free ports of 127.0.0.1; it has ended, with its files closed, when the block is left."""
     app = create_app(home, OWNER, mail=mail or MailSink())
-    server = Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=2))
+    server = Server(
+        uvicorn.Config(app, port=0, log_level="error", timeout_keep_alive=KEPT, timeout_graceful_shutdown=2)
+    )
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.005)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=LONGEST)) as http:
             yield Running(f"http://127.0.0.1:{port}", port, app.state.smtp_port, app.state.sandbox, http)
     finally:
         app.state.sandbox.stop()

@@ -5,10 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
 
-import aiohttp
-
 from butlers.console.sessions import make_sign_in_link
-from tests.integration.console_runner import Running, served
+from tests.integration.console_runner import Running, browsing, served
 from tests.integration.house import House
 
 HIDDEN = re.compile(r'name="(attempt|csrf|revision|shown|type)" value="([^"]*)"')
@@ -21,8 +19,7 @@ async def signed_in(house: House) -> AsyncIterator[Running]:
         daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
         assert daemon.ground is not None
         url = await held.enter_async_context(served(daemon.app))  # type: ignore[arg-type]  # it is a Starlette app
-        jar = aiohttp.CookieJar(unsafe=True)
-        http = await held.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
+        http = await held.enter_async_context(browsing())
         running = Running(url, daemon.app, daemon.ground, house.sql, http)  # type: ignore[arg-type]
         async with daemon.ground.db.work() as connection:
             await make_sign_in_link(connection, url, "module")

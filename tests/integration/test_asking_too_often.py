@@ -19,6 +19,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LAST_NO = "UPDATE shared.pending_actions SET decided_at = decided_at - interval '24 hours' WHERE decided_at IS NOT NULL"
 EXPIRE = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1"
+# As soon as the Messenger has it.
+LIES_THERE = """
+SELECT n.status FROM shared.notifications n JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE n.envelope #>> '{delivery,message}' = $1
+"""
 WAITING = "SELECT count(*) FROM shared.pending_actions WHERE status = 'pending' AND tool_args ->> 'message' = $1"
 
 
@@ -127,8 +132,7 @@ async def test_a_rule_lets_it_out_and_the_owner_is_always_told(still_house: Hous
     async with asyncio.timeout(LONGEST):
         while told is None:
             await asyncio.sleep(0.01)
-            text = "SELECT id, status FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
-            told = await still_house.sql.fetchrow(text, message)
+            told = await still_house.sql.fetchrow(LIES_THERE, message)
     assert told["status"] == "queued"
     # Without it the Messenger decides the same, and asks nobody.
     await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)

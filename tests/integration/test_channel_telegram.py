@@ -108,8 +108,8 @@ async def playing(*acts: bytes | Act, tls: ssl.SSLContext | None = None) -> Asyn
 
 
 @asynccontextmanager
-async def channel_to(url: str, *, answer_timeout: float = 2) -> AsyncIterator[TelegramChannel]:
-    channel = TelegramChannel(url, TOKEN, answer_timeout=answer_timeout, connect_timeout=2)
+async def channel_to(url: str, *, answer_timeout: float = LONGEST) -> AsyncIterator[TelegramChannel]:
+    channel = TelegramChannel(url, TOKEN, answer_timeout=answer_timeout, connect_timeout=LONGEST)
     try:
         yield channel
     finally:
@@ -430,7 +430,7 @@ async def test_a_method_that_is_none_is_refused() -> None:
 async def test_over_tls_the_last_byte_is_held_back_too(tmp_path: Path) -> None:
     server, client = certificate(tmp_path)
     async with playing(http(200, OK), http(200, OK), tls=server) as bot:
-        channel = TelegramChannel(bot.url, TOKEN, answer_timeout=2, connect_timeout=2, tls=client)
+        channel = TelegramChannel(bot.url, TOKEN, answer_timeout=LONGEST, connect_timeout=LONGEST, tls=client)
         prepared = await held(channel)
         request = expected_request(bot)
         await bot.has(len(request) - 1)

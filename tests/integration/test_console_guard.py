@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from butlers.console.guard import HEADERS
 from butlers.console.sessions import make_sign_in_link
-from tests.integration.console_runner import PASSWORD, Cluster, Running, running
+from tests.integration.console_runner import PASSWORD, Cluster, Running, browsing, running
 from tests.integration.peopled import Ids, peopled
 from tests.rig.rows import every_row
 from tests.rig.waiting import LONGEST
@@ -250,7 +250,7 @@ async def test_a_thousand_forms_without_a_session_decide_nothing(console: Runnin
             answer = await console.send(path, {**fields, "csrf": "x" * 22}, headers, stranger)
         assert (answer.status, answer.headers.get("Location")) in {(403, None), (303, "/sign-in")}, (path, headers)
 
-    async with aiohttp.ClientSession() as stranger:
+    async with browsing() as stranger:
         await asyncio.gather(*(press(stranger, n) for n in range(1000)))
     assert await every_row(console.sql) == before
 

@@ -249,7 +249,7 @@ async def test_a_stolen_cookie_alone_makes_no_rule_and_leads_no_message_elsewher
 
 async def test_the_proof_is_ten_minutes_old_at_most_by_the_databases_clock(house: House, console: Running) -> None:
     chat = new_chat()
-    for age, ends in (("595 seconds", "/rules/"), ("605 seconds", "/confirm"), (None, "/confirm")):
+    for age, ends in (("570 seconds", "/rules/"), ("605 seconds", "/confirm"), (None, "/confirm")):
         await house.sql.execute("UPDATE console.sessions SET proved_at = clock_timestamp() - $1::text::interval", age)
         assert (await make(console, recipient=chat)).headers["Location"].startswith(ends), age
     assert (await console.get("/confirm?next=/rules")).status == 200

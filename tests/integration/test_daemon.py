@@ -29,6 +29,7 @@ from shared.auth import Caller, Signer, mint_client_token
 from shared.errors import HopFailed
 from shared.mcp import request_of
 from tests.integration.house import House
+from tests.integration.sandbox_runner import KEPT
 from tests.rig.served import Server
 from tests.rig.waiting import LONGEST
 
@@ -71,7 +72,9 @@ async def served(house: House, name: str) -> AsyncIterator[Served]:
     listening = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     made = house.assembly.daemon(name, url)
-    server = Server(uvicorn.Config(made.app, log_config=None, ws="none", timeout_graceful_shutdown=1))
+    server = Server(
+        uvicorn.Config(made.app, log_config=None, ws="none", timeout_keep_alive=KEPT, timeout_graceful_shutdown=1)
+    )
     task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
         await asyncio.sleep(0.005)

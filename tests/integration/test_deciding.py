@@ -35,6 +35,11 @@ async def card_of(house: House, message: str, count: int = 1) -> Mapping[str, ob
     return (await until(lambda: found if len(found := house.cards(message)) >= count else None))[-1]
 
 
+async def edits_of(house: House, message: str, said: str) -> list[Mapping[str, object]]:
+    """The edits that say this of the cards about these words, once there is one; other tests' cards may be late."""
+    return await until(lambda: [e for e in house.sent(message, "editMessageText") if said in str(e["payload"])])
+
+
 async def action_of(house: House, answer: Answer) -> Record:
     return await house.row(ACTION, str(answer["notification_id"]))
 
@@ -77,7 +82,7 @@ async def test_the_card_shows_what_became_of_it(house: House, message: str) -> N
     card = await card_of(house, message)
     handled = await house.press(card, "no")
     assert handled["outcome"] == "denied"
-    edits = await until(lambda: house.sent("Denied. Nothing was sent.", "editMessageText"))
+    edits = await edits_of(house, message, "Denied. Nothing was sent.")
     assert edits[-1]["provider_id"] == card["provider_id"]
     assert house.sent("Denied. Nothing was sent.", "answerCallbackQuery")
 
@@ -89,7 +94,7 @@ async def test_the_card_shows_a_word_that_was_given_elsewhere(
     answer, _ = await parked(house, message)
     card = await card_of(house, message)
     await house.decide(answer["action_id"], approve=approve)
-    edits = await until(lambda: [e for e in house.sent(message, "editMessageText") if said in str(e["payload"])])
+    edits = await edits_of(house, message, said)
     assert edits[0]["provider_id"] == card["provider_id"]
     assert "reply_markup" not in str(edits[0]["payload"])
     await asyncio.sleep(0.3)
@@ -102,7 +107,7 @@ async def test_a_card_that_was_replaced_says_so(house: House, message: str) -> N
     entry = "UPDATE shared.contact_info SET value = $2 WHERE contact_id = $1 AND type = 'telegram'"
     await house.sql.execute(entry, contact, str(7_100_000_000 + int(str(card["provider_id"]))))
     assert (await house.decide(answer["action_id"])).code == "changed"
-    edits = await until(lambda: house.sent("It changed, and was asked anew.", "editMessageText"))
+    edits = await edits_of(house, message, "It changed, and was asked anew.")
     assert edits[0]["provider_id"] == card["provider_id"]
 
 

@@ -1,14 +1,17 @@
 """What a crash, a lost lease or a late answer leaves behind, and who takes it up."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
 from messenger import asking, deliver, store
+from messenger.channels.telegram import TelegramChannel
 from messenger.deliver import Desk
 from shared import identity
+from shared.realms import SANDBOX_TOKEN
 from tests.integration.desks import (
     ACTION,
     DUE,
@@ -22,6 +25,7 @@ from tests.integration.desks import (
     work,
 )
 from tests.integration.house import House
+from tests.integration.test_long_outage import Ending
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -68,6 +72,11 @@ def desk_where_part(house: House, n: int, happens: asyncio.Event) -> Desk:
     return desk_where(house, stop_at)
 
 
+def desk_where_answers_wait(house: House, happens: Callable[[], Awaitable[object]]) -> Desk:
+    """A desk that hears of an answer of Telegram's only after this has happened."""
+    return house.desk(telegram=Ending(TelegramChannel(house.box.url, SANDBOX_TOKEN), happens))
+
+
 async def test_a_lease_lost_while_claimed_puts_it_back_in_the_queue(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     async with still_house.ground("messenger").db.work() as connection:
@@ -101,14 +110,14 @@ async def test_a_lease_lost_while_sending_is_uncertain_and_never_queued(still_ho
 
 async def test_a_late_answer_turns_uncertain_into_sent(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
-    await still_house.fault(message, "slow", times=1, value=0.3)
-    desk = still_house.desk()
-    await deliver.claim_some(desk)
-    await until(lambda: still_house.sent(message))
-    await lose_lease(still_house, told)
-    assert await reap(still_house) == 1
-    assert await still_house.status(told) == "uncertain"
-    await asyncio.gather(*desk.tasks)
+    seen = []
+
+    async def given_up() -> None:
+        await lose_lease(still_house, told)
+        seen.append((await reap(still_house), await still_house.status(told)))
+
+    await work(desk_where_answers_wait(still_house, given_up))
+    assert seen == [(1, "uncertain")]
     assert ((await still_house.delivery(told))["status"], await parts(still_house, told)) == ("sent", ["sent"])
     assert await still_house.status(told) == "ok"
 
@@ -212,12 +221,13 @@ async def test_a_part_of_unknown_outcome_holds_back_the_rest(still_house: House,
 
 async def test_the_outcome_is_written_once_the_database_is_back(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
-    await still_house.fault(message, "slow", times=1, value=0.2)
-    desk = still_house.desk()
-    await deliver.claim_some(desk)
-    await until(lambda: still_house.sent(message))
-    assert await still_house.sql.fetch(CUT_OFF)
-    await asyncio.gather(*desk.tasks)
+    seen = []
+
+    async def cut_off() -> None:
+        seen.extend(await still_house.sql.fetch(CUT_OFF))
+
+    await work(desk_where_answers_wait(still_house, cut_off))
+    assert seen
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 

@@ -23,8 +23,13 @@ from tests.rig.waiting import eventually, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BURST = 3
+# Seconds. What was looked at later than so long ago had its turn in the test, however slow that is.
+HOUR = 3600.0
 GONE = "It is over: it was "
 OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
+# Asked within this breath, however long the test takes; and before it.
+JUST_NOW = "UPDATE shared.pending_actions SET requested_at = clock_timestamp() + interval '30 seconds'"
+LONG_AGO = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '36 seconds'"
 TEN_MINUTES = """
 WITH g AS (UPDATE messenger.digests SET opened_at = opened_at - interval '10 minutes')
 UPDATE messenger.deliveries SET created_at = created_at - interval '10 minutes', status = 'sent'
@@ -36,7 +41,7 @@ OF_DIGESTS = "SELECT * FROM messenger.deliveries WHERE digest_id IS NOT NULL ORD
 NOBODY = TelegramChannel("http://127.0.0.1:1", "1:none")
 NINE_AND_TWENTY = """
 INSERT INTO messenger.digests (origin_butler, opened_at, shown_at)
-SELECT 'greeter', clock_timestamp() - n * interval '11 minutes', clock_timestamp() - interval '10 seconds'
+SELECT 'greeter', clock_timestamp() - n * interval '11 minutes', clock_timestamp() - n * interval '2 hours'
 FROM generate_series(1, 29) n
 """
 CARDS_OF_THEM = """
@@ -110,11 +115,10 @@ async def test_three_cards_and_one_digest_in_ten_minutes_and_nothing_is_lost(qui
 
 async def test_a_digest_waits_a_moment_for_what_comes_in_one_breath(quiet: House) -> None:
     actions = await ask(quiet, BURST + 2)
-    await quiet.sql.execute("UPDATE shared.pending_actions SET requested_at = clock_timestamp() + interval '1 second'")
+    await quiet.sql.execute(JUST_NOW)
     assert await write(quiet) == BURST
     assert await digests_of(quiet) == []
-    await quiet.sql.execute(OLDER)
-    await quiet.sql.execute(OLDER)
+    await quiet.sql.execute(LONG_AGO)
     assert await write(quiet) == 1
     assert await digests_of(quiet) == [len(actions) - BURST]
 
@@ -265,13 +269,13 @@ async def test_each_open_digest_gets_its_turn_however_many_there_are(quiet: Hous
     ground, seen = quiet.ground("messenger"), set()
     for _ in range(2):
         async with ground.db.work() as connection:
-            found = await views.digests_open(connection, digests.EDIT_SECONDS)
+            found = await views.digests_open(connection, HOUR)
         seen |= {card["digest_id"] for card in found}
         # Nothing in them waits and nothing was listed, so there is nothing to change either.
         assert await digests.refresh(ground, NOBODY) == 0
     assert len(seen) == 29
     async with ground.db.work() as connection:
-        assert await views.digests_open(connection, digests.EDIT_SECONDS) == []
+        assert await views.digests_open(connection, HOUR) == []
 
 
 def digest_in(house: House) -> Mapping[str, object]:
@@ -295,8 +299,11 @@ async def press_show(house: House, n: int, who: int = OWNER) -> Record:
 async def test_everything_in_a_digest_is_decided_in_telegram_by_a_card_that_shows_the_message(busy: House) -> None:
     contact = await busy.contact("Zoe", telegram=new_chat())
     message = f"words {uuid4()}"
-    told = [await busy.notify(message=f"{message} n{n}", contact_id=contact) for n in range(BURST + 2)]
-    await busy.sql.execute(OLDER)
+    async with busy.sql.transaction():
+        # No digest is made of one alone, however slowly they come.
+        await busy.sql.execute(asking.ONE_AT_A_TIME)
+        told = [await busy.notify(message=f"{message} n{n}", contact_id=contact) for n in range(BURST + 2)]
+        await busy.sql.execute(OLDER)
     await until(lambda: busy.cards("more thing") or None)
     text = str(digest_in(busy)["payload"])
     assert "greeter asks 2 more things" in text

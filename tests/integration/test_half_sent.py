@@ -1,6 +1,5 @@
 """What has left in part: nobody gets the rest alone or in other words, and nobody is told that nothing left."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -29,6 +28,7 @@ from tests.integration.desks import (
 from tests.integration.doubts import RECEIPTS, all_cards, answer, cards_written, closed, say, shown
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER as THE_OWNER
+from tests.integration.test_late_receipts import Late, late_desk
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -259,23 +259,21 @@ async def test_a_repeat_to_the_owner_goes_to_nobody_else(still_house: House, mes
     await ended_in_words(still_house, told, message)
 
 
-async def slow_and_lost(house: House, message: str, text: str = "") -> tuple[str, str, deliver.Desk]:
+async def slow_and_lost(house: House, message: str, text: str = "") -> tuple[str, str, Late]:
     """A notification whose answer is on its way when its lease is lost, and the rule that let it go."""
     anna, rule = await known(house)
-    told = await in_queue(house, text or message, contact_id=anna)
-    await house.fault(message, "slow", times=1, value=2)
-    desk = house.desk()
-    await deliver.claim_some(desk)
+    told, late = await in_queue(house, text or message, contact_id=anna), late_desk(house)
+    await deliver.claim_some(late.desk)
     await until(lambda: house.sent(message))
     await lose_lease(house, told)
     assert await reap(house) == 1
-    return told, rule, desk
+    return told, rule, late
 
 
 async def test_a_receipt_while_the_repeat_is_prepared_spares_it(still_house: House, message: str) -> None:
     told, _, first = await slow_and_lost(still_house, message)
     assert await say(still_house, told, "again") == "done"
-    await work(desk_where(still_house, lambda: asyncio.gather(*first.tasks)))
+    await work(desk_where(still_house, first.answered))
     assert len(still_house.sent(message)) == 1
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
 
@@ -285,7 +283,7 @@ async def test_a_receipt_while_the_repeat_waits_for_the_owner_spares_it(still_ho
     await still_house.sql.execute(REVOKE, rule)
     assert await say(still_house, told, "again") == "done"
     await work(still_house.desk())
-    await asyncio.gather(*first.tasks)
+    await first.answered()
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
     action = await still_house.row(ACTION, told)
     assert (action["status"], (await still_house.decide(action["id"])).code) == ("cancelled", "late")
@@ -301,7 +299,7 @@ async def test_a_question_that_a_receipt_answers_says_so_on_its_card(still_house
     await cards_written(still_house)
     await all_cards(still_house)
     [card] = still_house.cards(message)
-    await asyncio.gather(*first.tasks)
+    await first.answered()
     await closed(still_house)
     assert shown(still_house, card).endswith(HAD_ARRIVED)
 
@@ -311,7 +309,7 @@ async def test_a_receipt_for_one_part_leaves_the_question_about_the_rest(still_h
     await still_house.sql.execute(REVOKE, rule)
     assert await say(still_house, told, "again") == "done"
     await work(still_house.desk())
-    await asyncio.gather(*first.tasks)
+    await first.answered()
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == (
         "parked",
         "pending_approval",
@@ -390,14 +388,13 @@ async def goes_on_under_its_yes(house: House, told: str) -> None:
 
 async def test_a_late_receipt_lets_the_rest_go_under_the_same_yes(still_house: House, message: str) -> None:
     told = await approved(still_house, in_two(message))
-    await still_house.fault(f"first {message}", "slow", times=1, value=1.5)
-    desk = still_house.desk()
-    await deliver.claim_some(desk)
+    late = late_desk(still_house)
+    await deliver.claim_some(late.desk)
     await until(lambda: still_house.sent(f"first {message}"))
     await lose_lease(still_house, told)
     assert await reap(still_house) == 1
     assert (await still_house.row(ACTION, told))["status"] == "uncertain"
-    await asyncio.gather(*desk.tasks)
+    await late.answered()
     await goes_on_under_its_yes(still_house, told)
     assert len(still_house.sent(f"last {message}")) == 1
 

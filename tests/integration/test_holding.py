@@ -61,6 +61,17 @@ async def test_only_the_claim_that_holds_is_renewed(still_house: House, message:
         assert await store.renew(connection, "one", held) == set(held[1:])
 
 
+async def left_to_its_lease(house: House, told: str) -> float:
+    """After how many seconds a Messenger gives it up; its lease is over then."""
+    started = time.monotonic()
+    await work(house.desk())
+    spent = time.monotonic() - started
+    assert (await house.delivery(told))["status"] == "claimed"
+    await lose_lease(house, told)
+    await reap(house)
+    return spent
+
+
 async def test_a_question_that_its_butler_holds_open_costs_nobody_a_lease(still_house: House, message: str) -> None:
     contact = await friend(still_house)
     told = await in_queue(still_house, message, contact_id=contact)
@@ -70,14 +81,11 @@ async def test_a_question_that_its_butler_holds_open_costs_nobody_a_lease(still_
         holding = other.transaction()
         await holding.start()
         await other.execute(HELD_OPEN, told)
-        started = time.monotonic()
-        await work(still_house.desk())
-        assert time.monotonic() - started < deliver.LEASE_SECONDS - deliver.RENEW_SECONDS
-        assert (await still_house.delivery(told))["status"] == "claimed"
+        # A machine with too much to do is slow now and then, who waits for the butler is so each time.
+        spent = [await left_to_its_lease(still_house, told) for _ in range(2)]
+        assert min(spent) < deliver.LEASE_SECONDS - deliver.RENEW_SECONDS
         await holding.rollback()
     finally:
         await other.close()
-    await lose_lease(still_house, told)
-    await reap(still_house)
     await work(still_house.desk())
     assert await still_house.status(told) == "pending_approval"

@@ -23,6 +23,7 @@ from tests.rig.waiting import LONGEST
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BOTH = frozenset({"telegram", "email"})
+NOW = "SELECT clock_timestamp()"
 START = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 LEFT = "SELECT extract(epoch FROM send_at - clock_timestamp())::float AS wait, * FROM messenger.deliveries"
 SEED = "INSERT INTO messenger.rates (key, burst, every, free_at) VALUES ($1, $2, $3, clock_timestamp() - $4::interval)"
@@ -139,8 +140,9 @@ async def test_one_chat_gets_a_small_burst_and_then_one_a_second_in_order(own_ho
     for n in range(5):
         await in_queue(own_house, f"{message} {n}", contact_id=contact)
     await flat_out(own_house, message, 5, limited_desk(own_house), limited_desk(own_house))
-    moments = times(own_house, message)
-    assert moments[-1] - moments[0] >= timedelta(seconds=1.8)
+    # From the first marker on: the way from there to the provider may take long, and the next ones catch up.
+    first_marked = await own_house.sql.fetchval("SELECT min(marked_at) FROM messenger.attempts")
+    assert times(own_house, message)[-1] - first_marked >= timedelta(seconds=1.8)
     texts = [str(line["payload"]["text"]) for line in own_house.sent(message)]  # type: ignore[index]
     assert texts == [f"{message} {n}" for n in range(5)]
 
@@ -221,11 +223,13 @@ async def test_an_address_keeps_its_order_whichever_butler_spoke(still_house: Ho
 async def test_what_a_chat_was_told_to_wait_its_next_message_waits_too(own_house: House, message: str) -> None:
     """A card is the next: it goes before any message."""
     first = await in_queue(own_house, f"{message} first", recipient=str(OWNER))
-    await own_house.fault(message, "429", times=1, value=30)
-    desk = own_house.desk()
+    await own_house.fault(message, "429", times=1, value=600)
+    desk, asked_for = own_house.desk(), timedelta(seconds=600)
+    before = await own_house.sql.fetchval(NOW)
     await work(desk)
-    row = await own_house.row(f"{LEFT} WHERE notification_id = $1", first)
-    assert (row["reason"], 29 < row["wait"] <= 30) == ("rate_limited", True)
+    row, after = await own_house.delivery(first), await own_house.sql.fetchval(NOW)
+    assert row["reason"] == "rate_limited"
+    assert before + asked_for <= row["send_at"] <= after + asked_for
     asked = await own_house.contact("Asked", telegram=new_chat())
     await admitted(own_house, f"{message} card", contact_id=asked)
     async with own_house.ground("messenger").db.work() as connection:
@@ -254,7 +258,7 @@ async def test_two_chats_told_to_wait_make_the_whole_bot_wait_and_an_hour_is_the
     assert own_house.sent(message) == []
     assert (await own_house.delivery(later))["attempt"] == 0
     most = "SELECT max(extract(epoch FROM free_at - clock_timestamp()))::float AS wait FROM messenger.rates"
-    assert 3590 < (await own_house.row(most))["wait"] <= 3600
+    assert 3500 < (await own_house.row(most))["wait"] <= 3600
     mail = await in_queue(own_house, f"{message} mail", channel="email")
     await work(desk)
     assert await own_house.status(mail) == "ok"

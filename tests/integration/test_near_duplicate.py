@@ -1,6 +1,5 @@
 """Other words of a request that may have arrived: asked about before they go to somebody else, never to the owner."""
 
-import asyncio
 from uuid import uuid4
 
 import pytest
@@ -10,6 +9,7 @@ from shared.keys import reference
 from tests.integration.desks import ACTION, admitted, enqueue, friend, in_queue, work
 from tests.integration.doubts import uncertain
 from tests.integration.house import House
+from tests.integration.test_late_receipts import late_desk
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,12 +43,11 @@ async def test_other_words_of_a_request_that_may_have_arrived_are_asked_about(st
 async def test_other_words_while_the_first_are_on_their_way_are_asked_about(still_house: House, message: str) -> None:
     to = await anna_and_request(still_house)
     await in_queue(still_house, message, **to)
-    await still_house.fault(message, "slow", times=1, value=0.5)
-    desk = still_house.desk()
-    await deliver.claim_some(desk)
+    late = late_desk(still_house)
+    await deliver.claim_some(late.desk)
     await until(lambda: still_house.sent(message))
     second = await in_queue(still_house, REWORDED + message, **to)
-    await asyncio.gather(*desk.tasks)
+    await late.answered()
     await work(still_house.desk())
     assert await still_house.status(second) == "pending_approval"
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PAUSE = "SELECT * FROM messenger.pauses WHERE channel = $1"
 PROBE = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp()"
 ALL_SENT = """
-SELECT max(settled_at) FROM messenger.deliveries WHERE notification_id::text = ANY ($1::text[])
+SELECT min(settled_at) FROM messenger.deliveries WHERE notification_id::text = ANY ($1::text[])
 HAVING count(*) FILTER (WHERE status = 'sent') = cardinality($1::text[])
 """
 LAST_CARD = "SELECT status, reason FROM messenger.deliveries WHERE class = 'card' ORDER BY created_at DESC LIMIT 1"
@@ -97,7 +97,9 @@ async def test_a_refused_token_pauses_and_a_probe_brings_it_back_with_no_hand(si
         await house.fault(message, "401", times=1)
         started = time.monotonic()
         answer = await house.notify(message=message)
-        assert (answer["status"], await house.status(answer["notification_id"])) == ("ok", "ok")
+        # The caller waits for ten seconds, the probe for five of them: a slow machine may need the others.
+        assert answer["status"] in {"ok", "queued"}, answer
+        assert await house.settled(answer["notification_id"], "ok") == "ok"
         assert time.monotonic() - started > 4, "the probe is not at once"
         assert len(house.sent(message)) == 1
         told = await until(lambda: mails_about(house, "does not accept the bot's token"))
@@ -241,14 +243,25 @@ async def test_a_closed_port_pauses_and_the_first_goes_out_within_ten_seconds_of
         await gate.open()
         held.callback(gate.shut)
         opened_at = await quiet.sql.fetchval("SELECT clock_timestamp()")
-        [sent_at] = await eventually(lambda: quiet.sql.fetchrow(ALL_SENT, told))
+        [first_sent_at] = await eventually(lambda: quiet.sql.fetchrow(ALL_SENT, told))
         assert len(quiet.sent(message)) == 6
-        assert sent_at - opened_at < timedelta(seconds=10)
+        assert first_sent_at - opened_at < timedelta(seconds=10)
         await until(lambda: not shown or None)
 
 
 def _mail(where: str) -> EmailChannel:
     return EmailChannel.from_url(f"smtp://{where}")
+
+
+async def taken(house: House, both: list[Probed]) -> int:
+    """How many took a probe that is due, before the next one was."""
+    before = sum(one.probes for one in both)
+    due_at = await house.sql.fetchval(f"{PROBE} RETURNING next_probe_at")
+    await until(lambda: sum(one.probes for one in both) > before or None)
+    await asyncio.sleep(0.5)  # five more looks of each
+    count = sum(one.probes for one in both) - before
+    in_time = await house.sql.fetchval("SELECT clock_timestamp() < $1::timestamptz + interval '5 seconds'", due_at)
+    return count if in_time else await taken(house, both)
 
 
 async def test_of_two_messengers_one_takes_the_probe(quiet: House) -> None:
@@ -257,11 +270,7 @@ async def test_of_two_messengers_one_takes_the_probe(quiet: House) -> None:
     both, stopping, ground = [Probed(), Probed()], asyncio.Event(), quiet.ground("messenger")
     loops = [asyncio.ensure_future(pauses.run(ground, {"telegram": one}, one.paused, stopping)) for one in both]
     await until(lambda: all(one.paused for one in both) or None)
-    await quiet.sql.execute(PROBE)
-    before = sum(one.probes for one in both)
-    await until(lambda: sum(one.probes for one in both) > before or None)
-    await asyncio.sleep(0.5)  # five more looks of each
-    assert sum(one.probes for one in both) == before + 1
+    assert await taken(quiet, both) == 1
     for one in both:
         one.works = True
     await quiet.sql.execute(PROBE)

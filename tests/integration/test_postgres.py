@@ -19,6 +19,7 @@ import pytest
 
 from shared.postgres import PostgresFailed, Server, begin, running, start, stop
 from shared.postgres_process import find_postmaster
+from tests.rig.waiting import LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_ROOT = os.geteuid() == 0
@@ -247,18 +248,18 @@ def test_four_starters_at_once_make_one_server(house: House) -> None:
     ended = [finish(child) for child in children]
     assert sorted(ended) == [["False"], ["False"], ["False"], ["True"]]
     for child in children:
-        child.wait(5)
+        child.wait(LONGEST)
 
 
 def test_the_server_outlives_a_killed_starter_and_a_terminals_interrupt(house: House) -> None:
     with house.child(f"os.setpgid(0, 0)\n{HOLD.strip()}") as child:
         pid = int(line(child).split()[0])
         os.killpg(child.pid, signal.SIGINT)
-        assert child.wait(5) != 0
+        assert child.wait(LONGEST) != 0
     with house.child(HOLD) as child:
         assert line(child) == f"{pid} False"
         child.kill()
-        child.wait(5)
+        child.wait(LONGEST)
     server = house.start(exclusive=True)
     assert (server.pid, server.started_by_us) == (pid, False)
     assert stop(server)
@@ -275,7 +276,7 @@ def test_an_exclusive_start_refuses_a_second_and_names_the_first(house: House) -
         assert str(attached.pid) == pid
         stop(attached)
         child.kill()
-        child.wait(5)
+        child.wait(LONGEST)
     assert stop(house.start(exclusive=True))
 
 

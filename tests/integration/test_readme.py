@@ -60,7 +60,7 @@ def run(here: House, parts: Sequence[Block]) -> tuple[int, list[str], str]:
     sinks.mkdir()
     (here.folder / "examples").symlink_to(ROOT / "examples")
     ended = subprocess.run(
-        ["bash", "-c", script(parts, sinks)], cwd=here.folder, env=here.environment, timeout=120, check=False
+        ["bash", "-c", script(parts, sinks)], cwd=here.folder, env=here.environment, timeout=600, check=False
     )
     files = [sinks / f"{n}.out" for n in range(len(parts))]
     printed = [file.read_text(encoding="utf-8") for file in files if file.exists()]

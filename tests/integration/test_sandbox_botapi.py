@@ -22,9 +22,10 @@ from telegram.ext import (
 )
 
 from tests.integration.sandbox_runner import OWNER, Running, running
-from tests.rig.waiting import LONGEST
+from tests.rig.waiting import LONGEST, until
 
 Context = ContextTypes.DEFAULT_TYPE
+WISH = ["message"]
 KEYS = InlineKeyboardMarkup(
     [[InlineKeyboardButton("Approve", callback_data="a"), InlineKeyboardButton("Deny", callback_data="d")]]
 )
@@ -152,6 +153,11 @@ async def updates(box: Running, token: str = "42:A", **params: object) -> list[t
     return [(update["update_id"], next(key for key in update if key != "update_id")) for update in result]
 
 
+async def until_polled(box: Running, *bots: str) -> None:
+    """Until the sandbox has a poll of each of these bots with a wish, which it remembers from when it takes it."""
+    await until(lambda: set(bots) <= box.sandbox.world.pollings.keys())
+
+
 async def test_updates_come_again_until_they_are_confirmed(box: Running) -> None:
     for text in "abc":
         await box.api("say", as_=OWNER, text=text)
@@ -165,17 +171,17 @@ async def test_updates_come_again_until_they_are_confirmed(box: Running) -> None
 
 
 async def test_a_long_poll_answers_as_soon_as_there_is_an_update(box: Running) -> None:
-    poll = asyncio.create_task(updates(box, timeout=9))
-    await asyncio.sleep(0.05)
+    poll = asyncio.create_task(updates(box, timeout=9, allowed_updates=WISH))
+    await until_polled(box, "42")
     assert not poll.done()
     await box.api("say", as_=OWNER, text="now")
     assert len(await asyncio.wait_for(poll, LONGEST)) == 1
 
 
 async def test_a_second_poller_ends_the_older_one_with_409(box: Running) -> None:
-    older = asyncio.create_task(box.bot("getUpdates", timeout=9))
-    other_bot = asyncio.create_task(box.bot("getUpdates", "43:A", timeout=9))
-    await asyncio.sleep(0.05)
+    older = asyncio.create_task(box.bot("getUpdates", timeout=9, allowed_updates=WISH))
+    other_bot = asyncio.create_task(box.bot("getUpdates", "43:A", timeout=9, allowed_updates=WISH))
+    await until_polled(box, "42", "43")
     newer = asyncio.create_task(box.bot("getUpdates", timeout=9))
     status, shape = await asyncio.wait_for(older, LONGEST)
     assert (status, shape["error_code"]) == (409, 409)
@@ -188,8 +194,8 @@ async def test_a_second_poller_ends_the_older_one_with_409(box: Running) -> None
 
 async def test_a_real_bot_reads_the_409_as_a_conflict(box: Running) -> None:
     async with real_bot(box) as application:
-        older = asyncio.create_task(application.bot.get_updates(timeout=9))
-        await asyncio.sleep(0.1)
+        older = asyncio.create_task(application.bot.get_updates(timeout=9, allowed_updates=WISH))
+        await until_polled(box, "42")
         await box.bot("getUpdates", timeout=0)
         with pytest.raises(Conflict):
             await older

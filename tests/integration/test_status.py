@@ -183,7 +183,7 @@ async def test_what_somebody_prepares_is_left_to_the_marker(still_house: House, 
 
 
 async def test_past_the_marker_it_is_too_late(house: House, message: str) -> None:
-    await house.fault(message, "slow", times=1, value=2)
+    await house.fault(message, "slow", times=1, value=5)
     telling = asyncio.ensure_future(house.notify(message=message))
     found = "SELECT id FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
     told = await eventually(partial(house.sql.fetchval, found, message))

@@ -13,12 +13,13 @@ from shared.mcp import Answer
 from switchboard import forward, registry
 from tests.integration.desks import ACTION, OLDER, admitted, enqueue, friend, new_chat, work
 from tests.integration.house import House
-from tests.rig.waiting import eventually
+from tests.rig.waiting import LONGEST, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REFUSALS = "SELECT * FROM shared.approval_events WHERE event_type = 'refused' AND reason LIKE '%' || $1 || '%'"
 WAITING = "SELECT count(*) > 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+IS_YOUNG = "SELECT clock_timestamp() < created_at + interval '3 seconds' FROM shared.notifications WHERE id = $1"
 ROUTES = "SELECT * FROM switchboard.routes WHERE notification_id = $1"
 
 
@@ -84,7 +85,7 @@ async def test_who_locks_a_row_of_its_own_keeps_nobody_else_waiting(house: House
         await house.sql.execute("SELECT FROM shared.recent WHERE origin_butler = 'health' FOR UPDATE")
         repeats = [asyncio.ensure_future(route(house, "health", envelope("health", message))) for _ in range(40)]
         await eventually(partial(house.sql.fetchval, WAITING))
-        told = await asyncio.wait_for(route(house, "greeter", envelope("greeter", f"{message} other")), 5)
+        told = await asyncio.wait_for(route(house, "greeter", envelope("greeter", f"{message} other")), LONGEST)
         assert inner(told)["status"] == "ok"
         assert not any(one.done() for one in repeats), "they wait for the row"
     assert {inner(one)["status"] for one in await asyncio.gather(*repeats)} == {"ok"}
@@ -178,10 +179,22 @@ async def test_each_route_is_noted(house: House, message: str) -> None:
     assert kept == ("greeter", "messenger", "route.execute", "ok", None)
 
 
-async def test_the_sweep_takes_up_what_was_admitted_and_forgotten(still_house: House, message: str) -> None:
-    told = await admitted(still_house, message, contact_id=await friend(still_house))
+async def swept_while_young(house: House) -> tuple[str, str, int]:
+    """A message of which only the admission is done, its words, and how many the sweep took up in its three seconds."""
+    message = f"words {uuid4()}"
+    told = await admitted(house, message, contact_id=await friend(house))
+    swept = await forward.sweep(house.ground("switchboard"))
+    if await house.sql.fetchval(IS_YOUNG, told):
+        return told, message, swept
+    # The machine was so slow that this may have been its turn.
+    await forward.sweep(house.ground("switchboard"))
+    return await swept_while_young(house)
+
+
+async def test_the_sweep_takes_up_what_was_admitted_and_forgotten(still_house: House) -> None:
+    told, message, swept = await swept_while_young(still_house)
+    assert swept == 0, "the live call has three seconds"
     switchboard = still_house.ground("switchboard")
-    assert await forward.sweep(switchboard) == 0, "the live call has three seconds"
     await still_house.sql.execute(OLDER, told)
     assert await forward.sweep(switchboard) == 1
     assert await forward.sweep(switchboard) == 0

@@ -44,8 +44,17 @@ WHERE n.id = $1 AND i.contact_id = n.contact_id
 """
 CARD = "SELECT status, reason FROM messenger.deliveries WHERE class = 'card' AND action_id = $1"
 ASKED_LONG_AGO = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
-MADE_LONG_AGO = "UPDATE messenger.deliveries SET created_at = created_at - interval '2 minutes' WHERE id = $1"
-PUT_OFF = "SELECT status, reason, send_at > clock_timestamp() AS later FROM messenger.deliveries WHERE id = $1"
+# And not due for long, however slow the machine is.
+MADE_LONG_AGO = """
+UPDATE messenger.deliveries SET created_at = created_at - interval '2 minutes', send_at = send_at + interval '1 hour'
+WHERE id = $1
+"""
+# By the half second after a first try, counted from a moment before it.
+PUT_OFF = """
+SELECT status, reason, send_at >= $2::timestamptz + interval '0.5 seconds' AS later
+FROM messenger.deliveries WHERE id = $1
+"""
+NOW = "SELECT clock_timestamp()"
 REFUSALS = """
 SELECT count(*) FROM shared.approval_events WHERE event_type = 'refused' AND detail ->> 'caller' = 'switchboard'
 """
@@ -157,11 +166,14 @@ async def test_what_breaks_by_a_mistake_is_put_off_and_others_pass(quiet: House,
     told = await in_queue(quiet, f"{message} next", contact_id=contact)
     delivery = (await quiet.delivery(first))["id"]
 
+    broken_at = list[object]()
+
     async def broken() -> None:
+        broken_at.append(await quiet.sql.fetchval(NOW))
         raise RuntimeError("a mistake of ours")
 
     await work(desk_where(quiet, broken))
-    assert tuple(await quiet.row(PUT_OFF, delivery)) == ("queued", "broken", True)
+    assert tuple(await quiet.row(PUT_OFF, delivery, *broken_at)) == ("queued", "broken", True)
     await quiet.sql.execute(MADE_LONG_AGO, delivery)
     await work(quiet.desk())
     assert await quiet.status(told) == "ok"
@@ -211,9 +223,10 @@ async def test_a_mistake_past_the_marker_is_an_answer_that_nobody_could_read(qui
 async def test_a_card_that_breaks_past_its_marker_is_put_off_too(quiet: House, message: str) -> None:
     _, action = await asked(quiet, message)
     assert await write(quiet) == 1
+    before = await quiet.sql.fetchval(NOW)
     await work(breaking_desk(quiet))
     card = await quiet.row("SELECT id FROM messenger.deliveries WHERE action_id = $1", action)
-    found = await quiet.row(PUT_OFF, card["id"])
+    found = await quiet.row(PUT_OFF, card["id"], before)
     assert (found["status"], found["later"]) == ("queued", True)
 
 

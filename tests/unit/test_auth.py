@@ -351,15 +351,18 @@ def test_a_tag_binds_every_field_and_its_borders() -> None:
 
 
 async def test_a_remembered_token_costs_a_tenth_of_a_new_one() -> None:
-    """Relative, so that a slow machine proves the same: a look-up, not a signature."""
+    """Relative, so that a slow machine proves the same: a look-up, not a signature.
+
+    Of several rounds of look-ups the quickest counts, as a collection of garbage may fall into any.
+    """
     clock = Clock()
     ours = verifier(clock)
     signer = Signer("health", PEMS["health"], clock)
     tokens = [signer.mint({"sub": "health", "aud": "switchboard", "scope": "hop"}, 120).token for _ in range(200)]
     seconds = []
-    for _ in range(2):
+    for _ in range(6):
         begun = time.process_time()
         for token in tokens:
             await ours.verify(token)
         seconds.append(time.process_time() - begun)
-    assert seconds[1] < seconds[0] / 10
+    assert min(seconds[1:]) < seconds[0] / 10

@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -28,6 +30,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
 from shared import postgres
+from tests.rig.waiting import eventually
 from tests.verify.composed import ALL, COMPOSE, DAEMONS, HOME, OURS, ROOT, last_stage
 
 BIN = Path(sys.executable).parent
@@ -99,7 +102,7 @@ class Machine:
     def once(self, name: str, *arguments: str) -> str:
         """Run it to its end, which must be a good one; what it printed, if it was given arguments."""
         with self.start(name, *arguments) as process:
-            printed, _ = process.communicate(timeout=60)
+            printed, _ = process.communicate(timeout=300)
         assert process.returncode == 0, self.log(name)
         return (printed or b"").decode().strip()
 
@@ -108,14 +111,14 @@ class Machine:
         kind, *words = ALL[name].said["healthcheck"]["test"]
         assert kind == "CMD"
         words = [word.replace("127.0.0.1", self.address(name)) for word in words]
-        done = subprocess.run(words, env=self.surroundings(name), capture_output=True, check=False, timeout=10)
+        done = subprocess.run(words, env=self.surroundings(name), capture_output=True, check=False, timeout=60)
         return done.returncode == 0
 
     def get(self, name: str, path: str, host: str = "127.0.0.1") -> str:
         """A page of the container, asked for as by somebody who knows it as that host."""
         port = str(ALL[name].said["healthcheck"]["test"][-1]).split(":")[2].partition("/")[0]
         asked = urllib.request.Request(f"http://{self.address(name)}:{port}{path}", headers={"Host": f"{host}:{port}"})
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=30) as answer:
             return str(answer.read().decode())
 
     def log(self, name: str) -> str:
@@ -183,6 +186,20 @@ async def all_known(machine: Machine, patience: float) -> None:
         ready = {one["name"] for one in json.loads(machine.once("cli", "status", "--json"))["daemons"] if one["ready"]}
 
 
+async def answers(machine: Machine, name: str) -> None:
+    """Wait until it says that it is ready to who names it as the health check and a published port do."""
+
+    async def ready() -> bool:
+        try:
+            return bool(machine.get(name, "/readyz"))
+        except urllib.error.HTTPError as refused:
+            if refused.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return False
+
+    await eventually(ready)
+
+
 async def signed_in(machine: Machine) -> bool:
     """Whether the console takes the password that a person finds in its container."""
     password = (machine.folder / "volumes" / "console" / "password").read_text()
@@ -211,7 +228,7 @@ def make_passwords(folder: Path, console: str, superuser: str) -> tuple[str, str
     words = [sys.executable, *said["entrypoint"][1:], *(word.replace("/run", str(folder)) for word in said["command"])]
     given = {"BUTLERS_CONSOLE_PASSWORD": console, "POSTGRES_PASSWORD": superuser}
     assert set(given) == set(ALL["password"].environment)
-    subprocess.run(words, env=given, check=True, timeout=30)
+    subprocess.run(words, env=given, check=True, timeout=300)
     files = (folder / "console" / "password", folder / "database" / "password", folder / "database" / "url")
     assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o600", "0o644", "0o644"]
     return files[0].read_text(), files[1].read_text(), files[2].read_text()
@@ -246,11 +263,11 @@ async def test_every_container_starts_by_its_command_and_a_message_goes_all_the_
     image = image_files(machine)
 
     machine.processes |= {name: machine.start(name) for name in DAEMONS}
-    await all_healthy(machine, patience=90)
+    await all_healthy(machine, patience=300)
     for name in DAEMONS:
-        machine.get(name, "/readyz")  # as the health check in the container, and as a published port, name it
+        await answers(machine, name)
     assert await signed_in(machine)
-    await all_known(machine, patience=30)
+    await all_known(machine, patience=300)
 
     token = machine.once("cli", "token", "greeter")
     async with Client(StreamableHttpTransport(f"http://{machine.address('greeter')}:41110/mcp", auth=token)) as client:

@@ -50,7 +50,7 @@ def listed(path):
 
 async def opens(dsn):
     try:
-        await (await asyncpg.connect(dsn, timeout=10)).close()
+        await (await asyncpg.connect(dsn, timeout=60)).close()
     except (asyncpg.PostgresError, OSError):
         return False
     return True
@@ -137,7 +137,7 @@ class Machine:
             )
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while not all("is ready at" in self.said(name) for name in self.processes):
             for name, process in self.processes.items():
                 assert process.poll() is None, self.said(name)
