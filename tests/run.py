@@ -64,6 +64,7 @@ def planted(wanted: str, timeout: float) -> Step:
     return Step("planted", (str(BIN / "pytest"), "-q", f"--planted={wanted}", path), timeout, (path,))
 
 
+# A step's timeout ends what hangs: it is several times what a busy machine of two cores takes.
 # Most tests wait more than they compute, so two steps at once use two cores; the longest begin first.
 AT_ONCE = {"test": 2, "verify": 2}
 # A campaign uses all there is, and comes when the others are done.
@@ -72,31 +73,32 @@ TABLES: dict[str, tuple[Step, ...]] = {
     "test": (
         tool("ruff", "check", ".", label="lint"),
         tool("ruff", "format", "--check", ".", label="format"),
-        tool("mypy", timeout=240, label="types"),
+        tool("mypy", timeout=600, label="types"),
         tool("lint-imports", "--no-logo", label="imports"),
-        suite("integration", "tests/integration", timeout=600),
-        suite("acceptance", "tests/acceptance", timeout=600),
+        suite("integration", "tests/integration", timeout=1800),
+        suite("acceptance", "tests/acceptance", timeout=1200),
         suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
-        suite("unit", "tests/unit", timeout=240),
-        suite("models", "tests/models", timeout=120),
-        suite("attacks", "tests/attacks", timeout=180, options=("--every=15",)),
-        planted("10", timeout=600),
-        suite("chaos", "tests/chaos", timeout=300),
+        suite("unit", "tests/unit", timeout=600),
+        suite("models", "tests/models", timeout=300),
+        suite("attacks", "tests/attacks", timeout=600, options=("--every=15",)),
+        planted("10", timeout=1800),
+        suite("chaos", "tests/chaos", timeout=900),
     ),
     "verify": (
-        planted("61", timeout=1800),  # about every third, as the commit decides; `long` tries them all
+        planted("61", timeout=3600),  # about every third, as the commit decides; `long` tries them all
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
-        suite("shapes", "tests/acceptance", timeout=1200, only="", options=("--modes=one,each,two",)),
-        suite("verify", "tests/verify", timeout=1800, only=""),
+        suite("shapes", "tests/acceptance", timeout=3600, only="", options=("--modes=one,each,two",)),
+        suite("verify", "tests/verify", timeout=3600, only=""),
         suite("models", "tests/models", timeout=600, only="slow"),
         suite("browser", "tests/browser", timeout=600, only=""),
         suite("attacks", "tests/attacks", timeout=900, only="", options=("--modes=each",)),
         suite("contract", "tests/contract", timeout=600, only="", options=("--modes=one,each,two",)),
         suite("slow", "tests/integration", timeout=900, only="slow"),
-        suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign")),
+        suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign and not cold")),
     ),
     "long": (
         planted("all", timeout=7200),
+        suite("cold", "tests/chaos", timeout=1800, only="slow", options=("-k", "from_cold")),
         suite("long", "tests/long", timeout=86_400, only=""),
     ),
 }
