@@ -167,7 +167,8 @@ async def _ask_again(connection: Connection, word: Word, action: Record, judged:
     said = why_asked(judged.row["origin_butler"], judged.decision.findings)
     anew = Revision(word.action_id, action["revision"], judged.action.content_sha, kept, word.lasts, said)
     why = Why("owner", "What would go out had changed.", surface=word.surface, contact=word.by)
-    await approvals.revise(connection, anew, why)
+    if await approvals.revise(connection, anew, why) is None:
+        return await _too_late(connection, word)
     await tell(connection, "cards")
     return Outcome("changed", "It has changed since it was shown. A new card follows.")
 

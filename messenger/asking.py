@@ -122,20 +122,17 @@ SHOW_AGAIN: Final = """
 UPDATE messenger.deliveries SET reason = NULL
 WHERE about = $1 AND revision = $2 AND class = 'card' AND status = 'sent' AND reason = 'closed'
 """
-# A press on a card that has no receipt, and lies in the queue to be sent again, proves that it arrived.
+# A press on a card that has no receipt proves that it arrived, whoever has it in hand or is to send it again.
 ADOPT: Final = """
 WITH d AS (
-    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp()
+    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp(), claimed_by = NULL,
+        lease_until = NULL
     WHERE class = 'card' AND channel = 'telegram' AND (action_id = $1 OR about = $1 OR digest_id = $1) AND revision = $2
-        AND status = 'queued' AND attempt > 0 RETURNING id)
+        AND status IN ('queued', 'claimed', 'sending') AND attempt > 0 RETURNING id)
 UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
 WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
 """
 CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
-CLOSE_CARDS_OF: Final = """
-UPDATE messenger.deliveries SET reason = 'closed'
-WHERE class = 'card' AND channel = 'telegram' AND status = 'sent' AND reason IS NULL AND action_id = $1
-"""
 # To the owner by the channels that are left; what it says stands in `messenger.pauses`.
 TELL_ELSEWHERE: Final = """
 INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
@@ -173,11 +170,6 @@ async def adopt(connection: Connection, about: str, revision: int, message_id: s
 async def close_card(connection: Connection, delivery_id: str) -> None:
     """Note that a card shows its outcome."""
     await connection.execute(CLOSE_CARD, UUID(delivery_id))
-
-
-async def close_cards_of(connection: Connection, action_id: str) -> None:
-    """The same for the card of an action whose press is answered on the spot."""
-    await connection.execute(CLOSE_CARDS_OF, UUID(action_id))
 
 
 async def tell_elsewhere(connection: Connection, channel: str) -> None:

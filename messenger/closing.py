@@ -103,6 +103,6 @@ async def _outcome(connection: Connection, card: Record) -> str:
         answer = await notifications.status(connection, card["notification_id"])
         if answer is not None and answer.error is not None:
             return answer.error.message
-        if answer is not None and answer.status == "ok" and not answer.duplicate:
+        if card["status"] == "cancelled" and answer is not None and answer.status == "ok" and not answer.duplicate:
             return HAD_ARRIVED
     return SAID[card["status"]]

@@ -24,7 +24,6 @@ from shared.contracts import (
 from shared.db import Connection, pause
 from shared.errors import ButlersError, HopFailed, InvalidInput
 from shared.refusals import Refused
-from shared.render.telegram import LIMIT_UNITS, utf16_units
 from shared.render.visible import visible
 from shared.resolutions import Resolution
 from shared.telemetry import logger
@@ -155,8 +154,7 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
         code, said = await digests.pressed(connection, press, pressed, desk.ground.secret)
         return code, [_spinner(query, said)]
     code, said = await _decided(connection, desk, press, owner["id"], pressed)
-    shown = [] if code in {cards.STALE, "impossible"} else [_shown(message, said)]
-    return code, [_spinner(query, said), *shown]
+    return code, [_spinner(query, said)]
 
 
 async def _answered(connection: Connection, desk: Desk, press: cards.Press, by: str, pressed: str) -> tuple[str, str]:
@@ -172,26 +170,14 @@ async def _answered(connection: Connection, desk: Desk, press: cards.Press, by: 
 
 
 async def _decided(connection: Connection, desk: Desk, press: cards.Press, by: str, pressed: str) -> tuple[str, str]:
-    """The owner's word on an action."""
+    """The owner's word on an action; its card shows the outcome as soon as that is committed."""
     action = await approvals.open_action(connection, press.about)
     if action is None or not cards.genuine(desk.ground.secret, action, press):
         return cards.STALE, cards.NOT_VALID
     word = Word(press.about, press.verb == "ok", by, "telegram", desk.ground.settings.approval_ttl)
     outcome = await decide(connection, word)
     await asking.adopt(connection, press.about, action["revision"], pressed)
-    if outcome.code != "impossible":
-        await asking.close_cards_of(connection, press.about)
     return outcome.code, outcome.text
-
-
-def _shown(message: Mapping[str, object], outcome: str) -> Call:
-    """The card with its outcome and without buttons; a card that is full keeps its words and loses the buttons."""
-    chat = message.get("chat")
-    at = {"chat_id": chat.get("id") if isinstance(chat, dict) else None, "message_id": message.get("message_id")}
-    text = f"{message.get('text', '')}\n\n{outcome}"
-    if utf16_units(text) > LIMIT_UNITS:
-        return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}
-    return "editMessageText", {**at, "link_preview_options": {"is_disabled": True}, "text": text}
 
 
 def _spinner(query: Mapping[str, object], text: str) -> Call:

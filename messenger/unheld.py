@@ -74,12 +74,14 @@ p AS (
 SELECT id FROM d
 """
 # A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, whoever
-# has taken it, and what is uncertain is so no more; a question goes on waiting if anything is left. A repeat to the
-# owner begins with its first part, and is let go.
+# has taken it, and what is uncertain is so no more; a question goes on waiting if anything is left, and an answered
+# one keeps its answer. A repeat to the owner begins with its first part, and is let go.
 EVIDENT: Final = """
 WITH d AS (
     SELECT id, status, status = 'parked' AS asks FROM messenger.deliveries WHERE id = $1
-        AND (status = 'uncertain' OR (status IN ('queued', 'claimed', 'parked') AND class = 'third_party')) FOR UPDATE),
+        AND (status = 'uncertain' OR (status IN ('queued', 'claimed', 'parked') AND class = 'third_party'))
+        AND NOT (status = 'parked' AND EXISTS (
+            SELECT FROM shared.notifications n WHERE n.id = notification_id AND n.status = 'error')) FOR UPDATE),
 p AS (
     UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
     WHERE delivery_id = d.id AND n = $2

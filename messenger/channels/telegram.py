@@ -41,8 +41,8 @@ class ProviderRefused(ButlersError):
         self.failed = failed
         self.status = status
         self.retryable = failed.reason not in {"provider_rejected", "unauthorized"}
-        # Any other call would fare the same: too many of them, or nobody there.
-        self.is_for_all = failed.reason == "rate_limited" or failed.is_down
+        # Any other call would fare the same: too many of them, no such bot, or nobody there.
+        self.is_for_all = failed.reason in {"rate_limited", "unauthorized"} or failed.is_down
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,11 @@ SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n
     d.address, d.reason, (n.answer #>> '{error,retryable}')::boolean AS retryable,
     (SELECT extract(epoch FROM max(t.marked_at))::float8 FROM messenger.attempts t WHERE t.delivery_id = d.id)
         AS marked_at,
-    EXISTS (SELECT FROM messenger.attempts t JOIN messenger.parts p ON p.delivery_id = d.id AND p.n = t.n
-        WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL AND p.status <> 'sent' AND coalesce(t.outcome, 'none')
-            IN ('none', 'lease_lost', 'timeout', 'connection_lost', 'server_error', 'unreadable')) AS doubted,
+    NOT EXISTS (SELECT FROM messenger.attempts t WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL)
+        OR EXISTS (SELECT FROM messenger.attempts t JOIN messenger.parts p ON p.delivery_id = d.id AND p.n = t.n
+            WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL AND p.status <> 'sent'
+            AND coalesce(t.outcome, 'none') IN ('none', 'lease_lost', 'timeout', 'connection_lost', 'server_error',
+                'unreadable', 'late_receipt')) AS doubted,
     ARRAY(SELECT p.provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n) AS receipts,
     EXISTS (SELECT FROM messenger.attempts t WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM (SELECT max(t.marked_at) AS at FROM messenger.attempts t

@@ -68,6 +68,17 @@ async def stopped_before_the_marker(stage: Stage) -> None:
         await press(stage, await stage.fleet.outside.card(str(action)), "Deny")
 
 
+async def braked_before_the_marker(stage: Stage) -> None:
+    """The same where the owner puts the brake on, and lifts it when everything has had its try."""
+    first = await stage.messenger(Armed("prepare.telegram", stop=True))
+    telling = stage.telling("rule <1>", contact_id=await stage.person())
+    await stage.stopped(first)
+    await stage.fleet.house.butlers("brake", "on")
+    stage.goes_on(first)
+    await telling
+    await stage.fleet.house.butlers("brake", "off")
+
+
 async def stopped_past_the_lease(stage: Stage) -> None:
     """A Messenger stands still between marker and byte for longer than its lease, and wakes."""
     first = await stage.messenger(Armed("byte.telegram_unwritten", stop=True))
@@ -365,7 +376,9 @@ TWICE: Final = "sent 2 times to a third party"
 LATE: Final = "a yes counted after its time"
 LEASE_RAN_OUT: Final = "a lease ran out whose holder lives"
 ONE_OF_TWO: Final = "2 messages with the same words, 1 sent"
-# The reference's words for each bug, and the patch. Only what is never released shows by nothing but staying open.
+NO_AUTHORITY: Final = "sent to a third party without authority"
+# The reference's words for each bug, and the patch; the last is our own. Only what is never released shows by nothing
+# but staying open.
 EVILS: Final[Mapping[str, Evil]] = {
     "marker after send": Evil("marker_after_send", killed_after_the_byte, TWICE),
     "no fence predicate": Evil("no_fence", wakes_into_the_attempt_of_another, TWICE),
@@ -381,7 +394,7 @@ EVILS: Final[Mapping[str, Evil]] = {
     "key without intent": Evil("key_without_intent", one_text_by_two_intents, ONE_OF_TWO),
     "wire_sha not compared at the marker": Evil("wire_sha_not_compared", sender_changed_after_the_yes, "approved"),
     "authority not re-checked at the marker": Evil(
-        "authority_not_rechecked_at_marker", stopped_before_the_marker, "sent to a third party without authority"
+        "authority_not_rechecked_at_marker", stopped_before_the_marker, NO_AUTHORITY
     ),
     "decide without lock": Evil("decide_without_lock", yes_and_no_at_once, "two words on one question counted"),
     "decide without sha": Evil(
@@ -404,4 +417,5 @@ EVILS: Final[Mapping[str, Evil]] = {
         "sigterm_at_once", stopped_by_sigterm, "a healthy provider, and nobody waited for its answer"
     ),
     "429 treated as failed": Evil("too_many_requests_as_failed", too_many_requests, "asked to wait, and never sent"),
+    "brake not asked for at the marker": Evil("brake_ignored_at_the_marker", braked_before_the_marker, NO_AUTHORITY),
 }

@@ -33,7 +33,7 @@ def planted(folder: Path, name: str) -> Path:
 
 
 def test_each_evil_has_a_patch_that_fits() -> None:
-    assert len(EVILS) == THE_REFERENCE_NAMES
+    assert len(EVILS) == THE_REFERENCE_NAMES + 1
     for evil in EVILS.values():
         apply = ["git", "apply", "--check", str(patch_of(evil.patch))]
         told = subprocess.run(apply, cwd=ROOT, check=False, capture_output=True, text=True)

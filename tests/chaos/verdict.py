@@ -61,8 +61,9 @@ class Row:
     """A notification with its delivery after the drain; `marked_at` is its last marker, in seconds since 1970.
 
     `retryable`: its caller was not told otherwise, so may say it again.
-    `doubted`: an attempt of it has no end that proves anything, and its part no receipt.
-    `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes.
+    `doubted`: an attempt of it has no end that proves anything, and its part no receipt; or there was none.
+    `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes,
+    and at no marker a brake.
     """
 
     notification_id: str

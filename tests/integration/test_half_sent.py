@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from butlers.deciding import Edit, edit
-from messenger import deliver, resolving, settle, store
+from messenger import deliver, resolving, settle, store, unheld
 from messenger.channels import Channel, Prepared, Receipt, SendFailed
 from messenger.closing import HAD_ARRIVED
 from shared import answers, identity
@@ -302,6 +302,21 @@ async def test_a_question_that_a_receipt_answers_says_so_on_its_card(still_house
     await first.answered()
     await closed(still_house)
     assert shown(still_house, card).endswith(HAD_ARRIVED)
+
+
+async def test_a_receipt_after_the_no_changes_no_answer(still_house: House, message: str) -> None:
+    told, rule, first = await slow_and_lost(still_house, message)
+    await still_house.sql.execute(REVOKE, rule)
+    assert await say(still_house, told, "again") == "done"
+    await work(still_house.desk())
+    await still_house.decide((await still_house.row(ACTION, told))["id"], approve=False)
+    before = await answer(still_house, told)
+    await first.answered()
+    assert await answer(still_house, told) == before
+    async with still_house.ground("messenger").db.work() as connection:
+        await unheld.close_answered(connection)
+    assert ((await still_house.delivery(told))["status"], before["status"]) == ("cancelled", "error")
+    assert (await still_house.row(ACTION, told))["status"] == "denied"
 
 
 async def test_a_receipt_for_one_part_leaves_the_question_about_the_rest(still_house: House, message: str) -> None:

@@ -1,19 +1,23 @@
 """What Telegram shows of what is over: it stops where Telegram wants rest, and no word of the owner's waits for it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 import pytest_asyncio
 
-from messenger import showing
+from messenger import deliver, rounds, showing
 from messenger.channels.telegram import TelegramChannel
 from shared import identity
 from shared.mcp import Answer
 from shared.realms import SANDBOX_TOKEN
-from tests.integration.desks import FREE, new_chat, work
+from tests.integration.desks import FREE, new_chat, reap, work
 from tests.integration.doubts import cards_written
 from tests.integration.house import House
+from tests.integration.test_late_receipts import late_desk
+from tests.integration.test_uncertain import pressed
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,6 +27,11 @@ INSERT INTO messenger.pauses (channel, reason, detail, since, next_probe_at)
 VALUES ('telegram', 'unauthorized', '', clock_timestamp(), clock_timestamp() + interval '1 hour')
 """
 NO_PAUSE = "DELETE FROM messenger.pauses"
+LEASE_IS_OVER = "UPDATE messenger.deliveries SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"
+CARD = """
+SELECT d.status FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+WHERE a.tool_args ->> 'message' = $1
+"""
 # A card's change is waited for ten seconds.
 LESS_THAN_THE_WAIT = timedelta(seconds=9)
 ASKED_AT = "SELECT max(at) FROM shared.approval_events WHERE action_id = $1"
@@ -96,6 +105,47 @@ async def test_a_channel_that_is_paused_is_left_alone(quiet: House, message: str
     await quiet.sql.execute(NO_PAUSE)
     await shown(quiet)
     assert changed(quiet, message) == [1]
+
+
+async def test_a_bot_that_is_refused_gives_up_no_card(quiet: House, message: str) -> None:
+    await over(quiet, message)
+    await trouble(quiet, "401", times=1)
+    await shown(quiet)
+    assert changed(quiet, message) == [0]
+    await shown(quiet)
+    assert changed(quiet, message) == [1]
+
+
+async def test_a_press_on_a_card_that_somebody_sends_still_is_shown_on_it(quiet: House, message: str) -> None:
+    contact = await quiet.contact("Zoe", telegram=new_chat())
+    await quiet.notify(message=message, contact_id=contact)
+    await cards_written(quiet)
+    late = late_desk(quiet)
+    await deliver.claim_some(late.desk)
+    [card] = await until(lambda: quiet.cards(message))
+    await pressed(quiet, card, "no")
+    await quiet.sql.execute(LEASE_IS_OVER)
+    await reap(quiet)
+    await shown(quiet)
+    assert changed(quiet, message) == [1]
+    await late.answered()
+    assert await quiet.sql.fetchval(CARD, message) == "sent"
+
+
+async def test_who_is_told_to_wait_looks_no_sooner(quiet: House) -> None:
+    looked, stopping, ground = list[float](), asyncio.Event(), quiet.ground("messenger")
+    loop = asyncio.get_running_loop()
+
+    async def look() -> float:
+        looked.append(loop.time())
+        ground.wakes["cards"]()
+        return 0.3
+
+    going = asyncio.create_task(rounds.go(ground, stopping, look))
+    await until(lambda: len(looked) > 2 or None)
+    stopping.set()
+    await going
+    assert all(later - earlier >= 0.3 for earlier, later in pairwise(looked))
 
 
 async def test_no_word_of_the_owners_waits_for_what_is_shown(house: House, message: str) -> None:
