@@ -29,7 +29,6 @@ from messenger import (
     showing,
     store,
     unreadable,
-    views,
 )
 from messenger.channels import Channel
 from messenger.channels.email import EmailChannel
@@ -142,8 +141,6 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, asked: Asked) -> No
         return current.model_copy(update={"note": told.note or current.note})
     deadline = time.monotonic() + (WAIT_SECONDS if asked.wait else 0)
     answer = await wait_settled(ground, notification_id, deadline)
-    if answer.status == "queued" and asked.wait:
-        answer = await _how_far(desk, notification_id, answer)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
 
 
@@ -186,15 +183,6 @@ async def _target(connection: Connection, row: Record) -> Target:
     except (InvalidInput, Misconfigured):
         return Target(address="?")
     return Target(address="?") if isinstance(found, MissingIdentifier) else found
-
-
-async def _how_far(desk: deliver.Desk, notification_id: str, answer: NotifyResponse) -> NotifyResponse:
-    """Past its marker nobody may promise that it will be delivered, only that it is being sent."""
-    async with desk.ground.db.work() as connection:
-        row = await views.one(connection, notification_id)
-    if row is not None and row["status"] == "sending":
-        return answer.model_copy(update={"message": answers.BEING_SENT})
-    return answer
 
 
 def build(ground: Ground) -> Parts:

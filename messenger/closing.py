@@ -11,7 +11,7 @@ from butlers.butler import Ground
 from butlers.deciding import denied
 from messenger import asking, cards, uncertain, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
-from shared import approvals, deliveries, notifications
+from shared import approvals, deliveries, standing
 from shared.db import Connection, Record
 from shared.errors import Unavailable
 from shared.render.telegram import LIMIT_UNITS, utf16_units
@@ -100,7 +100,7 @@ async def _outcome(connection: Connection, card: Record) -> str:
     if card["status"] == "denied":
         return denied(begun=await deliveries.begun(connection, card["notification_id"]))
     if card["status"] in TOLD_BY_ITS_ANSWER:
-        answer = await notifications.status(connection, card["notification_id"])
+        answer = await standing.status(connection, card["notification_id"])
         if answer is not None and answer.error is not None:
             return answer.error.message
         if card["status"] == "cancelled" and answer is not None and answer.status == "ok" and not answer.duplicate:

@@ -15,7 +15,7 @@ from messenger import asking, overdue, store, unheld, views
 from messenger.check import Stopped
 from messenger.outcome import Next
 from messenger.store import Claimed, PartEnd
-from shared import answers, approvals, deliveries, notifications
+from shared import answers, approvals, deliveries, notifications, standing
 from shared.approvals import Event, Parked, Why
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
 from shared.db import Connection, Record, tell, wait_briefly
@@ -103,7 +103,7 @@ async def _turn(connection: Connection, claimed: Claimed, then: Next, come_from:
 async def _queued_again(connection: Connection, claimed: Claimed) -> None:
     """It waits once more; what was uncertain does so under the authority it had, a repeat by machine in its doubt."""
     notification_id = str(claimed.notification_id)
-    found = await notifications.status(connection, notification_id)
+    found = await standing.status(connection, notification_id)
     by_machine = claimed.kind == "owner" and claimed.repeated > 0
     if found is None or found.status != "uncertain" or by_machine:
         await notifications.accepted_again(connection, notification_id)
@@ -222,7 +222,7 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
         return
     origin, lineage = judged.row["origin_butler"], judged.row["lineage"]
     first = await views.same_content(connection, origin, lineage, judged.action.content_sha)
-    answer = await notifications.status(connection, first) if first else None
+    answer = await standing.status(connection, first) if first else None
     come_from = ["claimed", "sending"]
     if answer is None or answer.status == "queued":
         await store.turn(connection, claimed, come_from, "queued", "duplicate", SETTLES_SOON)

@@ -55,7 +55,6 @@ INSERT INTO shared.recent (origin_butler, request_sha, lineage, first_at)
 VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
 ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
 """
-STATUS = "SELECT notification_id::text, status, answer FROM shared.notification_status WHERE notification_id = $1"
 ONE = f"""
 SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
     contact_id::text, third_party, status, answer, created_at, owner_text, {bounded("not_after")} AS not_after,
@@ -103,7 +102,6 @@ UPDATE shared.notifications n SET reopened_at = clock_timestamp(), not_after = N
 WHERE n.id = $1 AND (NOT n.third_party OR NOT EXISTS (SELECT FROM shared.notifications o
     WHERE o.origin_butler = n.origin_butler AND o.lineage = n.lineage AND o.reopened_at IS NOT NULL)) RETURNING n.id
 """
-OWN = "SELECT answer FROM shared.notification_status WHERE notification_id = $1 AND origin_butler = $2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,21 +206,6 @@ async def before_reaction(connection: Connection, origin: str, whom: str, emoji:
     rows = await connection.fetch(REACTIONS, origin, whom)
     others = [row["notification_id"] for row in rows if row["emoji"] != emoji]
     return others[0] if others else ""
-
-
-async def status(connection: Connection, notification_id: str) -> NotifyResponse | None:
-    """The current answer about one of the caller's own notifications."""
-    row = await connection.fetchrow(STATUS, UUID(notification_id))
-    return NotifyResponse.model_validate(row["answer"]) if row else None
-
-
-async def own(connection: Connection, notification_id: str, butler: str) -> NotifyResponse | None:
-    """The current answer about a notification of this butler; None for any other's, and for what is none."""
-    try:
-        row = await connection.fetchrow(OWN, UUID(notification_id), butler)
-    except ValueError:
-        return None
-    return NotifyResponse.model_validate(row["answer"]) if row else None
 
 
 async def expired_again(connection: Connection, notification_id: str) -> bool:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from butlers.apart import apart
 from butlers.butler import Ground
 from butlers.tools.notify import route_request
-from shared import answers, notifications
+from shared import answers, standing
 from shared.approvals import Event, record
 from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
 from shared.db import Connection, Record
@@ -96,7 +96,7 @@ def _refusal(target: str, tool: str, failure: Failure | None) -> ButlersError:
 
 async def _rows_say(ground: Ground, envelope: NotifyEnvelope) -> NotifyResponse:
     async with ground.db.work() as connection:
-        found = await notifications.status(connection, str(envelope.notification_id))
+        found = await standing.status(connection, str(envelope.notification_id))
     return found or answers.queued(str(envelope.notification_id))
 
 

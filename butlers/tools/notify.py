@@ -8,7 +8,7 @@ from butlers.butler import Answer, Arguments, Ground, Tool
 from butlers.gate import Admitter, admit, answer_of
 from butlers.refusing import note_refusal
 from butlers.tools.accept import NotifyCall, accept
-from shared import answers, notifications
+from shared import answers, standing
 from shared.auth import Caller
 from shared.contracts import NotifyResponse, RouteResponse
 from shared.db import Database
@@ -149,7 +149,7 @@ async def _after_failure(db: Database, notification_id: str, failed: HopFailed) 
     """What the rows say; a hop that is down or slow is no failure of the message, a broken one is said."""
     try:
         async with db.work() as connection:
-            found = await notifications.status(connection, notification_id)
+            found = await standing.status(connection, notification_id)
     except ButlersError:
         found = None
     known = found or answers.queued(notification_id)
@@ -169,7 +169,7 @@ async def wait_settled(ground: Ground, notification_id: str, deadline: float) ->
     while True:
         ticket = ground.wakes["settled"].ticket(notification_id)
         async with ground.db.work() as connection:
-            found = await notifications.status(connection, notification_id)
+            found = await standing.status(connection, notification_id)
         if ground.stopping.is_set() and not hurried:
             deadline, hurried = min(deadline, time.monotonic() + HURRIED_SECONDS), True
         answer = found or answers.queued(notification_id)

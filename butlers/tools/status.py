@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Collection, Mapping
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Ground, Tool
-from shared import answers, notifications, withdrawals
+from shared import answers, standing, withdrawals
 from shared.auth import Caller
 from shared.contracts import NotifyResponse, wire
 from shared.db import pause, tell
@@ -102,7 +102,7 @@ async def _withdraw(ground: Ground, arguments: Arguments) -> NotifyResponse:
 
 async def _own(ground: Ground, notification_id: str) -> NotifyResponse:
     async with ground.db.work() as connection:
-        found = await notifications.own(connection, notification_id, ground.name)
+        found = await standing.own(connection, notification_id, ground.name)
     if found is None:
         raise InvalidInput(
             f"You have no notification '{notification_id[:60]}'.", "Use the notification_id that notify answered with."

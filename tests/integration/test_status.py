@@ -189,6 +189,11 @@ async def test_past_the_marker_it_is_too_late(house: House, message: str) -> Non
     told = await eventually(partial(house.sql.fetchval, found, message))
     sending = "SELECT id FROM messenger.deliveries WHERE notification_id = $1 AND status = 'sending'"
     await eventually(partial(house.sql.fetchval, sending, told))
+    stands = await ask(house, "notification_status", notification_id=told)
+    assert (stands["status"], stands["message"]) == (
+        "queued",
+        "Being sent; the outcome is not known yet. Do not send it again.",
+    )
     late = await ask(house, "withdraw", notification_id=told)
     assert (late["status"], late["message"]) == (
         "queued",

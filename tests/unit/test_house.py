@@ -67,6 +67,7 @@ SQL_FILES = (
     "shared/withdrawals.py",
     "shared/rules.py",
     "shared/seals.py",
+    "shared/standing.py",
     "shared/threads.py",
     "switchboard/forward.py",
     "switchboard/inbox.py",
