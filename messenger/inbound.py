@@ -84,13 +84,11 @@ async def _poll_once(desk: Desk, telegram: TelegramChannel, bot: str, offset: in
 
 
 async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
-    """Handle what is stored, presses first; a message the Switchboard cannot take yet waits for it."""
+    """Handle what is stored; no press waits for more than one message, and a message waits for the Switchboard."""
     while not stopping.is_set():
         ticket = desk.ground.wakes["updates"].ticket()
         try:
-            while await _handle_press(desk, telegram, bot):
-                pass
-            while await _handle_message(desk, telegram, bot):
+            while await _handle_press(desk, telegram, bot) or await _handle_message(desk, telegram, bot):
                 pass
         except ButlersError as failed:
             log.warning("inbound left for later", why=failed.message)
