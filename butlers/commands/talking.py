@@ -19,7 +19,6 @@ from shared import home, pairing
 from shared.auth import Signer, mint_client_token
 from shared.clock import DatabaseClock
 from shared.config import Settings, dump, duration
-from shared.db import Connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 
 
@@ -58,14 +57,16 @@ def demand_butler(settings: Settings, name: str) -> None:
         raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
 
 
-async def url_of(settings: Settings, connection: Connection, name: str) -> str:
+async def url_of(settings: Settings, name: str) -> str:
     """Where that daemon is: its own port on this computer if it answers there, else where it is registered.
 
     What is registered is the Switchboard's word, which could lead a token astray.
     """
     if await answers_as(name, url := own_url(settings, name)):
         return url
-    for row in await directory.daemons(connection):
+    async with as_owner(settings) as connection:
+        daemons = await directory.daemons(connection)
+    for row in daemons:
         if row["name"] == name and row["ready"]:
             return str(row["url"])
     raise Unavailable(f"{name} is not running.", "Start it with `butlers up`.")
@@ -116,8 +117,7 @@ def mcp_config(
     demand_butler(settings, name)
 
     async def gather() -> tuple[str, str]:
-        async with as_owner(settings) as connection:
-            url = await url_of(settings, connection, name)
+        url = await url_of(settings, name)
         return url, await mint(settings, name, timedelta(days=30))
 
     url, bearer = asyncio.run(gather())
@@ -207,8 +207,7 @@ async def _call_notify(settings: Settings, name: str, arguments: Mapping[str, ob
 
     from shared.mcp import request_of, tool_object  # noqa: PLC0415
 
-    async with as_owner(settings) as connection:
-        url = await url_of(settings, connection, name)
+    url = await url_of(settings, name)
     bearer = await mint(settings, name, timedelta(minutes=5))
     headers, body = request_of(bearer, "notify", arguments, 1)
     try:
