@@ -19,9 +19,10 @@ import asyncpg
 from tests.chaos.crew import Crew, Place, Schedule
 from tests.chaos.ledger import LEFT_BEHIND, OBSERVER, Run, drain, end, journal_of, rows_of, strange
 from tests.chaos.load import TURNED_AWAY, as_json, people
+from tests.chaos.owner import Person
 from tests.chaos.recovery import recoveries
 from tests.chaos.verdict import verdict
-from tests.chaos.world import Person, Talker
+from tests.chaos.world import Talker
 from tests.rig.bench import Bench
 from tests.rig.failpoints import FAILPOINTS
 from tests.rig.fleet import Fleet, Rows
@@ -134,6 +135,7 @@ async def _run(fleet: Fleet, bench: Bench, plan: Plan) -> Run:
         "left_behind": {row["turn"]: row["count"] for row in await crew.ask(lambda rows: rows.fetch(LEFT_BEHIND))},
         "reworded": talker.reworded,
         "taken_back": talker.taken_back,
+        "owner_said": dict(sorted(person.said.items())),
         **as_json(talker.heard),
         **judged.figures,
     }
@@ -159,9 +161,9 @@ async def _under_load(
         tasks.extend(made)
         return made
 
-    for_good = begin(crew.keep(), talker.say_yes_for_ever())
+    for_good = begin(crew.keep(), person.decides())
     restless = begin(talker.weather_for_ever(), person.changes_rules(), person.brakes(), person.writes())
-    restless += begin(person.counts_what_waits())
+    restless += begin(person.counts_what_waits(), person.answers_doubts(), person.resolves())
     callers = begin(*(talker.call_for_ever() for _ in range(plan.callers)))
     callers += begin(talker.carries(), *(person.adds_identifiers(talker.stopping) for _ in range(STRANGERS)))
     beside = [*for_good, *restless, *callers]

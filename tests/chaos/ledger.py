@@ -65,6 +65,10 @@ SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n
             WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL AND p.status <> 'sent'
             AND coalesce(t.outcome, 'none') IN ('none', 'lease_lost', 'timeout', 'connection_lost', 'server_error',
                 'unreadable', 'late_receipt')) AS doubted,
+    (SELECT count(*) FROM shared.resolutions s WHERE s.delivery_id = d.id AND s.word = 'again' AND s.outcome = 'done')
+        AS again,
+    EXISTS (SELECT FROM shared.resolutions s WHERE s.delivery_id = d.id AND s.word = 'arrived' AND s.outcome = 'done')
+        AS vouched,
     ARRAY(SELECT p.provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n) AS receipts,
     EXISTS (SELECT FROM messenger.attempts t WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM (SELECT max(t.marked_at) AS at FROM messenger.attempts t
@@ -74,7 +78,7 @@ SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n
                     ORDER BY r.at DESC LIMIT 1), true))
             AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
                 AND a.decided_by IS NOT NULL AND a.decided_at < m.at
-                AND a.status IN ('executing', 'executed', 'uncertain')))
+                AND a.status IN ('executing', 'executed', 'failed', 'uncertain')))
         AND NOT EXISTS (SELECT FROM messenger.attempts t JOIN shared.brakes b ON b.made_at < t.marked_at
                 AND coalesce(b.lifted_at, 'infinity') > t.marked_at AND coalesce(b.until, 'infinity') > t.marked_at
             WHERE t.delivery_id = d.id AND coalesce(b.butler, n.origin_butler) = n.origin_butler
@@ -189,6 +193,8 @@ async def rows_of(rows: Rows) -> list[Row]:
             2 if "\n" in row["text"] else 1,
             row["retryable"] is not False,
             row["doubted"],
+            row["again"],
+            row["vouched"],
         )
         for row in await rows.fetch(ROWS)
     ]

@@ -1,25 +1,20 @@
-"""The load while daemons die: callers that repeat themselves, a person who says yes, providers that fail."""
+"""The load while daemons die: callers that repeat themselves, and providers that fail."""
 
 import asyncio
 import itertools
 import json
-from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
-from uuid import UUID
 
 import aiohttp
 
 from shared.errors import HopFailed
 from shared.mcp import Answer, request_of, tool_object
 from tests.chaos.verdict import Acknowledged
-from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
-from tests.rig.outside import Entry
 
 Kind = Literal["own", "rule", "yes"]
 # The owner has one chat, in which one message after the other goes out; third parties are many.
@@ -27,15 +22,12 @@ KINDS: Final[Sequence[Kind]] = ("own",) * 2 + ("rule",) * 6 + ("yes",) * 2
 CONTACTS: Final = 30
 CALLED: Final = ("health", "greeter")
 ADD_RULE: Final = "INSERT INTO shared.approval_rules (tool_name, arg_constraints) VALUES ('notify', $1)"
-APPROVE: Final = "Approve"
 # The owner has one chat, in which one thing comes after the other: nothing is added where so much waits for it.
 MOST_WAITING: Final[Mapping[Kind, int]] = {"own": 60, "yes": 15}
 # How much of what a rule lets out by Telegram is too long for one message, and what makes it so.
 LONG: Final = 0.1
 FILLING: Final = "and so on " * 407
 REST: Final = "the rest of "
-# How often the owner decides on the command line, so that the Messenger has to change the card by itself.
-ELSEWHERE: Final = 0.2
 # What nobody has met by then is over: faults that pile up while little goes out would meet one message again and
 # again, until the bot has to be silent for minutes.
 FAULTS_AT_ONCE: Final = 6
@@ -90,8 +82,6 @@ class Heard:
     repeated: int = 0
     calls: int = 0
     carried: int = 0
-    pressed: int = 0
-    typed: int = 0
 
 
 async def people(fleet: Fleet) -> People:
@@ -215,28 +205,6 @@ class Load:
         )
         self.heard.answers.append(one)
 
-    async def say_yes_for_ever(self) -> None:
-        """The owner says yes to every card, some moments after seeing it; ended by cancelling."""
-        seen, rng = 0, Random(self._rng.getrandbits(64))
-        async with asyncio.TaskGroup() as words:
-            while True:
-                for entry in await self._fleet.outside.journal(seen):
-                    seen = entry.n
-                    if data := approve_of(entry):
-                        words.create_task(self._say_yes(entry, data, elsewhere=rng.random() < ELSEWHERE))
-                await asyncio.sleep(0.15)
-
-    async def _say_yes(self, entry: Entry, data: str, *, elsewhere: bool) -> None:
-        """Press Approve; or say it on the command line, and press all the same if that does not get through."""
-        if elsewhere:
-            with suppress(TimeoutError):  # a database that stands still
-                code, _, _ = await self._fleet.house.butlers("approvals", "approve", action_of(data))
-                if code == 0:
-                    self.heard.typed += 1
-                    return
-        await self._fleet.outside.press_data(int(entry.provider_id), data)
-        self.heard.pressed += 1
-
     async def weather_for_ever(self) -> None:
         """Now and then a provider fails once; ended by cancelling."""
         rng = Random(self._rng.getrandbits(64))
@@ -256,22 +224,6 @@ def name_of(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def approve_of(entry: Entry) -> str | None:
-    """The data of a card's Approve button, None for anything but a card."""
-    markup = entry.payload.get("reply_markup")
-    if entry.to != str(OWNER) or entry.method != "sendMessage" or not isinstance(markup, dict):
-        return None
-    buttons = [button for row in markup.get("inline_keyboard", []) for button in row]
-    found = [str(button["callback_data"]) for button in buttons if button.get("text") == APPROVE]
-    return found[0] if found else None
-
-
-def action_of(data: str) -> str:
-    """The id of the pending action that a button speaks of."""
-    short = data.split(":")[1]
-    return str(UUID(bytes=urlsafe_b64decode(f"{short}==")))
-
-
 def as_json(heard: Heard) -> dict[str, object]:
     """The callers' figures."""
     return {
@@ -282,7 +234,5 @@ def as_json(heard: Heard) -> dict[str, object]:
         "gave_up": heard.unanswered[GAVE_UP],
         "turned_away": heard.unanswered[f"HTTP {TURNED_AWAY}"],
         "unanswered": dict(sorted(heard.unanswered.items())),
-        "pressed": heard.pressed,
-        "typed": heard.typed,
         "kinds": json.loads(json.dumps(Counter(one.text.partition(" ")[0] for one in heard.answers))),
     }

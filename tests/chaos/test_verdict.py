@@ -67,6 +67,44 @@ def test_what_no_delivery_of_a_run_can_have_ended_as_is_a_breach_there_only() ->
     assert (given.figures["deliveries_dead"], given.figures["deliveries_sent"]) == (1, 2)
 
 
+AGAIN = replace(SENT, provider_id="57")
+
+
+def test_what_the_owner_had_sent_again_may_have_left_so_often_and_not_once_more() -> None:
+    twice = replace(ROW, receipts=("57",), again=1)
+    assert verdict([SENT, AGAIN], [Acknowledged("tea", "uncertain", "n1")], [twice]).broken == ()
+    thrice = verdict([SENT, AGAIN, replace(AGAIN, provider_id="58")], [], [twice])
+    assert thrice.broken == ("sent 3 times to a third party: tea",)
+
+
+def test_what_was_sent_again_may_end_unsent_where_its_caller_is_told_that_it_may_have_arrived() -> None:
+    told = Acknowledged("tea", "uncertain", "n1")
+    ended = replace(FAILED, retryable=False, doubted=True, again=1)
+    assert verdict([SENT], [told], [ended]).broken == ()
+    assert verdict([SENT], [told], [replace(ended, retryable=True)]).broken != ()
+    assert verdict([SENT], [told], [replace(ended, again=0)]).broken != ()
+
+
+def test_the_owners_word_is_a_receipt_where_the_owner_gave_it() -> None:
+    told = Acknowledged("tea", "ok", "n1", "confirmed by the owner")
+    row = replace(ROW, receipts=("confirmed by the owner",), vouched=True)
+    assert verdict([], [told], [row]).broken == ()
+    assert verdict([SENT], [told], [replace(ROW, vouched=True)]).broken == ()
+    assert verdict([], [told], [replace(row, vouched=False)]).broken != ()
+
+
+def test_what_the_owner_left_at_that_stays_uncertain() -> None:
+    left = replace(UNCERTAIN, delivery="abandoned")
+    assert verdict([SENT], [Acknowledged("tea", "uncertain", "n1")], [left]).broken == ()
+    assert verdict([], [], [replace(left, status="error")]).broken != ()
+
+
+def test_what_was_sent_again_is_no_alarm_true_or_false() -> None:
+    silent = replace(UNCERTAIN, reason="lease_lost", marked_at=5.0, again=1)
+    figures = verdict([SENT], [], [silent], aimed_since=8.0).figures
+    assert (figures["lost_leases"], figures["sent_again"]) == (0, 1)
+
+
 LONG = replace(ROW, parts=2)
 NAMED = replace(LONG, text="long tea", status="uncertain", delivery="uncertain")
 

@@ -16,6 +16,8 @@ OPEN_DELIVERIES: Final = frozenset({"queued", "claimed", "sending", "parked"})
 NOT_SENT: Final = frozenset({"failed", "refused", "expired", "dead", "cancelled"})
 # What is uncertain is told the owner once more, and says so.
 MOST_TO_THE_OWNER: Final = 2
+# What stands in a receipt's place where the owner said that it arrived.
+OWNERS_WORD: Final = "confirmed by the owner"
 # Which promise it is that something broke, by the words below.
 PROMISES: Final[Mapping[str, re.Pattern[str]]] = {
     "without_authority": re.compile("without authority"),
@@ -25,7 +27,12 @@ PROMISES: Final[Mapping[str, re.Pattern[str]]] = {
     "untrue": re.compile(""),
 }
 # What a delivery's end has to be called in the answer.
-SAYS: Final[Mapping[str, str]] = {"sent": "ok", "uncertain": "uncertain", **dict.fromkeys(NOT_SENT, "error")}
+SAYS: Final[Mapping[str, str]] = {
+    "sent": "ok",
+    "uncertain": "uncertain",
+    "abandoned": "uncertain",
+    **dict.fromkeys(NOT_SENT, "error"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class Row:
 
     `retryable`: its caller was not told otherwise, so may say it again.
     `doubted`: an attempt of it has no end that proves anything, and its part no receipt; or there was none.
+    `again`: how often the owner had it sent again; `vouched`: the owner said that it, or a part of it, arrived.
     `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes,
     and at no marker a brake.
     """
@@ -80,6 +88,13 @@ class Row:
     parts: int = 1
     retryable: bool = True
     doubted: bool = False
+    again: int = 0
+    vouched: bool = False
+
+    @property
+    def said_so(self) -> bool:
+        """Whether its end comes after a word of the owner's to send it again, and tells that it may have arrived."""
+        return self.again > 0 and not self.retryable
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +156,15 @@ def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
         yield f"acknowledged as {told.status} and lost: {told.text}"
         return
     row = rows[0]
-    if told.status == "ok" and (row.status != "ok" or told.provider_id not in row.receipts):
+    by_word = row.vouched and told.provider_id == OWNERS_WORD
+    if told.status == "ok" and (row.status != "ok" or not (by_word or told.provider_id in row.receipts)):
         yield f"was ok with receipt {told.provider_id}, now {row.status} with {row.receipts}: {told.text}"
     # A refusal that comes late ends the doubt as well as a receipt does.
-    if told.status == "uncertain" and row.status not in {"uncertain", "ok"} and row.doubted:
+    if told.status == "uncertain" and row.status not in {"uncertain", "ok"} and row.doubted and not row.said_so:
         yield f"was uncertain, now {row.status}: {told.text}"
     # What the provider refused is proved not sent, and opens again when its caller asks again.
     reopens = told.error_class == "provider_rejected"
-    if told.status == "error" and not told.retryable and not reopens and row.status != "error":
+    if told.status == "error" and not told.retryable and not reopens and row.status != "error" and not row.again:
         yield f"was a final error, now {row.status}: {told.text}"
 
 
@@ -166,15 +182,16 @@ def _settled(row: Row) -> Iterator[str]:
 
 def _in_its_parts(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
     """Each part left once, one after the other, and all of them where the answer is ok."""
+    most = (1 if row.third_party else MOST_TO_THE_OWNER) + row.again
     for part in range(1, row.parts + 1):
         again = [one for one in sent if one.part == part]
         unlabelled = [one for one in again if not one.repeat]
-        if len(again) > 1 and (row.third_party or len(unlabelled) > 1 or len(again) > MOST_TO_THE_OWNER):
+        if len(again) > most or (len(unlabelled) > 1 and not row.third_party):
             yield f"sent {len(again)} times to {'a third party' if row.third_party else 'the owner'}: {row.text}"
     order = [one.part for one in sent]
     if order != sorted(order) or max(order, default=0) > row.parts:
         yield f"sent as part {order} of {row.parts}: {row.text}"
-    if row.status == "ok" and sent and len({*order}) < row.parts:
+    if row.status == "ok" and sent and len({*order}) < row.parts and not row.vouched:
         yield f"ok with {len({*order})} of {row.parts} parts: {row.text}"
     if row.delivery in NOT_SENT and sent and row.retryable and len({*order}) < row.parts:
         yield f"{row.delivery} and worth saying again, yet a part arrived: {row.text}"
@@ -182,9 +199,10 @@ def _in_its_parts(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
 
 def _as_it_left(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
     """What the journal holds of a message is what its row says."""
-    if row.status == "ok" and not set(row.receipts) <= {one.provider_id for one in sent}:
+    given = {one.provider_id for one in sent} | ({OWNERS_WORD} if row.vouched else set())
+    if row.status == "ok" and not set(row.receipts) <= given:
         yield f"ok with a receipt {row.receipts} nobody gave: {row.text}"
-    if row.delivery in NOT_SENT and len({one.part for one in sent}) == row.parts:
+    if row.delivery in NOT_SENT and len({one.part for one in sent}) == row.parts and not row.said_so:
         yield f"{row.delivery}, yet it arrived: {row.text}"
     if sent and row.third_party and not row.authority:
         yield f"sent to a third party without authority: {row.text}"
@@ -212,7 +230,8 @@ def _figures(
     ends = Counter(row.status for row in rows)
     deliveries = Counter(row.delivery or "none" for row in rows)
     uncertain = [row for row in rows if row.status == "uncertain"]
-    silent = [row for row in uncertain if row.reason == "lease_lost"]
+    # Of what was sent again the journal does not tell which time arrived.
+    silent = [row for row in uncertain if row.reason == "lease_lost" and not row.again]
     unaimed = [row for row in silent if row.marked_at is not None and row.marked_at < aimed_since]
     return {
         "messages": len(rows),
@@ -227,6 +246,8 @@ def _figures(
         **{
             f"uncertain_by_{reason}": count for reason, count in sorted(Counter(_why(row) for row in uncertain).items())
         },
+        "sent_again": sum(row.again for row in rows),
+        "vouched": sum(row.vouched for row in rows),
         "lost_leases": len(silent),
         "lost_leases_unsent": sum(not left.get(row.text) for row in silent),
         "lost_leases_unaimed": len(unaimed),

@@ -61,6 +61,7 @@ def table(whole: Figures) -> str:
         for state, count in counts(whole, "in_hand_of_the_dead").items()
         if not state.startswith("nothing")
     }
+    lines |= {f"the owner {said}": f"{count:,}" for said, count in counts(whole, "owner_said").items()}
     for blow, words in BLOWS.items():
         lines[f"from {words} to the next receipt: median, 99 %, most"] = _spread(whole[f"recovery_{blow}"])
     reached = hits(whole, [one.name for one in FAILPOINTS])

@@ -50,7 +50,7 @@ ADDED: Final = (
     "seconds_of_mopping",
     "seconds_of_drain",
 )
-GROUPS: Final = ("killed", "failpoints", "stops", "in_hand_of_the_dead", "left_behind")
+GROUPS: Final = ("killed", "failpoints", "stops", "in_hand_of_the_dead", "left_behind", "owner_said")
 WAITS: Final = ("after_kill", "after_restart", "undisturbed")
 
 
