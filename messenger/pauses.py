@@ -33,14 +33,17 @@ PAUSE: Final = """
 INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
 VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
 ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
-    next_probe_at = EXCLUDED.next_probe_at WHERE p.since IS NULL RETURNING channel
+    next_probe_at = EXCLUDED.next_probe_at,
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.told_at END
+WHERE p.since IS NULL RETURNING channel
 """
 FAILED: Final = """
 INSERT INTO messenger.pauses AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
 ON CONFLICT (channel) DO UPDATE SET detail = $2,
     failures = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.failures + 1 ELSE 1 END,
     first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.first_failed_at
-        ELSE clock_timestamp() END
+        ELSE clock_timestamp() END,
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.told_at END
 WHERE p.since IS NULL RETURNING failures
 """
 WORKED: Final = "DELETE FROM messenger.pauses WHERE channel = $1 AND since IS NULL"
@@ -51,7 +54,12 @@ UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp
 WHERE since IS NOT NULL AND next_probe_at <= clock_timestamp() RETURNING channel
 """
 STILL: Final = "UPDATE messenger.pauses SET reason = $2, detail = $3 WHERE channel = $1 AND since IS NOT NULL"
-LIFT: Final = "DELETE FROM messenger.pauses WHERE channel = $1 RETURNING channel"
+# Who answers a probe may still take nothing: until something has gone out, one failure pauses the channel again, and
+# the owner does not hear of it anew.
+LIFT: Final = """
+UPDATE messenger.pauses SET since = NULL, probes = 0, failures = $2, first_failed_at = clock_timestamp()
+WHERE channel = $1 AND since IS NOT NULL
+"""
 PROBE_NOW: Final = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL"
 PAUSED: Final = """
 SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
@@ -166,7 +174,7 @@ async def _probe(ground: Ground, channel: Channel) -> None:
             await connection.execute(STILL, channel.name, _reason(failed), failed.message[:500])
             return
         await unheld.due_again(connection, channel.name)
-        await connection.execute(LIFT, channel.name)
+        await connection.execute(LIFT, channel.name, MOST_FAILURES - 1)
         await tell(connection, "deliveries")
     log.warning("the channel works again", channel=channel.name)
     ground.wakes["deliveries"]()

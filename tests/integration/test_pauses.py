@@ -30,6 +30,8 @@ from tests.rig.waiting import eventually, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PAUSE = "SELECT * FROM messenger.pauses WHERE channel = $1"
+TOLD = "UPDATE messenger.pauses SET told_at = clock_timestamp() WHERE channel = $1"
+LONG_AGO = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '11 minutes'"
 PROBE = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp()"
 ALL_SENT = """
 SELECT min(settled_at) FROM messenger.deliveries WHERE notification_id::text = ANY ($1::text[])
@@ -134,6 +136,66 @@ async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: Hous
         await overdue.ended(connection)
     assert (await quiet.status(told), (await quiet.delivery(told))["status"]) == ("error", "expired")
     assert quiet.sent(message) == []
+
+
+async def test_a_channel_that_answers_and_takes_nothing_pauses_again_at_once(quiet: House) -> None:
+    down = SendFailed("unavailable", "nobody there", proved_not_sent=True, is_down=True)
+    channel = Probed(works=True)
+    for failures in (pauses.MOST_FAILURES, 1):
+        for _ in range(failures):
+            assert not await stands(quiet)
+            await heed(quiet, down)
+        assert await stands(quiet)
+        await quiet.sql.execute(TOLD, "telegram")
+        await quiet.sql.execute(PROBE)
+        async with asyncio.timeout(10):
+            await probed(quiet, channel)
+    assert (await quiet.row(PAUSE, "telegram"))["told_at"] is not None, "the owner has heard of it"
+    await heed(quiet, Receipt("1"))
+    assert await quiet.sql.fetchrow(PAUSE, "telegram") is None
+    await heed(quiet, down)
+    assert not await stands(quiet), "what works again may fail again"
+    await heed(quiet, Receipt("2"))
+
+
+async def test_of_a_pause_long_after_another_the_owner_hears_anew(quiet: House) -> None:
+    locked_out = SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
+    channel = Probed(works=True)
+    await heed(quiet, locked_out)
+    assert await tell(quiet) == 1
+    await quiet.sql.execute(PROBE)
+    await probed(quiet, channel)
+    await heed(quiet, locked_out)
+    assert await tell(quiet) == 0
+    await quiet.sql.execute(PROBE)
+    await probed(quiet, channel)
+    await quiet.sql.execute(LONG_AGO)
+    await heed(quiet, locked_out)
+    assert await tell(quiet) == 1
+    await quiet.sql.execute(FREE)
+
+
+async def heed(house: House, result: Receipt | SendFailed) -> None:
+    async with house.ground("messenger").db.work() as connection:
+        await pauses.heed(connection, "telegram", result)
+
+
+async def stands(house: House) -> bool:
+    async with house.ground("messenger").db.work() as connection:
+        return await pauses.stands(connection, "telegram")
+
+
+async def probed(house: House, channel: Probed) -> None:
+    """The loop of pauses, until it has probed this channel and let it go on."""
+    stopping, before = asyncio.Event(), channel.probes
+    looking = asyncio.ensure_future(
+        pauses.run(house.ground("messenger"), {"telegram": channel}, channel.paused, stopping)
+    )
+    await until(lambda: channel.probes > before or None)
+    while await stands(house):
+        await asyncio.sleep(0.02)
+    stopping.set()
+    await looking
 
 
 async def test_who_waits_for_a_channel_that_does_not_work_is_told_so_at_once(site: Site, message: str) -> None:
