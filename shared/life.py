@@ -29,7 +29,8 @@ FROM shared.notifications n LEFT JOIN shared.contacts c ON 'contact:' || c.id::t
 STEPS: Final = f"""
 WITH lines AS (
 SELECT e.seq, row_number() OVER (PARTITION BY e.actor ORDER BY e.seq DESC) AS newest FROM shared.approval_events e
-WHERE (e.notification_id = $1 OR e.action_id IN (SELECT id FROM shared.pending_actions WHERE notification_id = $1))
+WHERE (e.notification_id = $1
+        OR e.action_id = ANY (ARRAY(SELECT id FROM shared.pending_actions WHERE notification_id = $1)))
     AND NOT (e.actor = 'messenger' AND e.event_type IN ('executing', 'executed', 'failed', 'uncertain')))
 SELECT {bounded("at")} AS at, kind, what, who, text, place, by,
     total + (SELECT count(*) FROM lines WHERE lines.newest > 200) AS total

@@ -208,6 +208,15 @@ class House:
         self.desks.append(made)
         return made
 
+    async def plan_of(self, text: str, *arguments: object) -> str:
+        """The plan with which any table would be read that has no index for it."""
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            await connection.execute("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
+            return "\n".join(line[0] for line in await connection.fetch(f"EXPLAIN {text}", *arguments))
+        finally:
+            await connection.close()
+
     async def close(self) -> None:
         """Close what its desks hold."""
         for desk in self.desks:

@@ -1,6 +1,5 @@
 """The line at one address: who fails keeps its place for a minute, and of who has begun to arrive nobody goes ahead."""
 
-import asyncpg
 import pytest
 
 from messenger import store
@@ -94,13 +93,7 @@ async def test_what_is_kept_back_on_purpose_after_its_first_part_holds_up_nobody
 
 
 async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
-    connection = await asyncpg.connect(still_house.dsn)
-    try:
-        await connection.execute("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
-        rows = await connection.fetch(f"EXPLAIN {store.CLAIM}", "nobody", 16, "telegram")
-    finally:
-        await connection.close()
-    plan = "\n".join(row[0] for row in rows)
+    plan = await still_house.plan_of(store.CLAIM, "nobody", 16, "telegram")
     assert [table for table in ("deliveries", "parts", "attempts") if f"Seq Scan on {table}" in plan] == [], plan
     assert ("parts_pkey" in plan, "attempts_pkey" in plan) == (True, True), plan
 

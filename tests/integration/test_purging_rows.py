@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import uuid4
 
-import asyncpg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -257,24 +256,14 @@ async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
 
 @pytest.mark.parametrize("text", [purging.ENDED, purging.OVER, *(chore.text for chore in purging.CHORES)])
 async def test_what_is_old_is_found_by_an_index(still_house: House, text: str) -> None:
-    plan = await explained(still_house, text, timedelta(days=30), 100)
+    plan = await still_house.plan_of(text, timedelta(days=30), 100)
     assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
 
 
 @pytest.mark.parametrize("text", [purging.WIPE_ATTEMPTS, *purging.REMOVE])
 async def test_what_belongs_to_a_message_is_found_by_an_index(still_house: House, text: str) -> None:
-    plan = await explained(still_house, text, [uuid4() for _ in range(100)])
+    plan = await still_house.plan_of(text, [uuid4() for _ in range(100)])
     assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
-
-
-async def explained(house: House, text: str, *arguments: object) -> str:
-    """The plan with which any table would be read that has no index for it."""
-    connection = await asyncpg.connect(house.dsn)
-    try:
-        await connection.execute("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
-        return "\n".join(line[0] for line in await connection.fetch(f"EXPLAIN {text}", *arguments))
-    finally:
-        await connection.close()
 
 
 async def test_no_clock_but_the_databases_says_what_is_old() -> None:

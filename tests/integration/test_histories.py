@@ -1,0 +1,30 @@
+"""The history of one message or question is found by indexes: the audit grows for ever, and is never read whole."""
+
+from uuid import uuid4
+
+import pytest
+
+from butlers.console import views_approvals, views_life
+from messenger import asking
+from shared import life
+from tests.integration.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "indexes"),
+    [
+        pytest.param(life.STEPS, 1, ("events_by_notification", "events_by_action"), id="life"),
+        pytest.param(views_life.EVENTS, 1, ("events_by_notification",), id="page of a message"),
+        pytest.param(views_approvals.EVENTS, 2, ("events_by_notification", "events_by_action"), id="page of question"),
+    ],
+)
+async def test_a_history_is_found_by_indexes(still_house: House, text: str, ids: int, indexes: tuple[str, ...]) -> None:
+    plan = await still_house.plan_of(text, *(uuid4() for _ in range(ids)))
+    assert [name for name in indexes if name not in plan] == [], plan
+
+
+async def test_what_the_owner_said_of_a_question_is_found_by_an_index(still_house: House) -> None:
+    plan = await still_house.plan_of(asking.WRITE_MISSING, 3)
+    assert "Seq Scan on approval_events" not in plan, plan
