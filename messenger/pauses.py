@@ -12,6 +12,7 @@ from butlers.butler import Ground
 from messenger import asking, cards, unheld
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped
+from messenger.limits import ALONE
 from messenger.store import Claimed
 from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
@@ -27,14 +28,17 @@ REMEDIES: Final = {
     "email": "Correct the login in BUTLERS_SMTP_URL and start the Messenger again.",
 }
 # So many failures in a row within ten minutes, whichever messages they met: an answer alone is waited for a minute.
-MOST_FAILURES: Final = 5
+MOST_FAILURES: Final = ALONE + 1
 
+# Until something has gone out the owner hears of the next pause within ten minutes only if it is another: that a hand
+# is needed is always told.
 PAUSE: Final = """
 INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
 VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
 ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
-    next_probe_at = EXCLUDED.next_probe_at,
-    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.told_at END
+    next_probe_at = EXCLUDED.next_probe_at, probes = p.probes + (p.next_probe_at IS NOT NULL)::int,
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes'
+        AND $2 IN (p.reason, 'unreachable') THEN p.told_at END
 WHERE p.since IS NULL RETURNING channel
 """
 FAILED: Final = """
@@ -53,11 +57,14 @@ UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp
     * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
 WHERE since IS NOT NULL AND next_probe_at <= clock_timestamp() RETURNING channel
 """
-STILL: Final = "UPDATE messenger.pauses SET reason = $2, detail = $3 WHERE channel = $1 AND since IS NOT NULL"
-# Who answers a probe may still take nothing: until something has gone out, one failure pauses the channel again, and
-# the owner does not hear of it anew.
+STILL: Final = """
+UPDATE messenger.pauses SET reason = $2, detail = $3,
+    told_at = CASE WHEN $2 IN (reason, 'unreachable') THEN told_at END WHERE channel = $1 AND since IS NOT NULL
+"""
+# Who answers a probe may still take nothing: until something has gone out, one is tried at a time, and one failure
+# pauses the channel again.
 LIFT: Final = """
-UPDATE messenger.pauses SET since = NULL, probes = 0, failures = $2, first_failed_at = clock_timestamp()
+UPDATE messenger.pauses SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
 WHERE channel = $1 AND since IS NOT NULL
 """
 PROBE_NOW: Final = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL"
@@ -65,8 +72,10 @@ PAUSED: Final = """
 SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
 WHERE since IS NOT NULL ORDER BY channel
 """
+# Of what was told and did not go, since it was over for a moment, the next pause tells again.
+UNTOLD: Final = "UPDATE messenger.pauses SET told_at = NULL WHERE channel <> $1 AND since IS NULL"
 STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.pauses WHERE channel = $1 AND since IS NOT NULL)"
-# A connection that comes back by itself at once is not worth a message.
+# A connection that comes back by itself at once is not worth a message; one that is lost again is.
 TELL: Final = """
 UPDATE messenger.pauses p SET told_at = clock_timestamp(), waiting = (SELECT count(*) FROM messenger.deliveries d
     WHERE d.channel = p.channel AND d.status = 'queued')
@@ -116,6 +125,7 @@ async def check(connection: Connection, claimed: Claimed) -> Cleared | Stopped:
     """The wires of the word about the other channel's pause, as long as that stands."""
     found = [row for row in await connection.fetch(PAUSED) if row["channel"] != claimed.channel]
     if not found:
+        await connection.execute(UNTOLD, claimed.channel)
         return Stopped("cancelled", (Finding("pause_over", "The channel works again."),))
     stopped = await cards.elsewhere(connection, claimed)
     if stopped is not None:
@@ -174,7 +184,7 @@ async def _probe(ground: Ground, channel: Channel) -> None:
             await connection.execute(STILL, channel.name, _reason(failed), failed.message[:500])
             return
         await unheld.due_again(connection, channel.name)
-        await connection.execute(LIFT, channel.name, MOST_FAILURES - 1)
+        await connection.execute(LIFT, channel.name, ALONE)
         await tell(connection, "deliveries")
     log.warning("the channel works again", channel=channel.name)
     ground.wakes["deliveries"]()

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from messenger import deliver, overdue, pauses
+from messenger import deliver, overdue, pauses, store
 from messenger.butler import WAIT_SECONDS
 from messenger.channels import Prepared, Reason, Receipt, SendFailed
 from messenger.channels.email import EmailChannel
@@ -21,16 +21,21 @@ from shared import answers
 from shared.mcp import Answer
 from shared.realms import SANDBOX_TOKEN
 from shared.render import Wire
-from tests.integration.desks import FREE, PAST, admitted, in_queue, new_chat, work
+from tests.integration.desks import FREE, PAST, admitted, friend, in_queue, new_chat, work
 from tests.integration.doubts import ANSWER
 from tests.integration.house import House, Site, opened
 from tests.rig.gate import Gate
-from tests.rig.waiting import eventually, until
+from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PAUSE = "SELECT * FROM messenger.pauses WHERE channel = $1"
-TOLD = "UPDATE messenger.pauses SET told_at = clock_timestamp() WHERE channel = $1"
+DOWN = SendFailed("unavailable", "nobody there", proved_not_sent=True, is_down=True)
+LOCKED_OUT = SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
+TWO_PROBES = "UPDATE messenger.pauses SET probes = 2"
+BACK = (
+    "UPDATE messenger.deliveries SET status = 'queued', claimed_by = NULL, lease_until = NULL WHERE status = 'claimed'"
+)
 LONG_AGO = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '11 minutes'"
 PROBE = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp()"
 ALL_SENT = """
@@ -139,40 +144,78 @@ async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: Hous
 
 
 async def test_a_channel_that_answers_and_takes_nothing_pauses_again_at_once(quiet: House) -> None:
-    down = SendFailed("unavailable", "nobody there", proved_not_sent=True, is_down=True)
-    channel = Probed(works=True)
-    for failures in (pauses.MOST_FAILURES, 1):
+    channel, told = Probed(works=True), 0
+    for failures in (pauses.MOST_FAILURES, 1, 1):
         for _ in range(failures):
             assert not await stands(quiet)
-            await heed(quiet, down)
+            await heed(quiet, DOWN)
         assert await stands(quiet)
-        await quiet.sql.execute(TOLD, "telegram")
+        told += await tell(quiet)
         await quiet.sql.execute(PROBE)
-        async with asyncio.timeout(10):
-            await probed(quiet, channel)
-    assert (await quiet.row(PAUSE, "telegram"))["told_at"] is not None, "the owner has heard of it"
+        await probed(quiet, channel)
+    assert told == 1, "of a channel that is lost again and again the owner hears once"
     await heed(quiet, Receipt("1"))
     assert await quiet.sql.fetchrow(PAUSE, "telegram") is None
-    await heed(quiet, down)
+    await heed(quiet, DOWN)
     assert not await stands(quiet), "what works again may fail again"
     await heed(quiet, Receipt("2"))
 
 
+async def test_after_a_pause_one_is_tried_at_a_time_until_something_has_gone_out(quiet: House, message: str) -> None:
+    for _ in range(pauses.MOST_FAILURES):
+        await heed(quiet, DOWN)
+    told = [await in_queue(quiet, f"{message} {n}", contact_id=await friend(quiet)) for n in range(3)]
+    await quiet.sql.execute(PROBE)
+    await probed(quiet, Probed(works=True))
+    desk, other = quiet.desk(), quiet.desk()
+    async with quiet.ground("messenger").db.work() as connection:
+        taken = [len(await store.claim(connection, one.holder, {"telegram": 16})) for one in (desk, other)]
+    assert taken == [1, 0]
+    await quiet.sql.execute(BACK)
+    await work(desk)
+    assert sorted([await quiet.status(one) for one in told]) == ["ok", "queued", "queued"]
+    await work(desk)
+    assert [await quiet.status(one) for one in told] == 3 * ["ok"]
+
+
 async def test_of_a_pause_long_after_another_the_owner_hears_anew(quiet: House) -> None:
-    locked_out = SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
-    channel = Probed(works=True)
-    await heed(quiet, locked_out)
+    for before, told in (("", 1), ("", 0), (LONG_AGO, 1)):
+        if before:
+            await quiet.sql.execute(before)
+        await heed(quiet, LOCKED_OUT)
+        assert await tell(quiet) == told
+        await quiet.sql.execute(PROBE)
+        await probed(quiet, Probed(works=True))
+
+
+async def test_that_a_hand_is_needed_is_told_whatever_was_told_before(quiet: House) -> None:
+    for _ in range(pauses.MOST_FAILURES):
+        await heed(quiet, DOWN)
+    await quiet.sql.execute(TWO_PROBES)
     assert await tell(quiet) == 1
     await quiet.sql.execute(PROBE)
-    await probed(quiet, channel)
-    await heed(quiet, locked_out)
+    await probed(quiet, Probed(works=True))
+    await heed(quiet, LOCKED_OUT)
+    assert await tell(quiet) == 1
+    async with quiet.ground("messenger").db.work() as connection:
+        await connection.execute(pauses.STILL, "telegram", "unreachable", "nobody there")
     assert await tell(quiet) == 0
-    await quiet.sql.execute(PROBE)
-    await probed(quiet, channel)
-    await quiet.sql.execute(LONG_AGO)
-    await heed(quiet, locked_out)
+    async with quiet.ground("messenger").db.work() as connection:
+        await connection.execute(pauses.STILL, "telegram", "unauthorized", "Unauthorized")
     assert await tell(quiet) == 1
-    await quiet.sql.execute(FREE)
+
+
+async def test_what_was_to_be_told_and_was_over_too_soon_is_told_of_the_next_pause(quiet: House) -> None:
+    await heed(quiet, LOCKED_OUT)
+    assert await tell(quiet) == 1
+    await quiet.sql.execute(PROBE)
+    await probed(quiet, Probed(works=True))
+    async with asyncio.timeout(LONGEST):
+        while (card := await quiet.row(LAST_CARD))["status"] == "queued":
+            await work(quiet.desk())  # the owner's other mail goes before
+    assert card["reason"] == "pause_over"
+    await heed(quiet, LOCKED_OUT)
+    assert await tell(quiet) == 1
 
 
 async def heed(house: House, result: Receipt | SendFailed) -> None:
