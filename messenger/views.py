@@ -22,13 +22,14 @@ ONE = """
 SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
 FROM messenger.deliveries WHERE notification_id = $1
 """
-# Other words of the same request to the same address: of unknown outcome, or past their marker when this was asked.
+# Other words of the same request to the same address: of unknown outcome, or tried and not over when this was asked.
 SIMILAR = """
-SELECT d.id::text FROM messenger.deliveries d
-WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.content_sha IS NOT NULL
-    AND d.channel = $3 AND d.address = $4 AND d.notification_id <> $5
+SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.channel = $3 AND d.address = $4
+    AND d.notification_id <> $5 AND n.envelope #>> '{delivery,intent}' <> 'react'
     AND (d.status = 'uncertain' OR EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id
-        AND a.marked_at <= $6 AND coalesce(a.ended_at, 'infinity') > $6))
+        AND a.started_at <= $6 AND (coalesce(a.ended_at, 'infinity') > $6
+            OR (d.status IN ('queued', 'claimed', 'sending', 'sent') AND coalesce(d.settled_at, 'infinity') > $6))))
 ORDER BY d.created_at LIMIT 1
 """
 NEXT_DUE = """
@@ -152,7 +153,7 @@ async def same_content(connection: Connection, origin: str, lineage: str, conten
 
 
 async def similar(connection: Connection, row: Record, channel: str, address: str) -> str | None:
-    """The delivery of other words of the same request to that address that may just have arrived."""
+    """The delivery of other words of the same request to that address that is on its way or may have arrived."""
     asked = (UUID(row["id"]), row["created_at"])
     found: str | None = await connection.fetchval(
         SIMILAR, row["origin_butler"], row["lineage"], channel, address, *asked

@@ -15,6 +15,12 @@ from tests.rig.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+DUE = "UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE notification_id = $1"
+LATER = "UPDATE messenger.deliveries SET send_at = clock_timestamp() + interval '1 hour' WHERE notification_id = $1"
+LONG_AGO = """
+UPDATE messenger.attempts SET started_at = started_at - interval '2 minutes', ended_at = ended_at - interval '2 minutes'
+WHERE delivery_id = (SELECT id FROM messenger.deliveries WHERE notification_id = $1)
+"""
 REWORDED = "Fact: the same in other words, "
 
 
@@ -32,7 +38,7 @@ async def test_other_words_of_a_request_that_may_have_arrived_are_asked_about(st
     assert len(still_house.sent(message)) == 1
     action = await still_house.row(ACTION, second)
     ref = reference((await still_house.delivery(first))["id"])
-    assert f"may have gone out a moment ago (ref {ref})" in action["agent_summary"]
+    assert f"is on its way or may have arrived (ref {ref})" in action["agent_summary"]
     await work(still_house.desk())
     assert (await still_house.decide(action["id"])).code == "approved"
     await enqueue(still_house, second)
@@ -50,6 +56,57 @@ async def test_other_words_while_the_first_are_on_their_way_are_asked_about(stil
     await late.answered()
     await work(still_house.desk())
     assert await still_house.status(second) == "pending_approval"
+
+
+async def test_other_words_while_the_first_wait_for_their_next_try_are_asked_about(
+    still_house: House, message: str
+) -> None:
+    to = await anna_and_request(still_house)
+    first = await tried_in_vain(still_house, message, to)
+    second = await in_queue(still_house, REWORDED + message, **to)
+    await work(still_house.desk())
+    assert await still_house.status(second) == "pending_approval"
+    await still_house.sql.execute(DUE, first)
+    await work(still_house.desk())
+    assert await still_house.status(first) == "ok", "who came first waits for nobody"
+
+
+async def test_other_words_that_were_asked_before_the_first_arrived_are_asked_about(
+    still_house: House, message: str
+) -> None:
+    to = await anna_and_request(still_house)
+    first = await tried_in_vain(still_house, message, to)
+    second = await in_queue(still_house, REWORDED + message, **to)
+    await still_house.sql.execute(LATER, second)
+    await still_house.sql.execute(DUE, first)
+    await work(still_house.desk())
+    assert (await still_house.status(first), await still_house.status(second)) == ("ok", "queued")
+    await still_house.sql.execute(DUE, second)
+    await work(still_house.desk())
+    assert await still_house.status(second) == "pending_approval"
+
+
+async def test_what_the_provider_refused_holds_no_other_words_up(still_house: House, message: str) -> None:
+    to = await anna_and_request(still_house)
+    first = await tried_in_vain(still_house, message, to)
+    second = await in_queue(still_house, REWORDED + message, **to)
+    await still_house.fault(message, "403", times=1)
+    await still_house.sql.execute(DUE, first)
+    await work(still_house.desk())
+    assert [await still_house.status(one) for one in (first, second)] == ["error", "queued"]
+    await work(still_house.desk())
+    assert await still_house.status(second) == "ok"
+
+
+async def tried_in_vain(house: House, message: str, to: dict[str, object]) -> str:
+    """It failed once before its marker, so long ago that nobody waits behind it."""
+    told = await in_queue(house, message, **to)
+    await house.fault(message, "drop_before_body", times=1)
+    await work(house.desk())
+    assert (await house.delivery(told))["status"] == "queued"
+    await house.sql.execute(LONG_AGO, told)
+    await house.sql.execute(LATER, told)
+    return told
 
 
 async def test_other_requests_other_people_and_what_was_settled_are_not_held_up(
