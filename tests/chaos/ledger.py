@@ -65,10 +65,13 @@ SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n
             WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL AND p.status <> 'sent'
             AND coalesce(t.outcome, 'none') IN ('none', 'lease_lost', 'timeout', 'connection_lost', 'server_error',
                 'unreadable', 'late_receipt')) AS doubted,
-    (SELECT count(*) FROM shared.resolutions s WHERE s.delivery_id = d.id AND s.word = 'again' AND s.outcome = 'done')
-        AS again,
-    EXISTS (SELECT FROM shared.resolutions s WHERE s.delivery_id = d.id AND s.word = 'arrived' AND s.outcome = 'done')
-        AS vouched,
+    said.again, said.vouched, said.left, n.answer #>> '{error,message}' LIKE '%may have arrived%' AS warned,
+    EXISTS (SELECT FROM messenger.attempts t JOIN messenger.attempts next USING (delivery_id, n)
+        WHERE t.delivery_id = d.id AND next.attempt > t.attempt AND t.marked_at IS NOT NULL
+            AND next.marked_at IS NOT NULL AND coalesce(t.outcome, 'none') IN ('none', 'lease_lost', 'timeout',
+                'connection_lost', 'server_error', 'unreadable', 'late_receipt', 'sent')
+            AND NOT EXISTS (SELECT FROM shared.resolutions s WHERE s.delivery_id = d.id AND s.word = 'again'
+                AND s.outcome = 'done' AND s.attempt >= t.attempt AND s.attempt < next.attempt)) AS unasked,
     ARRAY(SELECT p.provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n) AS receipts,
     EXISTS (SELECT FROM messenger.attempts t WHERE t.delivery_id = d.id AND t.marked_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM (SELECT max(t.marked_at) AS at FROM messenger.attempts t
@@ -86,7 +89,11 @@ SELECT n.id::text, n.envelope #>> '{delivery,message}' AS text, n.third_party, n
                 AND (b.contact_id IS NULL OR b.contact_id = n.contact_id)) AS authority,
     EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
         AND a.status IN ('pending', 'approved', 'executing')) AS open_action
-FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id ORDER BY n.created_at
+FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE word = 'again') AS again,
+    count(*) FILTER (WHERE word = 'arrived') AS vouched, count(*) FILTER (WHERE word = 'leave') AS left
+    FROM shared.resolutions WHERE delivery_id = d.id AND outcome = 'done') said
+ORDER BY n.created_at
 """
 
 
@@ -195,6 +202,9 @@ async def rows_of(rows: Rows) -> list[Row]:
             row["doubted"],
             row["again"],
             row["vouched"],
+            row["left"],
+            row["unasked"],
+            bool(row["warned"]),
         )
         for row in await rows.fetch(ROWS)
     ]

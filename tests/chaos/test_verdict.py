@@ -79,24 +79,38 @@ def test_what_the_owner_had_sent_again_may_have_left_so_often_and_not_once_more(
 
 def test_what_was_sent_again_may_end_unsent_where_its_caller_is_told_that_it_may_have_arrived() -> None:
     told = Acknowledged("tea", "uncertain", "n1")
-    ended = replace(FAILED, retryable=False, doubted=True, again=1)
+    ended = replace(FAILED, retryable=False, doubted=True, again=1, warned=True)
     assert verdict([SENT], [told], [ended]).broken == ()
+    assert verdict([SENT], [told], [replace(ended, warned=False)]).broken != ()
     assert verdict([SENT], [told], [replace(ended, retryable=True)]).broken != ()
     assert verdict([SENT], [told], [replace(ended, again=0)]).broken != ()
 
 
 def test_the_owners_word_is_a_receipt_where_the_owner_gave_it() -> None:
     told = Acknowledged("tea", "ok", "n1", "confirmed by the owner")
-    row = replace(ROW, receipts=("confirmed by the owner",), vouched=True)
+    row = replace(ROW, receipts=("confirmed by the owner",), vouched=1)
     assert verdict([], [told], [row]).broken == ()
-    assert verdict([SENT], [told], [replace(ROW, vouched=True)]).broken == ()
-    assert verdict([], [told], [replace(row, vouched=False)]).broken != ()
+    assert verdict([SENT], [told], [replace(ROW, vouched=1)]).broken == ()
+    assert verdict([], [told], [replace(row, vouched=0)]).broken != ()
+    both = replace(row, parts=2, receipts=("confirmed by the owner", "55"))
+    second = replace(SENT, part=2)
+    assert verdict([second], [], [both]).broken == ()
+    assert verdict([second], [], [replace(both, receipts=2 * ("confirmed by the owner",))]).broken != ()
+
+
+def test_what_may_have_arrived_is_tried_again_only_on_the_owners_word() -> None:
+    unasked = replace(ROW, unasked=True)
+    told = "tried again with a third party after what may have arrived: tea"
+    given = verdict([SENT], [], [unasked])
+    assert (given.broken, given.figures["twice"]) == ((told,), 1)
+    assert verdict([SENT], [], [replace(unasked, third_party=False)]).broken == ()
 
 
 def test_what_the_owner_left_at_that_stays_uncertain() -> None:
-    left = replace(UNCERTAIN, delivery="abandoned")
+    left = replace(UNCERTAIN, delivery="abandoned", left=1)
     assert verdict([SENT], [Acknowledged("tea", "uncertain", "n1")], [left]).broken == ()
     assert verdict([], [], [replace(left, status="error")]).broken != ()
+    assert verdict([], [], [replace(left, left=0)]).broken != ()
 
 
 def test_what_was_sent_again_is_no_alarm_true_or_false() -> None:

@@ -22,7 +22,7 @@ OWNERS_WORD: Final = "confirmed by the owner"
 PROMISES: Final[Mapping[str, re.Pattern[str]]] = {
     "without_authority": re.compile("without authority"),
     "without_receipt": re.compile("without a receipt|receipt .* nobody gave"),
-    "twice": re.compile(r"^(admitted|sent) \d+ times"),
+    "twice": re.compile(r"^(admitted|sent) \d+ times|^tried again"),
     "lost": re.compile("^acknowledged as .* and lost|^left open|without a delivery"),
     "untrue": re.compile(""),
 }
@@ -69,7 +69,9 @@ class Row:
 
     `retryable`: its caller was not told otherwise, so may say it again.
     `doubted`: an attempt of it has no end that proves anything, and its part no receipt; or there was none.
-    `again`: how often the owner had it sent again; `vouched`: the owner said that it, or a part of it, arrived.
+    `again`, `vouched`, `left`: how often the owner had it sent again, said of a part that it arrived, left it at that.
+    `unasked`: a part was marked after an attempt that may have arrived, and no word of the owner's stands between.
+    `warned`: its caller is told that it may have arrived all the same.
     `authority`: at each last marker of its parts a standing rule held whose use is noted, or the owner had said yes,
     and at no marker a brake.
     """
@@ -89,12 +91,15 @@ class Row:
     retryable: bool = True
     doubted: bool = False
     again: int = 0
-    vouched: bool = False
+    vouched: int = 0
+    left: int = 0
+    unasked: bool = False
+    warned: bool = False
 
     @property
     def said_so(self) -> bool:
         """Whether its end comes after a word of the owner's to send it again, and tells that it may have arrived."""
-        return self.again > 0 and not self.retryable
+        return self.again > 0 and self.warned and not self.retryable
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,7 @@ def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
         yield f"acknowledged as {told.status} and lost: {told.text}"
         return
     row = rows[0]
-    by_word = row.vouched and told.provider_id == OWNERS_WORD
+    by_word = row.vouched > 0 and told.provider_id == OWNERS_WORD
     if told.status == "ok" and (row.status != "ok" or not (by_word or told.provider_id in row.receipts)):
         yield f"was ok with receipt {told.provider_id}, now {row.status} with {row.receipts}: {told.text}"
     # A refusal that comes late ends the doubt as well as a receipt does.
@@ -164,7 +169,7 @@ def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
         yield f"was uncertain, now {row.status}: {told.text}"
     # What the provider refused is proved not sent, and opens again when its caller asks again.
     reopens = told.error_class == "provider_rejected"
-    if told.status == "error" and not told.retryable and not reopens and row.status != "error" and not row.again:
+    if told.status == "error" and not told.retryable and not reopens and row.status != "error":
         yield f"was a final error, now {row.status}: {told.text}"
 
 
@@ -176,6 +181,8 @@ def _settled(row: Row) -> Iterator[str]:
         yield f"{row.status} without a delivery: {row.text}"
     elif row.delivery is not None and row.status != SAYS.get(row.delivery):
         yield f"the answer says {row.status}, the delivery is {row.delivery}: {row.text}"
+    if row.delivery == "abandoned" and not row.left:
+        yield f"left at that, and the owner did not say so: {row.text}"
     if row.delivery == "sent" and not (row.receipts and all(row.receipts)):
         yield f"sent without a receipt: {row.text}"
 
@@ -188,10 +195,13 @@ def _in_its_parts(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
         unlabelled = [one for one in again if not one.repeat]
         if len(again) > most or (len(unlabelled) > 1 and not row.third_party):
             yield f"sent {len(again)} times to {'a third party' if row.third_party else 'the owner'}: {row.text}"
+    if row.third_party and row.unasked:
+        yield f"tried again with a third party after what may have arrived: {row.text}"
     order = [one.part for one in sent]
     if order != sorted(order) or max(order, default=0) > row.parts:
         yield f"sent as part {order} of {row.parts}: {row.text}"
-    if row.status == "ok" and sent and len({*order}) < row.parts and not row.vouched:
+    owed = {n for n in range(1, row.parts + 1) if row.receipts[n - 1 : n] != (OWNERS_WORD,)}
+    if row.status == "ok" and sent and not owed <= {*order}:
         yield f"ok with {len({*order})} of {row.parts} parts: {row.text}"
     if row.delivery in NOT_SENT and sent and row.retryable and len({*order}) < row.parts:
         yield f"{row.delivery} and worth saying again, yet a part arrived: {row.text}"
@@ -199,7 +209,8 @@ def _in_its_parts(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
 
 def _as_it_left(row: Row, sent: Sequence[Sent]) -> Iterator[str]:
     """What the journal holds of a message is what its row says."""
-    given = {one.provider_id for one in sent} | ({OWNERS_WORD} if row.vouched else set())
+    by_word = row.receipts.count(OWNERS_WORD)
+    given = {one.provider_id for one in sent} | ({OWNERS_WORD} if by_word <= row.vouched else set())
     if row.status == "ok" and not set(row.receipts) <= given:
         yield f"ok with a receipt {row.receipts} nobody gave: {row.text}"
     if row.delivery in NOT_SENT and len({one.part for one in sent}) == row.parts and not row.said_so:
