@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
 from butlers.gate import Admitter, admit, answer_of
 from butlers.tools.accept import accept_envelope, describe
-from butlers.tools.notify import same_envelope, wait_settled
+from butlers.tools.notify import rows_say, same_envelope, wait_settled
 from messenger import (
     deliver,
     gauges,
@@ -47,11 +47,13 @@ from shared.contracts import (
     wire,
 )
 from shared.db import Connection, Record
-from shared.errors import ButlersError, Forbidden, InvalidInput, Misconfigured
+from shared.errors import ButlersError, Forbidden, InvalidInput, Misconfigured, Unavailable
 from shared.identity import MissingIdentifier, Target, Whom, resolve
 from shared.realms import Configured, configured, write_channels
 from shared.refusals import Refused, keep
+from shared.telemetry import logger
 
+log = logger("messenger")
 WAIT_SECONDS: Final = 10.0
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
@@ -135,13 +137,28 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, asked: Asked) -> No
         if told.status != "queued":
             return told
     notification_id = str(request.notification_id)
-    current = await _enqueue(desk, request, notification_id, again=asked.again)
+    try:
+        current = await _enqueue(desk, request, notification_id, again=asked.again)
+    except Unavailable:
+        if told.notification_id is None:
+            raise  # whether what was brought is admitted has not been read here; who brought it looks
+        return told
     ground.wakes["deliveries"]()
     if current is not None:
         return current.model_copy(update={"note": told.note or current.note})
-    deadline = time.monotonic() + (WAIT_SECONDS if asked.wait else 0)
-    answer = await wait_settled(ground, notification_id, deadline)
+    answer = await _outcome(ground, request, WAIT_SECONDS if asked.wait else 0)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
+
+
+async def _outcome(ground: Ground, request: NotifyEnvelope, seconds: float) -> NotifyResponse:
+    """What became of what is in the queue; losing the database meanwhile is no failure of the message."""
+    notification_id = str(request.notification_id)
+    try:
+        return await wait_settled(ground, notification_id, time.monotonic() + seconds)
+    except ButlersError as lost:
+        log.warning("the outcome is not known yet", notification=notification_id, why=lost.message)
+    # It may be back already, and then says whether the last byte has left.
+    return await rows_say(ground.db, notification_id, request.origin_butler) or answers.queued(notification_id)
 
 
 async def _enqueue(

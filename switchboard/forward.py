@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from butlers.apart import apart
 from butlers.butler import Ground
-from butlers.tools.notify import route_request
-from shared import answers, standing
+from butlers.tools.notify import route_request, rows_say
+from shared import answers
 from shared.approvals import Event, record
 from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
 from shared.db import Connection, Record
@@ -80,24 +80,34 @@ async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvel
         answer = await ground.hops.call_for(target, tool, outgoing, WAIT_SECONDS, RouteResponse)
     except HopFailed as failed:
         if failed.proved_not_begun or failed.timed_out:
-            return Forwarded(await _rows_say(ground, envelope), "accepted", failed)
-        return Forwarded(None, "error", failed)
-    if answer.result is None or answer.result.notify_response is None:
-        return Forwarded(None, "error", _refusal(target, tool, answer.error))
-    return Forwarded(answer.result.notify_response, answer.status)
+            return Forwarded(await _as_it_stands(ground, envelope), "accepted", failed)
+        return Forwarded(None, "error", _broken(failed.message))
+    if answer.result is not None and answer.result.notify_response is not None:
+        return Forwarded(answer.result.notify_response, answer.status)
+    refusal = _refusal(target, tool, answer.error)
+    if refusal.code == HopFailed.code:
+        # The target lost what it needs, its database say: the message is kept, and the sweep brings it again.
+        return Forwarded(await _as_it_stands(ground, envelope), "accepted", refusal)
+    return Forwarded(None, "error", refusal)
 
 
 def _refusal(target: str, tool: str, failure: Failure | None) -> ButlersError:
-    """The target's own error keeps its class; an answer that says nothing is the hop's."""
+    """The target's own error keeps its class; an answer that says nothing is a broken hop's."""
     if failure is None:
-        return HopFailed(f"{target} answered {tool} with nothing of the message.")
+        return _broken(f"{target} answered {tool} with nothing of the message.")
     return ButlersError(failure.message, code=failure.error_class)
 
 
-async def _rows_say(ground: Ground, envelope: NotifyEnvelope) -> NotifyResponse:
-    async with ground.db.work() as connection:
-        found = await standing.status(connection, str(envelope.notification_id))
-    return found or answers.queued(str(envelope.notification_id))
+def _broken(message: str) -> ButlersError:
+    """Who answers nonsense is not away: its class says so, since what is away is told the butler as `queued`."""
+    return ButlersError(message, code="internal_error")
+
+
+async def _as_it_stands(ground: Ground, envelope: NotifyEnvelope) -> NotifyResponse:
+    """What the rows say of what is admitted; where they cannot be read, that it is kept."""
+    notification_id = str(envelope.notification_id)
+    found = await rows_say(ground.db, notification_id, envelope.origin_butler)
+    return found or answers.queued(notification_id)
 
 
 async def sweep(ground: Ground) -> int:

@@ -110,7 +110,7 @@ async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, ro
             return _with(await _route(ground, call, notification_id, again=again), answer)
         except HopFailed as failed:
             log.warning("the Switchboard did not answer as agreed", why=failed.message)
-            return _with(await _after_failure(ground.db, notification_id, failed), answer)
+            return _with(await _after_failure(ground, notification_id, failed), answer)
     return _with(await wait_settled(ground, notification_id, deadline), answer)
 
 
@@ -127,7 +127,11 @@ async def _route(ground: Ground, call: NotifyCall, notification_id: str, *, agai
     response = await ground.hops.call_for("switchboard", "route", request, WAIT_SECONDS, RouteResponse)
     if response.result is not None and response.result.notify_response is not None:
         return response.result.notify_response
-    raise HopFailed(response.error.message if response.error else "The route's answer says nothing of the message.")
+    if response.error is None:
+        raise HopFailed("The route's answer says nothing of the message.")
+    # What could not be reached may have begun all the same: like one that did not answer in time, the rows say.
+    unreachable = response.error.error_class == "target_unavailable"
+    raise HopFailed(response.error.message, timed_out=unreachable)
 
 
 def route_request(envelope: Answer, origin: str, request_id: str, *, again: bool = False) -> dict[str, object]:
@@ -145,22 +149,30 @@ def route_request(envelope: Answer, origin: str, request_id: str, *, again: bool
     }
 
 
-async def _after_failure(db: Database, notification_id: str, failed: HopFailed) -> NotifyResponse:
+async def _after_failure(ground: Ground, notification_id: str, failed: HopFailed) -> NotifyResponse:
     """What the rows say; a hop that is down or slow is no failure of the message, a broken one is said."""
-    try:
-        async with db.work() as connection:
-            found = await standing.status(connection, notification_id)
-    except ButlersError:
-        found = None
-    known = found or answers.queued(notification_id)
-    if known.status != "queued" or failed.proved_not_begun or failed.timed_out:
-        return known
+    found = await rows_say(ground.db, notification_id, ground.name)
+    if found is None:
+        # A database that is away explains what the hop answered, and it is no failure of the message either.
+        return answers.queued(notification_id)
+    if found.status != "queued" or failed.proved_not_begun or failed.timed_out:
+        return found
     return answers.failed(
         notification_id,
         "internal_error",
         f"{failed.message} The message is kept; asking again with the same words tells how it stands.",
         retryable=True,
     )
+
+
+async def rows_say(db: Database, notification_id: str, butler: str) -> NotifyResponse | None:
+    """How a message of this butler stands; None where that cannot be read now, which is never told as its failure."""
+    try:
+        async with db.work() as connection:
+            return await standing.own(connection, notification_id, butler)
+    except ButlersError as lost:
+        log.warning("how it stands cannot be read", notification=notification_id, why=lost.message)
+        return None
 
 
 async def wait_settled(ground: Ground, notification_id: str, deadline: float) -> NotifyResponse:

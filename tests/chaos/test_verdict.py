@@ -13,6 +13,7 @@ QUEUED = Acknowledged("tea", "queued", "n1")
 OWN = Row("n2", "milk", third_party=False, status="ok", delivery="sent", address="5", receipts=("56",))
 OWN_SENT = Sent("5", "milk", "56")
 UNCERTAIN = replace(ROW, status="uncertain", delivery="uncertain", receipts=(None,))
+REFUSED = Acknowledged("tea", "error", "n1", error_class="internal_error")
 FAILED = replace(ROW, status="error", delivery="failed", receipts=(None,))
 CARD = Sent("5", "health wants to send\n\ntea", "54", asking=True)
 
@@ -145,7 +146,9 @@ EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "was ok with receipt 55, now uncertain": ([SENT], [OK], [UNCERTAIN]),
     "was ok with receipt 58, now ok": ([SENT], [replace(OK, provider_id="58")], [ROW]),
     "was uncertain, now error": ([], [Acknowledged("tea", "uncertain", "n1")], [replace(FAILED, doubted=True)]),
-    "was a final error, now ok": ([SENT], [Acknowledged("tea", "error", "n1")], [ROW]),
+    "was an error (forbidden), now ok": ([SENT], [replace(REFUSED, error_class="forbidden")], [ROW]),
+    "was an error (internal_error), now ok": ([SENT], [replace(REFUSED, retryable=True)], [ROW]),
+    "was an error (timeout), now ok": ([SENT], [replace(REFUSED, error_class="timeout")], [ROW]),
     "left open as queued with a delivery queued": ([], [], [replace(ROW, status="queued", delivery="queued")]),
     "left open as queued with a delivery sending": ([SENT], [], [replace(ROW, status="queued", delivery="sending")]),
     "left open as queued with a delivery None": ([], [QUEUED], [replace(ROW, status="queued", delivery=None)]),

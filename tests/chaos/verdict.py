@@ -167,10 +167,10 @@ def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
     # A refusal that comes late ends the doubt as well as a receipt does.
     if told.status == "uncertain" and row.status not in {"uncertain", "ok"} and row.doubted and not row.said_so:
         yield f"was uncertain, now {row.status}: {told.text}"
-    # What the provider refused is proved not sent, and opens again when its caller asks again.
-    reopens = told.error_class == "provider_rejected"
-    if told.status == "error" and not told.retryable and not reopens and row.status != "error":
-        yield f"was a final error, now {row.status}: {told.text}"
+    # What is proved not sent, or ran out of time, opens again when its caller asks again.
+    reopens = told.error_class == "provider_rejected" or (told.error_class == "timeout" and told.retryable)
+    if told.status == "error" and not reopens and row.status != "error":
+        yield f"was an error ({told.error_class}), now {row.status}: {told.text}"
 
 
 def _settled(row: Row) -> Iterator[str]:
