@@ -130,7 +130,7 @@ def _judged(action: Action, facts: Facts) -> Decision:
     if yes is not None and owner_approved_these_bytes(action, yes):
         return Decision("allow", (Finding("approved", "The owner said yes to exactly this."),), None, yes.action_id)
     if facts.similar is not None:
-        return _park("near_duplicate", f"A similar message there is on its way or may have arrived (ref {facts.similar}).")
+        return _park("near_duplicate", f"A similar message is on its way or may have arrived (ref {facts.similar}).")
     return _by_rule(action, facts, matching)
 
 
