@@ -60,6 +60,10 @@ async def decide(connection: Connection, word: Word) -> Outcome:
     action = await approvals.open_action(connection, word.action_id)
     if action is None:
         return Outcome("impossible", "There is no such question.")
+    if not await _waits(connection, action):
+        action = await approvals.open_action(connection, word.action_id) or action
+        return Outcome("impossible", "There is no such question.") if action["open"] else _late(action)
+    # What counts is the revision that was looked at before this waited for its message.
     if action["status"] != "pending":
         return _late(action)
     if word.revision not in {None, action["revision"]}:
@@ -75,10 +79,12 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
     action = await approvals.open_action(connection, change.action_id)
     if action is None:
         return Outcome("impossible", "There is no such question.")
-    await notifications.locked(connection, action["notification_id"])
+    waits = await _waits(connection, action)
     action = await approvals.open_action(connection, change.action_id) or action
     if not action["open"]:
         return Outcome("late", f"{_late(action).text} Nothing was changed.")
+    if not waits:
+        return Outcome("impossible", "There is no such question.")
     if change.revision not in {None, action["revision"]}:
         return Outcome("changed", "It has changed since it was shown.")
     if await deliveries.begun(connection, action["notification_id"]):
@@ -86,6 +92,16 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
     await notifications.edit(connection, action["notification_id"], _new_text(action, change.message))
     await _ask_anew(connection, action, change)
     return Outcome("edited", "Changed. Nothing is sent yet: a new card asks with this text.")
+
+
+async def _waits(connection: Connection, action: Record) -> bool:
+    """Whether its message waits for the owner, and goes on waiting until the end of this transaction.
+
+    INVARIANT: no word on a question moves what arrived, ended or is on its way. Whoever inserts a question may say
+    what it is about, and that was looked at when it was inserted.
+    """
+    row = await notifications.locked(connection, action["notification_id"])
+    return row is not None and row["status"] in answers.ASKED
 
 
 def _new_text(action: Record, message: str) -> str | None:
@@ -142,7 +158,6 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
 
 
 async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
-    await notifications.locked(connection, action["notification_id"])
     verdict = Verdict(word.action_id, action["revision"], "denied", word.by, word.surface, word.reason)
     notification_id = await approvals.decide(connection, verdict)
     if notification_id is None:

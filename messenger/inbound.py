@@ -1,7 +1,8 @@
 """What comes in from Telegram: one poller per bot, every update stored before it counts, then handled once."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,16 +14,9 @@ from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.deliver import Desk
 from shared import approvals, identity, pairing, refusals, resolutions
 from shared.addresses import is_private_chat
-from shared.contracts import (
-    IngestEnvelope,
-    IngestEvent,
-    IngestPayload,
-    IngestSender,
-    IngestSource,
-    wire,
-)
-from shared.db import Connection, pause
-from shared.errors import ButlersError, HopFailed, InvalidInput
+from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
+from shared.db import Connection, Record, pause
+from shared.errors import ButlersError, HopFailed, InvalidInput, Unavailable
 from shared.refusals import Refused
 from shared.render.visible import visible
 from shared.resolutions import Resolution
@@ -35,7 +29,11 @@ LATEST: Final = 2**32
 LONGEST: Final = 20_000
 ALLOWED: Final = ["message", "callback_query"]
 Call = tuple[str, Mapping[str, object]]
+Held = tuple[Connection, Record | None]
 VERBS: Final = frozenset({*cards.VERBS, *uncertain.VERBS, digests.SHOW})
+# What ends by itself: the database or the Switchboard is away.
+PASSING: Final = (Unavailable, HopFailed)
+FAILED: Final = "This could not be carried out, and nothing was changed."
 # What was tried and did nothing, as the audit says it.
 REFUSED: Final = {
     "stranger": "A press by somebody who is not the owner, or not in the owner's private chat.",
@@ -98,9 +96,37 @@ async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyn
             task.cancel()
 
 
+@asynccontextmanager
+async def _oldest(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: bool) -> AsyncIterator[Held]:
+    """The oldest press, or the oldest other update, and the unit of work in which it is handled.
+
+    What another try can mend leaves it for that. Whatever else fails would fail each time, before all that come after
+    it: that update is over, and the next one's turn comes at once.
+    """
+    row: Record | None = None
+    try:
+        async with desk.ground.db.work() as connection:
+            row = await updates.waiting(connection, bot, presses=presses)
+            yield connection, row
+    except PASSING:
+        raise
+    except Exception as failed:
+        if row is None:
+            raise
+        log.exception("an update cannot be handled", update=row["update_id"])
+        async with desk.ground.db.work() as connection:
+            again = await updates.waiting(connection, bot, presses=presses)
+            # Another Messenger may have taken it meanwhile.
+            if again is not None and again["update_id"] == row["update_id"]:
+                await updates.handled(connection, bot, row["update_id"], "failed")
+        desk.ground.wakes["updates"]()
+        query = row["body"].get("callback_query") if isinstance(row["body"], dict) else None
+        await _show(telegram, [_spinner(query, FAILED)] if isinstance(query, dict) else [])
+        raise ButlersError("An update failed, and is not tried again.") from failed
+
+
 async def _handle_press(desk: Desk, telegram: TelegramChannel, bot: str) -> bool:
-    async with desk.ground.db.work() as connection:
-        row = await updates.waiting(connection, bot, presses=True)
+    async with _oldest(desk, telegram, bot, presses=True) as (connection, row):
         if row is None:
             return False
         query = row["body"]["callback_query"]
@@ -110,12 +136,16 @@ async def _handle_press(desk: Desk, telegram: TelegramChannel, bot: str) -> bool
         await updates.handled(connection, bot, row["update_id"], outcome)
     for wake in ("released", "deliveries"):
         desk.ground.wakes[wake]()
+    await _show(telegram, calls)
+    return True
+
+
+async def _show(telegram: TelegramChannel, calls: Sequence[Call]) -> None:
     for method, payload in calls:
         try:
             await telegram.call(method, payload, wait=10)
         except ProviderRefused as refused:
             log.info("not shown", method=method, why=refused.message)
-    return True
 
 
 async def _note_refusal(connection: Connection, desk: Desk, update: Mapping[str, object], outcome: str) -> None:
@@ -147,11 +177,10 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
     pressed = str(message.get("message_id"))
     if press.verb in uncertain.VERBS:
         code, said = await _answered(connection, desk, press, owner["id"], pressed)
-        return code, [_spinner(query, said)]
-    if press.verb == digests.SHOW:
+    elif press.verb == digests.SHOW:
         code, said = await digests.pressed(connection, press, pressed, desk.ground.secret)
-        return code, [_spinner(query, said)]
-    code, said = await _decided(connection, desk, press, owner["id"], pressed)
+    else:
+        code, said = await _decided(connection, desk, press, owner["id"], pressed)
     return code, [_spinner(query, said)]
 
 
@@ -191,8 +220,7 @@ async def _is_owner(connection: Connection, sender: str, chat: str) -> bool:
 
 
 async def _handle_message(desk: Desk, telegram: TelegramChannel, bot: str) -> bool:
-    async with desk.ground.db.work() as connection:
-        row = await updates.waiting(connection, bot, presses=False)
+    async with _oldest(desk, telegram, bot, presses=False) as (connection, row):
         if row is None:
             return False
         message = row["body"].get("message")

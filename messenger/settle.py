@@ -271,12 +271,11 @@ async def expired(connection: Connection) -> int:
     closed = 0
     for row in await approvals.unanswered(connection):
         told = row["notification_id"]
-        if told is not None:
-            await notifications.locked(connection, told)
+        held = await notifications.locked(connection, told) if told is not None else None
         if not await approvals.expire(connection, row["id"], Why("messenger", NOBODY_ANSWERED)):
             continue
         closed += 1
-        if told is not None:
+        if held is not None and held["status"] in answers.ASKED:
             begun = await deliveries.begun(connection, told)
             said = f"{NOBODY_ANSWERED} {answers.EARLIER if begun else NOT_SENT}"
             answer = answers.failed(told, "forbidden" if begun else "timeout", said, retryable=False)

@@ -4,6 +4,9 @@ from typing import Final
 
 from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wire
 
+ASKED: Final = frozenset({"pending_approval", "pending_missing_identifier"})
+"""As what a message waits for the owner; in any other state no word on a question moves it."""
+
 ACCEPTED: Final = "Accepted. It will be delivered; do not send it again."
 BEING_SENT: Final = "Being sent; the outcome is not known yet. Do not send it again."
 BRAKED: Final = "The owner has put the brake on. It will be delivered when the brake is lifted; do not send it again."

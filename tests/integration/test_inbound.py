@@ -1,7 +1,7 @@
 """What comes in from Telegram is handled in turn, and no press of the owner's waits for what strangers write."""
 
 import asyncio
-from functools import partial
+from functools import partial, reduce
 
 import pytest
 
@@ -26,6 +26,18 @@ INSERT INTO messenger.updates (bot, update_id, body)
 VALUES ($1, 301, '{"update_id": 301, "callback_query": {"id": "1", "data": "x", "from": {"id": 77}}}')
 """
 HANDLED = "SELECT handled_at FROM messenger.updates WHERE bot = $1 AND update_id = $2 AND handled_at IS NOT NULL"
+OTHER_BOT = "4243"
+UPDATE = "INSERT INTO messenger.updates (bot, update_id, body) VALUES ($1, $2, $3)"
+OUTCOMES = "SELECT outcome FROM messenger.updates WHERE bot = $1 ORDER BY update_id"
+# Deeper than anything is read.
+DEEP = reduce(lambda inside, _: [inside], range(200), list[object]())
+WRITTEN = {"message_id": 1, "text": "hi", "date": 1790000000, "from": {"id": 77}, "chat": {"id": 77, "type": "private"}}
+UPDATES = (
+    {"callback_query": {"id": "1", "data": "x", "from": {"id": 77}, "deep": DEEP}},
+    {"message": {**WRITTEN, "deep": DEEP}},
+    {"callback_query": {"id": "1", "data": "x", "from": {"id": 77}}},
+    {"message": WRITTEN},
+)
 AFTER_THE_PRESS = """
 SELECT count(*) FROM messenger.updates m JOIN messenger.updates p ON p.bot = m.bot AND p.update_id = 301
 WHERE m.bot = $1 AND m.update_id <= 300 AND m.handled_at > p.handled_at
@@ -48,3 +60,20 @@ async def test_a_press_does_not_wait_for_all_that_strangers_wrote_before_it(stil
         stopping.set()
         await handling
     assert await still_house.sql.fetchval(AFTER_THE_PRESS, BOT) > 0
+
+
+async def test_what_cannot_be_handled_is_over_and_stops_nothing_after_it(still_house: House) -> None:
+    desk = still_house.desk()
+    telegram, stopping = desk.channels["telegram"], asyncio.Event()
+    assert isinstance(telegram, TelegramChannel)
+    for number, body in enumerate(UPDATES, 1):
+        await still_house.sql.execute(UPDATE, OTHER_BOT, number, body)
+    handling = asyncio.ensure_future(inbound.handle(desk, telegram, OTHER_BOT, stopping))
+    try:
+        for number in range(1, len(UPDATES) + 1):
+            await eventually(partial(still_house.sql.fetchrow, HANDLED, OTHER_BOT, number))
+    finally:
+        stopping.set()
+        await handling
+    rows = await still_house.sql.fetch(OUTCOMES, OTHER_BOT)
+    assert [row["outcome"] for row in rows] == ["failed", "failed", "not_ours", "ingested"]

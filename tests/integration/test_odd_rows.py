@@ -30,7 +30,7 @@ NOTIFICATION: Final = {
     "envelope": '\'{"origin_butler": "greeter", "delivery": {"message": "words"}}\'',
     "whom": "'recipient:4242'",
     "third_party": "true",
-    "status": "'queued'",
+    "status": "'pending_approval'",
     "answer": '\'{"status": "queued"}\'',
 }
 QUESTION: Final = {"origin_butler": "'greeter'", "tool_args": "'{}'"}
@@ -66,6 +66,7 @@ def object_of(length: int) -> str:
 ODD_NOTIFICATIONS: Final = [
     ("status", "'ok'"),
     ("status", "'uncertain'"),
+    ("status", "'queued'"),  # for ever
     ("realm", long(1001)),
     ("key", long(201)),
     ("lineage", long(401)),
@@ -75,7 +76,7 @@ ODD_NOTIFICATIONS: Final = [
     ("not_after", "'infinity'"),
     ("not_after", "'-infinity'"),
     ("not_after", "'20000-01-01'"),
-    ("not_after", "clock_timestamp() + interval '11 years'"),
+    ("not_after", "clock_timestamp() + interval '25 hours'"),
     ("answer", '\'{"status": "queued", "delivery": {"channel": "telegram", "delivery_id": "1"}}\''),
     ("answer", '\'{"status": "queued", "delivery": null}\''),
     *(("answer", f"'{value}'") for value in ("[]", '["delivery"]', "7", "null", '"x"')),

@@ -204,8 +204,11 @@ async def test_a_butler_parks_and_speaks_only_as_itself(still_house: House, mess
     await refused(still_house, name, PARK, name, await admitted(still_house, message, other))
     await refused(still_house, name, EVENT, other)
     await refused(still_house, name, EVENT, "owner")
+    await refused(still_house, name, PARK, name, told)  # which waits for nobody
     async with logged_in(still_house, name) as connection:
-        await connection.execute(PARK, name, told)
+        own = row(name, name, status="pending_approval")
+        await connection.execute(INSERT, *own)
+        await connection.execute(PARK, name, own[0])
         await connection.execute(EVENT, name)
 
 
