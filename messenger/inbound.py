@@ -1,13 +1,14 @@
 """What comes in from Telegram: one poller per bot, every update stored before it counts, then handled once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from pydantic import ValidationError
 
+from butlers.apart import apart
 from butlers.deciding import Word, decide
 from messenger import asking, cards, digests, resolving, uncertain, updates, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
@@ -29,11 +30,10 @@ LATEST: Final = 2**32
 LONGEST: Final = 20_000
 ALLOWED: Final = ["message", "callback_query"]
 Call = tuple[str, Mapping[str, object]]
-Held = tuple[Connection, Record | None]
 VERBS: Final = frozenset({*cards.VERBS, *uncertain.VERBS, digests.SHOW})
 # What ends by itself: the database or the Switchboard is away.
 PASSING: Final = (Unavailable, HopFailed)
-FAILED: Final = "This could not be carried out, and nothing was changed."
+FAILED: Final = "This could not be carried out now. It is tried again for a minute; look at it again after that."
 # What was tried and did nothing, as the audit says it.
 REFUSED: Final = {
     "stranger": "A press by somebody who is not the owner, or not in the owner's private chat.",
@@ -86,7 +86,8 @@ async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyn
     while not stopping.is_set():
         ticket = desk.ground.wakes["updates"].ticket()
         try:
-            while await _handle_press(desk, telegram, bot) or await _handle_message(desk, telegram, bot):
+            turn = partial(_turn, desk, telegram, bot)
+            while await turn(presses=True) or await turn(presses=False):
                 pass
         except ButlersError as failed:
             log.warning("inbound left for later", why=failed.message)
@@ -96,56 +97,45 @@ async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyn
             task.cancel()
 
 
-@asynccontextmanager
-async def _oldest(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: bool) -> AsyncIterator[Held]:
-    """The oldest press, or the oldest other update, and the unit of work in which it is handled.
+async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: bool) -> bool:
+    """Handle the oldest press, or the oldest other update; whether another may follow at once.
 
-    What another try can mend leaves it for that. Whatever else fails would fail each time, before all that come after
-    it: that update is over, and the next one's turn comes at once.
+    What fails is tried again when all others had their turn, and is over after a minute: what fails each time keeps
+    nobody waiting.
     """
     row: Record | None = None
-    try:
+    calls: Sequence[Call] = ()
+    done = False
+    with apart(log, "an update was not handled", through=PASSING):
         async with desk.ground.db.work() as connection:
             row = await updates.waiting(connection, bot, presses=presses)
-            yield connection, row
-    except PASSING:
-        raise
-    except Exception as failed:
-        if row is None:
-            raise
-        log.exception("an update cannot be handled", update=row["update_id"])
+            if row is not None:
+                calls = await (_handle_press if presses else _handle_message)(connection, desk, bot, row)
+        done = True
+    if row is None:
+        return False
+    if not done:
         async with desk.ground.db.work() as connection:
-            again = await updates.waiting(connection, bot, presses=presses)
-            # Another Messenger may have taken it meanwhile.
-            if again is not None and again["update_id"] == row["update_id"]:
-                await updates.handled(connection, bot, row["update_id"], "failed")
-        desk.ground.wakes["updates"]()
-        query = row["body"].get("callback_query") if isinstance(row["body"], dict) else None
-        await _show(telegram, [_spinner(query, FAILED)] if isinstance(query, dict) else [])
-        raise ButlersError("An update failed, and is not tried again.") from failed
-
-
-async def _handle_press(desk: Desk, telegram: TelegramChannel, bot: str) -> bool:
-    async with _oldest(desk, telegram, bot, presses=True) as (connection, row):
-        if row is None:
-            return False
-        query = row["body"]["callback_query"]
-        query = query if isinstance(query, dict) else {}
-        outcome, calls = await _press(connection, desk, query)
-        await _note_refusal(connection, desk, query, outcome)
-        await updates.handled(connection, bot, row["update_id"], outcome)
-    for wake in ("released", "deliveries"):
+            await updates.failed(connection, bot, row["update_id"])
+        query = (row["body"] or {}).get("callback_query")
+        calls = [_spinner(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
+    for wake in ("released", "deliveries") if presses else ():
         desk.ground.wakes[wake]()
-    await _show(telegram, calls)
-    return True
-
-
-async def _show(telegram: TelegramChannel, calls: Sequence[Call]) -> None:
     for method, payload in calls:
         try:
             await telegram.call(method, payload, wait=10)
         except ProviderRefused as refused:
             log.info("not shown", method=method, why=refused.message)
+    return done
+
+
+async def _handle_press(connection: Connection, desk: Desk, bot: str, row: Record) -> Sequence[Call]:
+    query = row["body"]["callback_query"]
+    query = query if isinstance(query, dict) else {}
+    outcome, calls = await _press(connection, desk, query)
+    await _note_refusal(connection, desk, query, outcome)
+    await updates.handled(connection, bot, row["update_id"], outcome)
+    return calls
 
 
 async def _note_refusal(connection: Connection, desk: Desk, update: Mapping[str, object], outcome: str) -> None:
@@ -219,25 +209,21 @@ async def _is_owner(connection: Connection, sender: str, chat: str) -> bool:
     return isinstance(target, identity.Target) and target.is_owner
 
 
-async def _handle_message(desk: Desk, telegram: TelegramChannel, bot: str) -> bool:
-    async with _oldest(desk, telegram, bot, presses=False) as (connection, row):
-        if row is None:
-            return False
-        message = row["body"].get("message")
-        outcome = "ignored"
-        if isinstance(message, dict) and isinstance(message.get("text"), str):
-            code = _pairing_code(message)
-            if code is not None:
-                outcome = await _pair(connection, code, message)
-                await _note_refusal(connection, desk, message, outcome)
-            else:
-                await _bring_in(desk, bot, row["update_id"], message)
-                outcome = "ingested"
-        await updates.handled(connection, bot, row["update_id"], outcome)
-    if outcome == "paired":
-        payload = {"chat_id": message["chat"]["id"], "text": "This chat is now known as yours."}
-        await telegram.call("sendMessage", payload, wait=10)
-    return True
+async def _handle_message(connection: Connection, desk: Desk, bot: str, row: Record) -> Sequence[Call]:
+    message = row["body"].get("message")
+    outcome = "ignored"
+    if isinstance(message, dict) and isinstance(message.get("text"), str):
+        code = _pairing_code(message)
+        if code is not None:
+            outcome = await _pair(connection, code, message)
+            await _note_refusal(connection, desk, message, outcome)
+        else:
+            await _bring_in(desk, bot, row["update_id"], message)
+            outcome = "ingested"
+    await updates.handled(connection, bot, row["update_id"], outcome)
+    if outcome != "paired":
+        return ()
+    return [("sendMessage", {"chat_id": message["chat"]["id"], "text": "This chat is now known as yours."})]
 
 
 def _pairing_code(message: Mapping[str, object]) -> str | None:

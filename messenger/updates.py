@@ -23,9 +23,14 @@ INSERT INTO messenger.updates (bot, update_id, body) SELECT $1, (u ->> 'update_i
 FROM jsonb_array_elements($2::jsonb) u ON CONFLICT DO NOTHING RETURNING update_id
 """
 WAITING = """
-SELECT update_id, body FROM messenger.updates
+SELECT update_id, body, outcome FROM messenger.updates
 WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query') = $2
-ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED
+ORDER BY outcome IS NOT NULL, update_id LIMIT 1 FOR UPDATE SKIP LOCKED
+"""
+FAILED = """
+UPDATE messenger.updates SET outcome = 'failed',
+    handled_at = CASE WHEN received_at < clock_timestamp() - interval '1 minute' THEN clock_timestamp() END
+WHERE bot = $1 AND update_id = $2 AND handled_at IS NULL
 """
 HANDLED = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
@@ -69,10 +74,15 @@ def _storable(value: object) -> object:
 
 
 async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:
-    """The oldest press, or the oldest other update, nobody has handled, held by this transaction."""
+    """The oldest press, or other update, that nobody has handled, held by this transaction; what failed comes last."""
     return await connection.fetchrow(WAITING, bot, presses)
 
 
 async def handled(connection: Connection, bot: str, update_id: int, outcome: str) -> None:
     """Note what became of an update."""
     await connection.execute(HANDLED, bot, update_id, outcome)
+
+
+async def failed(connection: Connection, bot: str, update_id: int) -> None:
+    """Let all others go before an update; it is over if it came more than a minute ago."""
+    await connection.execute(FAILED, bot, update_id)

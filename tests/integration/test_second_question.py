@@ -73,7 +73,7 @@ async def test_a_word_on_what_is_short_of_an_identifier_or_waits_counts(
     assert codes == (["changed", "approved"] if approve else ["denied", "late"])
 
 
-async def test_a_press_that_cannot_be_carried_out_is_over_and_the_next_one_counts(house: House, message: str) -> None:
+async def test_a_press_that_cannot_be_carried_out_keeps_no_other_waiting(house: House, message: str) -> None:
     answer = await house.notify(message=message, contact_id=await house.contact("Zoe"))
     [asked] = await until(lambda: house.cards(message))
     await house.fault(message, "accept_reset", times=1)
@@ -82,10 +82,11 @@ async def test_a_press_that_cannot_be_carried_out_is_over_and_the_next_one_count
     await house.settled(told, "uncertain")
     card = await eventually(partial(newest_card, house, told))
     await asked_again(house, told)
-    assert (await house.press(card, "ag"))["outcome"] == "failed"
-    assert await house.status(told) == "uncertain"
+    first = await house.tap(card, "ag")
     assert await until(lambda: house.sent(FAILED, "answerCallbackQuery"))
+    assert await house.status(told) == "uncertain"
     assert (await house.press(card, "lv"))["outcome"] == "leave_done"
+    assert (await house.handled(first))["outcome"] == "again_late", "it is tried again, and comes too late"
 
 
 async def newest_card(house: House, told: str) -> Mapping[str, object] | None:

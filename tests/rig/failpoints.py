@@ -95,6 +95,11 @@ def _marker(kind: str | None = None) -> When:
     )
 
 
+def _handles(*, presses: bool) -> When:
+    """The transaction in which an update of that kind is handled."""
+    return lambda seen: seen.get("row") is not None and seen["presses"] is presses
+
+
 B, S, M = "butler", "switchboard", "messenger"
 FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     # Stages 1 to 5 in the butler
@@ -118,7 +123,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("route.proved", S, "switchboard.butler:demand_own_origin"),
     before("forward.begun", S, "switchboard.forward:_hand_over", when=lambda seen: seen["kwargs"]["wait"]),
     after("forward.answered", S, "switchboard.forward:_hand_over", when=lambda seen: seen["kwargs"]["wait"]),
-    after("forward.rows_asked", S, "switchboard.forward:_rows_say", rare=True),
+    after("forward.rows_asked", S, "switchboard.forward:_as_it_stands", rare=True),
     *commit("forward.noted", S, "switchboard.forward:forward"),
     after("forward.told", S, "switchboard.butler:route"),
     *commit("admit.carried", S, "butlers.gate:admit"),
@@ -176,10 +181,10 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("poll.stored", M, "messenger.inbound:_poll_once"),
     before("press.judged", M, "shared.approvals:decide"),
     after("press.decided", M, "messenger.inbound:decide"),
-    *commit("press.handled", M, "messenger.inbound:_handle_press", when=lambda seen: seen.get("row") is not None),
-    after("press.shown", M, "messenger.channels.telegram:TelegramChannel.call", within="_handle_press"),
+    *commit("press.handled", M, "messenger.inbound:_turn", when=_handles(presses=True)),
+    after("press.shown", M, "messenger.channels.telegram:TelegramChannel.call", within="_turn"),
     after("message.brought", M, "messenger.inbound:_bring_in"),
-    *commit("message.handled", M, "messenger.inbound:_handle_message", when=lambda seen: seen.get("row") is not None),
+    *commit("message.handled", M, "messenger.inbound:_turn", when=_handles(presses=False)),
     *commit("withdraw.looked", M, "messenger.revisit:_withdrawn"),
     after("withdraw.cancelled", M, "messenger.unheld:cancel", when=_true, rare=True),
     after("identifier.looked", M, "messenger.unheld:identified", when=_true, rare=True),
