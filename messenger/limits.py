@@ -41,8 +41,6 @@ DELETE FROM messenger.rates WHERE key IN (
     SELECT key FROM messenger.rates WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
     LIMIT 1000 FOR UPDATE SKIP LOCKED)
 """
-# After so many failures of a channel in a row one is tried at a time; the next failure pauses it.
-ALONE: Final = 4
 _PRIVATE: Final = re.compile(r"[1-9][0-9]*", re.ASCII)
 
 

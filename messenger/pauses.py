@@ -12,7 +12,6 @@ from butlers.butler import Ground
 from messenger import asking, cards, unheld
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped
-from messenger.limits import ALONE
 from messenger.store import Claimed
 from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
@@ -28,7 +27,7 @@ REMEDIES: Final = {
     "email": "Correct the login in BUTLERS_SMTP_URL and start the Messenger again.",
 }
 # So many failures in a row within ten minutes, whichever messages they met: an answer alone is waited for a minute.
-MOST_FAILURES: Final = ALONE + 1
+MOST_FAILURES: Final = 5
 
 # Until something has gone out the owner hears of the next pause within ten minutes only if it is another: that a hand
 # is needed is always told.
@@ -61,8 +60,7 @@ STILL: Final = """
 UPDATE messenger.pauses SET reason = $2, detail = $3,
     told_at = CASE WHEN $2 IN (reason, 'unreachable') THEN told_at END WHERE channel = $1 AND since IS NOT NULL
 """
-# Who answers a probe may still take nothing: until something has gone out, one is tried at a time, and one failure
-# pauses the channel again.
+# Who answers a probe may still take nothing: until something has gone out, one failure pauses the channel again.
 LIFT: Final = """
 UPDATE messenger.pauses SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
 WHERE channel = $1 AND since IS NOT NULL
@@ -184,7 +182,7 @@ async def _probe(ground: Ground, channel: Channel) -> None:
             await connection.execute(STILL, channel.name, _reason(failed), failed.message[:500])
             return
         await unheld.due_again(connection, channel.name)
-        await connection.execute(LIFT, channel.name, ALONE)
+        await connection.execute(LIFT, channel.name, MOST_FAILURES - 1)
         await tell(connection, "deliveries")
     log.warning("the channel works again", channel=channel.name)
     ground.wakes["deliveries"]()

@@ -1,6 +1,7 @@
 """Deliveries, parts and attempts: the only writer of those tables, each state change one statement.
 
-Every change asks for the state it comes from: whoever comes second changes nothing. All times are the database's.
+Every change asks for the state it comes from, so that whoever comes second changes nothing. All times
+are the database's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +12,6 @@ from uuid import UUID
 
 import asyncpg
 
-from messenger.limits import ALONE
 from shared.db import Connection, Record
 from shared.errors import IdempotencyConflict, Unavailable
 
@@ -43,22 +43,19 @@ WITH line AS (
 held AS (
     SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
     WHERE channel = $3 AND status IN ('claimed', 'sending')),
-weak AS (SELECT since IS NOT NULL OR EXISTS (SELECT FROM held) AS waits FROM messenger.pauses
-    WHERE channel = $3 AND (since IS NOT NULL OR failures >= {ALONE})),
 next AS MATERIALIZED (
     SELECT id, other, coalesce(busy.n, 0) + row_number() OVER (PARTITION BY origin ORDER BY other, created_at) AS turn,
         random() AS lot
     FROM line LEFT JOIN (SELECT origin, count(*) AS n FROM held GROUP BY origin) busy USING (origin)
     WHERE due AND address NOT IN (SELECT address FROM held)
-        AND NOT EXISTS (SELECT FROM weak WHERE waits)
+        AND NOT EXISTS (SELECT FROM messenger.pauses WHERE channel = $3 AND since IS NOT NULL)
         AND NOT EXISTS (SELECT FROM messenger.rates
             WHERE key = $3 || ':' || address AND free_at > clock_timestamp())
     ORDER BY other, turn, lot LIMIT 4 * $2::int),
 taken AS MATERIALIZED (
     SELECT q.id FROM next JOIN messenger.deliveries q ON q.id = next.id WHERE q.status = 'queued'
     ORDER BY next.other, next.turn, next.lot
-    LIMIT least($2::int, (SELECT 1 FROM weak), (SELECT min(CASE WHEN free_at > clock_timestamp() THEN 0
-        WHEN every = '0' THEN $2::int
+    LIMIT least($2::int, (SELECT min(CASE WHEN free_at > clock_timestamp() THEN 0 WHEN every = '0' THEN $2::int
         ELSE least(burst, 1 + floor(extract(epoch FROM clock_timestamp() - free_at) / extract(epoch FROM every))) END)
         FROM messenger.rates WHERE key IN ($3, $3 || ':minute', $3 || ':day'))::int)
     FOR UPDATE OF q SKIP LOCKED)
@@ -85,7 +82,8 @@ ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, status 
 WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
 """
 PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
-# The marker: past its commit no machine repeats it unless it is proved not sent. A third party's sent part has none.
+# The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent. There is none
+# for a third party's part that has its receipt.
 MARK = f"""
 WITH d AS (
     UPDATE messenger.deliveries SET status = 'sending', lease_until = clock_timestamp() + interval '{LEASE}',
@@ -102,7 +100,8 @@ a AS (
     SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n)
 SELECT count(*) FROM a
 """
-# A late answer may still turn `uncertain` into `sent`: matched by its attempt, it says nothing of a later one.
+# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
+# of a later attempt at the same part.
 END_PART = """
 WITH a AS (
     UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = $4, detail = $5
@@ -269,15 +268,16 @@ async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> Li
 
 async def not_sent(connection: Connection, claimed: Claimed, end: PartEnd) -> None:
     """Note an attempt that ended before its marker."""
-    await connection.execute(NOT_SENT, UUID(claimed.id), end.n, claimed.attempt, end.outcome, end.detail[:500])
+    delivery = UUID(claimed.id)
+    await connection.execute(NOT_SENT, delivery, end.n, claimed.attempt, end.outcome, end.detail[:500])
 
 
 async def turn(
     connection: Connection, claimed: Claimed, come_from: Sequence[str], to: str, reason: str | None, after: object
 ) -> bool:
     """Move the delivery on; `after` is the timedelta until it may be tried again."""
-    where = (UUID(claimed.id), claimed.fence, list(come_from))
-    return await connection.fetchval(TURN, *where, to, reason, after) is not None
+    args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
+    return await connection.fetchval(TURN, *args) is not None
 
 
 async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:

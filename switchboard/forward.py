@@ -71,7 +71,8 @@ async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope
 
 async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool) -> Forwarded:
     inside: dict[str, object] = {"notify_request": envelope.model_dump(mode="json", exclude_none=True), "wait": wait}
-    if (route.input.context or {}).get("again") is True:
+    again = (route.input.context or {}).get("again") is True
+    if again:
         inside["again"] = True
     outgoing = route.model_dump(mode="json", exclude_none=True)
     outgoing["input"] = {"context": inside}
@@ -80,14 +81,14 @@ async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvel
         answer = await ground.hops.call_for(target, tool, outgoing, WAIT_SECONDS, RouteResponse)
     except HopFailed as failed:
         if failed.proved_not_begun or failed.timed_out:
-            return Forwarded(await _as_it_stands(ground, envelope), "accepted", failed)
+            return await _as_it_stands(ground, envelope, failed, again=again)
         return Forwarded(None, "error", _broken(failed.message))
     if answer.result is not None and answer.result.notify_response is not None:
         return Forwarded(answer.result.notify_response, answer.status)
     refusal = _refusal(target, tool, answer.error)
     if refusal.code == HopFailed.code:
         # The target lost what it needs, its database say: the message is kept, and the sweep brings it again.
-        return Forwarded(await _as_it_stands(ground, envelope), "accepted", refusal)
+        return await _as_it_stands(ground, envelope, refusal, again=again)
     return Forwarded(None, "error", refusal)
 
 
@@ -103,11 +104,13 @@ def _broken(message: str) -> ButlersError:
     return ButlersError(message, code="internal_error")
 
 
-async def _as_it_stands(ground: Ground, envelope: NotifyEnvelope) -> NotifyResponse:
-    """What the rows say of what is admitted; where they cannot be read, that it is kept."""
+async def _as_it_stands(ground: Ground, envelope: NotifyEnvelope, why: ButlersError, *, again: bool) -> Forwarded:
+    """Accepted, as the rows say. Where they cannot be read what is admitted is kept, and who asks again is told why."""
     notification_id = str(envelope.notification_id)
     found = await rows_say(ground.db, notification_id, envelope.origin_butler)
-    return found or answers.queued(notification_id)
+    if found is None and again:
+        return Forwarded(None, "error", why)
+    return Forwarded(found or answers.queued(notification_id), "accepted", why)
 
 
 async def sweep(ground: Ground) -> int:

@@ -110,7 +110,7 @@ async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, ro
             return _with(await _route(ground, call, notification_id, again=again), answer)
         except HopFailed as failed:
             log.warning("the Switchboard did not answer as agreed", why=failed.message)
-            return _with(await _after_failure(ground, notification_id, failed), answer)
+            return _with(await _after_failure(ground, answer, failed), answer)
     return _with(await wait_settled(ground, notification_id, deadline), answer)
 
 
@@ -149,12 +149,16 @@ def route_request(envelope: Answer, origin: str, request_id: str, *, again: bool
     }
 
 
-async def _after_failure(ground: Ground, notification_id: str, failed: HopFailed) -> NotifyResponse:
-    """What the rows say; a hop that is down or slow is no failure of the message, a broken one is said."""
+async def _after_failure(ground: Ground, before: NotifyResponse, failed: HopFailed) -> NotifyResponse:
+    """What the rows say; a hop that is down or slow is no failure of the message, a broken one is said.
+
+    `before`: how it stood when it was asked for, which may have been over.
+    """
+    notification_id = str(before.notification_id)
     found = await rows_say(ground.db, notification_id, ground.name)
     if found is None:
         # A database that is away explains what the hop answered, and it is no failure of the message either.
-        return answers.queued(notification_id)
+        return before
     if found.status != "queued" or failed.proved_not_begun or failed.timed_out:
         return found
     return answers.failed(

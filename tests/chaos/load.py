@@ -34,6 +34,7 @@ FAULTS_AT_ONCE: Final = 6
 # The last calls get their answers within the butler's 14 s, or from the rows of whoever comes back.
 PATIENCE: Final = 30.0
 GAVE_UP: Final = "gave up"
+STALE: Final = "refused this daemon"
 TURNED_AWAY: Final = 503  # a token that cannot be looked up: no database, or no connection in time
 # (weight, fault): slow ones hold a delivery where a kill can hit it, mostly one that does not hold up the owner's
 # chat, and few of the owner's there are; refusals for good must not hit a card.
@@ -193,6 +194,10 @@ class Load:
             self.heard.strange.append(f"refused {text}: {error}")
             return
         failure = error if isinstance(error, dict) else {}
+        if STALE in str(failure.get("message")):
+            # A port that another daemon has by now; the answer says that the message is kept.
+            self.heard.unanswered["a stale address"] += 1
+            return
         receipt = delivery.get("delivery_id") if isinstance(delivery, dict) else None
         notification = answer.get("notification_id")
         one = Acknowledged(

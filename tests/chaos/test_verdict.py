@@ -148,7 +148,6 @@ EVILS: dict[str, tuple[list[Sent], list[Acknowledged], list[Row]]] = {
     "was uncertain, now error": ([], [Acknowledged("tea", "uncertain", "n1")], [replace(FAILED, doubted=True)]),
     "was an error (forbidden), now ok": ([SENT], [replace(REFUSED, error_class="forbidden")], [ROW]),
     "was an error (internal_error), now ok": ([SENT], [replace(REFUSED, retryable=True)], [ROW]),
-    "was an error (timeout), now ok": ([SENT], [replace(REFUSED, error_class="timeout")], [ROW]),
     "left open as queued with a delivery queued": ([], [], [replace(ROW, status="queued", delivery="queued")]),
     "left open as queued with a delivery sending": ([SENT], [], [replace(ROW, status="queued", delivery="sending")]),
     "left open as queued with a delivery None": ([], [QUEUED], [replace(ROW, status="queued", delivery=None)]),

@@ -168,7 +168,7 @@ def _kept(told: Acknowledged, rows: Sequence[Row]) -> Iterator[str]:
     if told.status == "uncertain" and row.status not in {"uncertain", "ok"} and row.doubted and not row.said_so:
         yield f"was uncertain, now {row.status}: {told.text}"
     # What is proved not sent, or ran out of time, opens again when its caller asks again.
-    reopens = told.error_class == "provider_rejected" or (told.error_class == "timeout" and told.retryable)
+    reopens = told.error_class in {"provider_rejected", "timeout"}
     if told.status == "error" and not reopens and row.status != "error":
         yield f"was an error ({told.error_class}), now {row.status}: {told.text}"
 

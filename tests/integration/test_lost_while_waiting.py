@@ -41,6 +41,7 @@ WHERE notification_id = (SELECT id FROM shared.notifications WHERE envelope #>> 
 REFUSED = """
 UPDATE shared.notifications SET answer = answer || '{"status": "error"}', status = 'error' WHERE id = $1
 """
+OVER = "UPDATE shared.notifications SET answer = $2, status = 'error' WHERE id = $1"
 PAST_ITS_MARKER = "UPDATE messenger.deliveries SET status = 'sending' WHERE notification_id = $1"
 
 
@@ -229,3 +230,31 @@ async def test_a_caller_whose_whole_fleet_loses_the_database_is_told_queued(outa
     answer = await asked
     assert (answer["status"], answer["message"]) == ("queued", answers.ACCEPTED)
     await outage.arrives_once(message)
+
+
+async def test_what_was_over_and_is_asked_again_is_not_called_kept_where_nobody_can_read_it(
+    outage: Outage, message: str
+) -> None:
+    async def breaks(_: Answer) -> Answer:
+        outage.gate.shut()
+        raise ButlersError("It lost its database.")
+
+    outage.play("switchboard", breaks)
+    ground = outage.ground("greeter")
+    await notify(ground, message)
+    await outage.gate.open()
+    told = await outage.house.sql.fetchval(ADMITTED, message)
+    over = answers.failed(told, "provider_rejected", "The provider refused it: no.")
+    await outage.house.sql.execute(OVER, told, wire(over))
+    answer = await notify(ground, message)
+    assert (answer["status"], answer["error"]) == ("error", wire(over)["error"])
+
+
+async def test_a_switchboard_that_cannot_read_what_is_asked_again_says_so(outage: Outage, message: str) -> None:
+    for name in ("messenger", "switchboard"):
+        outage.behind_the_gate(name)
+    route = await carried(outage.house, message)
+    route["input"]["context"]["again"] = True  # type: ignore[index]  # objects
+    outage.gate.shut()
+    answer = await outage.house.hop("greeter", "switchboard", "route", route)
+    assert (answer["status"], answer["error"]["class"]) == ("error", "target_unavailable")  # type: ignore[index]

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from messenger import deliver, overdue, pauses, store
+from messenger import deliver, overdue, pauses
 from messenger.butler import WAIT_SECONDS
 from messenger.channels import Prepared, Reason, Receipt, SendFailed
 from messenger.channels.email import EmailChannel
@@ -21,7 +21,7 @@ from shared import answers
 from shared.mcp import Answer
 from shared.realms import SANDBOX_TOKEN
 from shared.render import Wire
-from tests.integration.desks import FREE, PAST, admitted, friend, in_queue, new_chat, work
+from tests.integration.desks import FREE, PAST, admitted, in_queue, new_chat, work
 from tests.integration.doubts import ANSWER
 from tests.integration.house import House, Site, opened
 from tests.rig.gate import Gate
@@ -159,23 +159,6 @@ async def test_a_channel_that_answers_and_takes_nothing_pauses_again_at_once(qui
     await heed(quiet, DOWN)
     assert not await stands(quiet), "what works again may fail again"
     await heed(quiet, Receipt("2"))
-
-
-async def test_after_a_pause_one_is_tried_at_a_time_until_something_has_gone_out(quiet: House, message: str) -> None:
-    for _ in range(pauses.MOST_FAILURES):
-        await heed(quiet, DOWN)
-    told = [await in_queue(quiet, f"{message} {n}", contact_id=await friend(quiet)) for n in range(3)]
-    await quiet.sql.execute(PROBE)
-    await probed(quiet, Probed(works=True))
-    desk, other = quiet.desk(), quiet.desk()
-    async with quiet.ground("messenger").db.work() as connection:
-        taken = [len(await store.claim(connection, one.holder, {"telegram": 16})) for one in (desk, other)]
-    assert taken == [1, 0]
-    await quiet.sql.execute(BACK)
-    await work(desk)
-    assert sorted([await quiet.status(one) for one in told]) == ["ok", "queued", "queued"]
-    await work(desk)
-    assert [await quiet.status(one) for one in told] == 3 * ["ok"]
 
 
 async def test_of_a_pause_long_after_another_the_owner_hears_anew(quiet: House) -> None:
