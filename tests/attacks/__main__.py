@@ -2,8 +2,9 @@
 
 With a process per daemon, where the walls are real, unless `one` is said.
 Prints a line per class, below it each attempt that got through with what happened, and then
-`30/30 classes, N attempts, 0 passed`. Unless classes are named, each planted hole follows with what caught it, and
-`N/N planted holes caught`. Ends with 1 if any attempt passed, any control failed, any class is empty or any hole lives.
+`45/45 classes, N attempts, 0 passed`; of a class that is a test module each test is an attempt. Unless classes are
+named, each planted hole follows with what caught it, and `N/N planted holes caught`. Ends with 1 if any attempt passed,
+any control failed, any class is empty or any hole lives.
 """
 
 import asyncio
@@ -12,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 from tests.attacks.campaign import opened
-from tests.attacks.corpus import CLASSES, AttackClass, classes
+from tests.attacks.corpus import CLASSES, AttackClass, classes, modules
 from tests.attacks.engine import Tried, run_class
 from tests.attacks.world import World
 from tests.rig import figures
@@ -24,6 +26,7 @@ from tests.rig.forks import ROOT
 
 BUGS: Final = ROOT / "tests" / "planted" / "bugs"
 PLANTED: Final = (sys.executable, "-m", "pytest", "-q", "-s", "--planted=all", "tests/planted", "-k", "hole_")
+COUNTED: Final = re.compile(r"(\d+) (passed|failed|errors?)\b")
 CAUGHT: Final = re.compile(r"(hole_\w+): caught by .+")
 
 
@@ -59,6 +62,26 @@ def passed(tried: Sequence[Tried]) -> int:
     return sum(bool(one.breaches) for one in tried if not one.attempt.control)
 
 
+def played(number: int, module: Path) -> tuple[int, int]:
+    """How many attempts a test module made, and how many got through; told in one line, and whole where any did."""
+    ran = subprocess.run(
+        (sys.executable, "-m", "pytest", "-q", "-m", "", str(module)),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    counted = {word: int(number) for number, word in COUNTED.findall(ran.stdout)}
+    through = counted.get("failed", 0) + counted.get("error", 0) + counted.get("errors", 0)
+    through = through or int(ran.returncode != 0)
+    attempts = counted.get("passed", 0) + through
+    print(f"{number:>2} {module.stem.partition('_')[2]:<58} {attempts:>4} attempts, {through} passed", flush=True)
+    if through:
+        print(ran.stdout, flush=True)
+    return attempts, through
+
+
 def all_holes_caught() -> bool:
     """Try each planted hole in a copy of the tree, and tell by name what caught it, or that nothing did."""
     wanted = {path.stem for path in BUGS.glob("hole_*.patch")}
@@ -83,9 +106,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [one for one in classes() if not numbers or str(one.number) in numbers]
     with running() as bench:
         done = asyncio.run(campaign(bench, mode, chosen))
-    broken = sum(bool(one.breaches) for _, tried in done for one in tried)
-    there = {attack.number for attack, _ in done if attack.attempts}
-    attempts, through = sum(len(a.attempts) for a, _ in done), sum(passed(tried) for _, tried in done)
+    apart = {n: played(n, module) for n, module in modules().items() if not numbers or str(n) in numbers}
+    broken = sum(bool(one.breaches) for _, tried in done for one in tried) + sum(bad for _, bad in apart.values())
+    there = {attack.number for attack, _ in done if attack.attempts} | {n for n, (made, _) in apart.items() if made}
+    attempts = sum(len(attack.attempts) for attack, _ in done) + sum(made for made, _ in apart.values())
+    through = sum(passed(tried) for _, tried in done) + sum(bad for _, bad in apart.values())
     if not numbers:
         figures.keep("attacks", {"classes": len(there), "attempts": attempts, "passed": through})
     wanted = len(numbers) or len(CLASSES)

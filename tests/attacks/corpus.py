@@ -1,5 +1,8 @@
 """The attacks as data: one file per class, NN_name.toml, read, checked and multiplied by its tables.
 
+A class that needs a machine of its own (another server at a port, a restored backup, a clock that jumps) is a test
+module test_NN_name.py instead; each of its tests is an attempt.
+
 A file holds `class`, `name`, `[[attempt]]`s, and where it needs them `settings` (environment of a fleet of its
 own, in one process), `prepare` and `restore` (the superuser's statements around the class), `[outcomes]` (expectations
 by name, with what is then allowed) and `[[control]]`s: what must work, or the attempts beside it would prove nothing.
@@ -32,7 +35,7 @@ ACTORS: Final = {
     "A6": "a compromised Switchboard",
     "A7": "a reader of the database",
 }
-CLASSES: Final = tuple(range(1, 31))
+CLASSES: Final = tuple(range(1, 46))
 NAME: Final = re.compile(r"\$\{([a-z_0-9]+)\}")
 _ATTEMPT: Final = {"name", "actor", "given", "steps", "later", "rows", "each", "allows"}
 _FILE: Final = {"class", "name", "settings", "prepare", "restore", "outcomes", "attempt", "control"}
@@ -54,7 +57,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttackClass:
-    """One of the thirty."""
+    """One of those that are data."""
 
     number: int
     name: str
@@ -70,6 +73,11 @@ class AttackClass:
 def classes() -> tuple[AttackClass, ...]:
     """Every class that has a file, in their order; raises ValueError for a file that says what nobody reads."""
     return tuple(sorted(map(read, sorted(HERE.glob("[0-9][0-9]_*.toml"))), key=lambda one: one.number))
+
+
+def modules() -> Mapping[int, Path]:
+    """The classes that are test modules, by their number."""
+    return {int(path.name.split("_")[1]): path for path in sorted(HERE.glob("test_[0-9][0-9]_*.py"))}
 
 
 def read(path: Path) -> AttackClass:
