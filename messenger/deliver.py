@@ -5,10 +5,10 @@ byte is written after the marker, by the holder of a lease that still lasts, or 
 """
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from butlers.apart import apart
@@ -21,6 +21,7 @@ from messenger.outcome import Ended, Next, after
 from messenger.store import Claimed
 from messenger.unreadable import not_rendered, put_off
 from shared import approvals
+from shared.clock import Moment, moment
 from shared.db import Connection, pause
 from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unavailable, Unreadable
 from shared.render import Wire
@@ -48,15 +49,16 @@ class OverLimit(ButlersError):
 
 @dataclass(slots=True)
 class Desk:
-    """One Messenger at work: its channels, and until when (monotonic seconds) it holds which delivery by its fence."""
+    """One Messenger at work: its channels, and since when it has held which delivery by its fence, for a lease."""
 
     ground: Ground
     channels: Mapping[str, Channel]
-    held: dict[tuple[str, int], float] = field(default_factory=dict)
+    held: dict[tuple[str, int], Moment] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     jitter: float = 0.5
     # The channels whose messages are counted against their limits.
     limited: frozenset[str] = frozenset()
+    clock: Callable[[], Moment] = moment
 
     @property
     def holder(self) -> str:
@@ -88,12 +90,12 @@ async def claim_some(desk: Desk) -> float:
     """Start on what is due; seconds until it is worth looking again."""
     busy = Counter(task.get_name() for task in desk.tasks)
     room = {name: AT_ONCE - busy[name] for name in desk.channels if busy[name] < AT_ONCE}
-    since = time.monotonic()
+    since = desk.clock()
     async with desk.ground.db.work() as connection:
         taken = await store.claim(connection, desk.holder, room)
         next_due = await views.next_due(connection)
     for claimed in taken:
-        desk.held[claimed.id, claimed.fence] = since + LEASE_SECONDS
+        desk.held[claimed.id, claimed.fence] = since
         task = asyncio.create_task(_deliver(desk, claimed), name=claimed.channel)
         desk.tasks.add(task)
         task.add_done_callback(desk.tasks.discard)
@@ -164,11 +166,7 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
     if marked is None:
         await prepared.abandon()
         return False
-    if _still_held(desk, claimed):
-        result = await prepared.finish()
-    else:
-        await prepared.abandon()
-        result = SendFailed("unavailable", "The lease ran out before the last byte.", proved_not_sent=True)
+    result = await prepared.finish(partial(_still_held, desk, claimed))
     then = _after(desk, claimed, result, wire, last=n == total)
     return await write_down(desk.ground, claimed, (n, result), then) and then.part == "sent"
 
@@ -182,8 +180,9 @@ def _after(desk: Desk, claimed: Claimed, result: object, wire: Wire, *, last: bo
 
 
 def _still_held(desk: Desk, claimed: Claimed) -> bool:
-    """Whoever slept past the lease writes nothing: somebody else may have taken over."""
-    return time.monotonic() < desk.held.get((claimed.id, claimed.fence), 0.0) - MARGIN_SECONDS
+    """Whoever slept past the lease, its computer too, writes nothing: somebody else may have taken over."""
+    since = desk.held.get((claimed.id, claimed.fence))
+    return since is not None and since.passed(desk.clock()) < LEASE_SECONDS - MARGIN_SECONDS
 
 
 async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
@@ -260,12 +259,12 @@ async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, mark
 async def renew(desk: Desk, stopping: asyncio.Event) -> None:
     """The heartbeat of the leases, independent of any socket; it ends only when nothing is held."""
     while not stopping.is_set() or desk.tasks:
-        since = time.monotonic()
+        since = desk.clock()
         try:
             async with desk.ground.db.work() as connection:
                 held = await store.renew(connection, desk.holder, list(desk.held))
             for claim in held & desk.held.keys():
-                desk.held[claim] = since + LEASE_SECONDS
+                desk.held[claim] = since
         except ButlersError as lost:
             log.warning("leases not renewed", why=lost.message)
         await (asyncio.sleep(0.2) if stopping.is_set() else pause(stopping, RENEW_SECONDS))
@@ -280,7 +279,8 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
             async with desk.ground.db.work() as connection:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
                 await unheld.close_answered(connection)
-                written = await store.delayed_no_more(connection) + await pauses.tell_owner(connection)
+                written = await store.delayed_no_more(connection) + await unheld.sooner(connection)
+                written += await pauses.tell_owner(connection)
                 await limits.forget(connection)
             reaped += await overdue.all_ended(desk.ground.db)
             async with desk.ground.db.work() as connection:

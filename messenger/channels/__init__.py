@@ -1,7 +1,8 @@
 """One file per channel: prepare (all but the committing byte) and finish (that byte, then the answer)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from shared.render import Wire
 
@@ -37,11 +38,25 @@ class SendFailed:
     is_down: bool = False
 
 
+# Whether its caller may still write, asked right before the committing byte: nothing is awaited in between.
+StillHeld: TypeAlias = Callable[[], bool]
+
+
+def unconditionally() -> bool:
+    """For what is under no lease."""
+    return True
+
+
+def too_late() -> SendFailed:
+    """What is said where the lease ran out before the committing byte, which was not written."""
+    return SendFailed("unavailable", "The lease ran out before the last byte.", proved_not_sent=True)
+
+
 class Prepared(Protocol):
     """A part of which all but the committing byte is written."""
 
-    async def finish(self) -> Receipt | SendFailed:
-        """Write the committing byte and wait for the provider's answer."""
+    async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
+        """Write the committing byte, if it is still held right then, and wait for the provider's answer."""
 
     async def abandon(self) -> None:
         """Drop it: the provider never gets the committing byte, so nothing was sent."""

@@ -17,7 +17,7 @@ from aiosmtplib import (
     SMTPTimeoutError,
 )
 
-from messenger.channels import Prepared, Reason, Receipt, SendFailed
+from messenger.channels import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
 from messenger.channels.smtp import FOR_GOOD, Failed, Relay, envelope, judge, one_line, refusal, relay_from, stuffed
 from shared.errors import InvalidInput
 from shared.render import Wire
@@ -37,9 +37,9 @@ class MailPart:
     wire: Wire
     dot: bytes
 
-    async def finish(self) -> Receipt | SendFailed:
-        """Write the dot and wait for the reply."""
-        return await self.channel.finish(self)
+    async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
+        """Write the dot, if it is still held right then, and wait for the reply."""
+        return await self.channel.finish(self, still_held)
 
     async def abandon(self) -> None:
         """Close the connection: without the dot the server must drop the text."""
@@ -93,7 +93,7 @@ class EmailChannel:
             return self._redacted(SendFailed("unavailable", message, proved_not_sent=True, is_down=True))
         return MailPart(self, client, wire, dot)
 
-    async def finish(self, part: MailPart) -> Receipt | SendFailed:
+    async def finish(self, part: MailPart, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
         """Write the dot of a prepared mail and say what the reply proves."""
         client = part.client
         try:
@@ -102,6 +102,10 @@ class EmailChannel:
             await asyncio.sleep(0)
             if client.protocol is None or not client.is_connected:
                 return SendFailed("unavailable", "The connection was cut before the final dot.", proved_not_sent=True)
+            # From here to the dot nothing is awaited.
+            if not still_held():
+                client.close()
+                return too_late()
             client.protocol.write(part.dot)
             reply = await client.protocol.read_response(timeout=self._answer_timeout)
         except SMTPTimeoutError:

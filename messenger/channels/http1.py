@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from messenger.channels import Reason
+from messenger.channels import Reason, StillHeld, unconditionally
 from messenger.channels.line import Answer, Line, read_answer
 
 # Shorter than any server or router keeps a silent connection, so that none dies unseen between two sends.
@@ -27,6 +27,10 @@ class Broken(Exception):
         self.reason: Reason = reason
         self.message = message
         self.proved_not_sent = proved_not_sent
+
+
+class Late(Exception):
+    """The lease ran out before the last byte, which was not written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ class Held:
     last: bytes
     release: Callable[[Line], None]
 
-    async def finish(self, wait: float) -> Answer:
-        """Write the last byte and return the answer, or raise Broken.
+    async def finish(self, wait: float, still_held: StillHeld = unconditionally) -> Answer:
+        """Write the last byte, if it is still held right then, and return the answer, or raise Broken or Late.
 
         An answer that came before the last byte is returned as `early` and the byte is never written.
         """
@@ -56,7 +60,7 @@ class Held:
             await self.line.settle()
             if self.line.buffer:
                 return await self._early()
-            self._commit()
+            self._commit(still_held)
             answer, keep = await self._answer(wait)
         except BaseException:
             self.line.abort()
@@ -67,10 +71,12 @@ class Held:
             self.line.abort()
         return answer
 
-    def _commit(self) -> None:
-        """Write the last byte, if the connection stands."""
+    def _commit(self, still_held: StillHeld) -> None:
+        """Write the last byte, if the connection stands and the lease lasts; nothing is awaited in between."""
         if not self.line.open:
             raise _cut()
+        if not still_held():
+            raise Late
         self.line.write(self.last)
 
     async def _early(self) -> Answer:

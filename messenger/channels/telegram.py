@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from messenger.channels import Prepared, Reason, Receipt, SendFailed
-from messenger.channels.http1 import Broken, Held, Peer, Pool
+from messenger.channels import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
+from messenger.channels.http1 import Broken, Held, Late, Peer, Pool
 from messenger.channels.line import Answer
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.render import Wire
@@ -53,9 +53,9 @@ class TelegramPart:
     wire: Wire
     held: Held
 
-    async def finish(self) -> Receipt | SendFailed:
-        """Write the last byte and read the answer."""
-        return await self.channel.finish(self.wire, self.held)
+    async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
+        """Write the last byte, if it is still held right then, and read the answer."""
+        return await self.channel.finish(self.wire, self.held, still_held)
 
     async def abandon(self) -> None:
         """Drop the connection: Telegram never gets the last byte."""
@@ -96,10 +96,12 @@ class TelegramChannel:
         except Broken as broken:
             return self._failed(broken)
 
-    async def finish(self, wire: Wire, held: Held) -> Receipt | SendFailed:
+    async def finish(self, wire: Wire, held: Held, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
         """Write the last byte of a held request and say what the answer proves."""
         try:
-            answer = await held.finish(self._answer_timeout)
+            answer = await held.finish(self._answer_timeout, still_held)
+        except Late:
+            return too_late()
         except Broken as broken:
             return self._failed(broken)
         outcome = judge(wire, answer)

@@ -8,7 +8,7 @@ import pytest
 
 from butlers.deciding import Edit, edit
 from messenger import deliver, resolving, settle, store, unheld
-from messenger.channels import Channel, Prepared, Receipt, SendFailed
+from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.closing import HAD_ARRIVED
 from shared import answers, identity
 from shared.errors import InvalidInput
@@ -425,7 +425,7 @@ class Slow:
     async def prepare(self, wire: Wire) -> "Prepared | SendFailed":
         return self
 
-    async def finish(self) -> Receipt | SendFailed:
+    async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
         await self.meanwhile()
         return SendFailed("rate_limited", "later", proved_not_sent=True)
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from butlers.assemble import acting
 from messenger import deliver
-from messenger.channels import Channel, Prepared, Receipt, SendFailed
+from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.deliver import Desk
 from shared import home
 from shared.db import Database
@@ -31,8 +31,8 @@ class Then:
     inner: Prepared
     happens: Callable[[], Awaitable[object]]
 
-    async def finish(self) -> Receipt | SendFailed:
-        result = await self.inner.finish()
+    async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
+        result = await self.inner.finish(still_held)
         await self.happens()
         return result
 

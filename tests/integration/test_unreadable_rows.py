@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from messenger import asking, closing, revisit, showing
-from messenger.channels import Channel, Prepared, Receipt, SendFailed
+from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.channels.telegram import TelegramChannel
 from messenger.deliver import Desk
 from messenger.unreadable import CODE, SAID
@@ -201,8 +201,8 @@ class Breaking:
 class Unfinished:
     inner: Prepared
 
-    async def finish(self) -> Receipt | SendFailed:
-        await self.inner.finish()
+    async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
+        await self.inner.finish(still_held)
         raise RuntimeError("a mistake of ours")
 
     async def abandon(self) -> None:
