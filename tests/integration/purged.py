@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from messenger import purging
-from shared.db import Record
+from shared.db import Record, now
 from tests.integration.house import House
 from tests.rig.rows import every_row
 
@@ -42,7 +42,10 @@ async def age(house: House, notification_id: object, days: int) -> None:
 
 async def purge(house: House, batch: int = 100) -> int:
     """One round of the Messenger's; how many rows."""
-    return await purging.purge(house.ground("messenger").db, asyncio.Event(), batch)
+    db = house.ground("messenger").db
+    async with db.work() as connection:
+        by = await now(connection)
+    return await purging.purge(db, by, asyncio.Event(), batch)
 
 
 async def row(house: House, notification_id: object) -> Record:

@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import inspect
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import uuid4
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from messenger import purging, settle
 from shared import retention
+from shared.clock import Reading
 from shared.telemetry import metrics_text
 from tests.integration.desks import friend, in_queue, work
 from tests.integration.house import House, standing_work
@@ -254,9 +256,30 @@ async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
         await running
 
 
+async def test_only_what_was_over_a_round_ago_goes_and_never_across_a_jump(still_house: House) -> None:
+    db, stopping = still_house.ground("messenger").db, asyncio.Event()
+    told, ticks = await ended(still_house), iter((0.0, 3600.0, 3600.0, 3600.0))
+
+    async def next_round(earlier: Reading | None) -> tuple[Reading | None, bool]:
+        later = await purging.round_after(db, earlier, lambda: next(ticks), stopping)
+        return later, (await row(still_house, told))["wiped_at"] is not None
+
+    first, is_wiped = await next_round(None)
+    assert not is_wiped, "the first round looks at the clock only"
+    second, is_wiped = await next_round(first)
+    assert not is_wiped, "an hour has passed here, and none by the database"
+    third, is_wiped = await next_round(second)
+    assert third is not None
+    assert is_wiped
+    other, two_days = await ended(still_house), 2 * 86400.0
+    long_ago = Reading(third.ticks - two_days, third.database - two_days)
+    await purging.round_after(db, long_ago, lambda: next(ticks), stopping)
+    assert (await row(still_house, other))["wiped_at"] is None, "it was not over then"
+
+
 @pytest.mark.parametrize("text", [purging.ENDED, purging.OVER, *(chore.text for chore in purging.CHORES)])
 async def test_what_is_old_is_found_by_an_index(still_house: House, text: str) -> None:
-    plan = await still_house.plan_of(text, timedelta(days=30), 100)
+    plan = await still_house.plan_of(text, time.time() - 30 * 86400, 100)
     assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
 
 
@@ -272,7 +295,8 @@ async def test_no_clock_but_the_databases_says_what_is_old() -> None:
     named |= {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     assert named & {"time", "datetime", "now", "monotonic", "utcnow", "date", "today"} == set()
     for text in (purging.ENDED, purging.OVER, *(chore.text for chore in purging.CHORES)):
-        assert "statement_timestamp() - $1::interval" in text
+        assert "< to_timestamp($1::float8)" in text
+        assert "clock_timestamp()" not in text
 
 
 async def test_the_messenger_can_take_away_only_what_is_over(still_house: House) -> None:
