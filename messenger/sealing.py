@@ -22,12 +22,13 @@ EVERY: Final = 60.0
 
 
 async def run(ground: Ground, stopping: asyncio.Event, every: float = EVERY) -> None:
-    """Seal again and again; `every` is in seconds."""
-    while not await pause(stopping, every):
+    """Seal at once, so that nothing waits from before the start, then again and again; `every` is in seconds."""
+    while not stopping.is_set():
         try:
             await seal(ground, every)
         except ButlersError as failed:
             log.warning("the audit was not sealed", why=failed.message)
+        await pause(stopping, every)
 
 
 async def seal(ground: Ground, every: float = EVERY, most: int = seals.MOST) -> Seal | None:

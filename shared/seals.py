@@ -17,8 +17,9 @@ MOST: Final = 100_000
 # Every column, as one text that no setting of a session changes.
 COLUMNS: Final = """seq, to_json(at AT TIME ZONE 'UTC')::text AS at, event_type, action_id::text, rule_id::text,
     notification_id::text, actor, reason, detail::text"""
+# A seal of the future was made by a clock that was wrong: it holds up nothing.
 LAST: Final = """
-SELECT n, hash, at <= clock_timestamp() - $1::interval AS due,
+SELECT n, hash, at <= clock_timestamp() - $1::interval OR at > clock_timestamp() AS due,
     coalesce((SELECT upper(seqs) - 1 FROM shared.audit_seals WHERE n <= s.n - 2
         ORDER BY upper(seqs) DESC LIMIT 1), 0) AS floor,
     (SELECT range_agg(seqs) FROM shared.audit_seals WHERE n > s.n - 2)::text AS recent
@@ -28,6 +29,12 @@ FROM shared.audit_seals s ORDER BY n DESC LIMIT 1
 UNSEALED: Final = f"""
 SELECT {COLUMNS} FROM shared.approval_events
 WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) ORDER BY seq LIMIT $3
+"""
+# A Messenger seals each minute: what waits for so long shows that none does, or that it cannot keep up.
+WAITS_AT_MOST: Final = timedelta(minutes=10)
+OVERDUE: Final = """
+SELECT count(*) AS lines, to_json(min(at) AT TIME ZONE 'UTC') #>> '{}' AS since FROM shared.approval_events
+WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) AND at < clock_timestamp() - $3::interval
 """
 NOW: Final = "SELECT to_json(clock_timestamp() AT TIME ZONE 'UTC') #>> '{}'"
 # Of several that seal the same the first wins, and nobody waits for longer than its insert takes.
@@ -75,7 +82,7 @@ class Last:
 
 
 async def last(connection: Connection, every: timedelta) -> Last:
-    """Where the chain ends; `due` if that is so long ago by the database's clock."""
+    """Where the chain ends; `due` if that is so long ago by the database's clock, or ahead of it."""
     row = await connection.fetchrow(LAST, every)
     return Last(**row) if row else Last()
 
@@ -95,6 +102,13 @@ async def unsealed(connection: Connection, after: Last, most: int = MOST) -> Asy
         if len(rows) < PAGE:
             return
         floor, most = rows[-1]["seq"], most - PAGE
+
+
+async def overdue(connection: Connection) -> tuple[int, str | None]:
+    """How many lines have waited for a seal for more than ten minutes, and since when; not those never to be sealed."""
+    end = await last(connection, timedelta())
+    row = await connection.fetchrow(OVERDUE, end.floor, end.recent, WAITS_AT_MOST)
+    return (row["lines"], row["since"]) if row else (0, None)
 
 
 async def now(connection: Connection) -> str:

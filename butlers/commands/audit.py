@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from butlers import directory
 from butlers.commands.desk import as_login, say, say_json, settings_of
 from butlers.commands.options import HomeOption, JsonOption
 from shared import home, keyring, seals
@@ -114,7 +115,10 @@ async def _lines(connection: Connection, page: Sequence[Seal], report: Report) -
 
 
 async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
-    """What no seal covers: put in by hand, kept back by a butler until all around it was sealed, or written since."""
+    """What no seal covers: put in by hand, kept back by a butler until all around it was sealed, or written since.
+
+    What has been waiting for long is a flaw only where a Messenger is up: one that stands still seals nothing.
+    """
     async for line in seals.uncovered(connection, chain.covered):
         if line.seq > chain.floor:
             report.unsealed += 1
@@ -125,6 +129,17 @@ async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
             where = f"Line {line.seq}, by {line.actor!r}, lies where all is sealed and no seal covers it"
             text = f"{where}: it was put in, or its seal is gone."
             report.add(iter([Flaw("inserted", text, None, line.seq)]))
+    too_long = await unsealed_too_long(connection)
+    if too_long is not None:
+        report.add(iter([Flaw("unsealed", too_long)]))
+
+
+async def unsealed_too_long(connection: Connection) -> str | None:
+    """What is to be said where a Messenger is up, and lines have been waiting for a seal for more than ten minutes."""
+    lines, since = await seals.overdue(connection)
+    if not lines or not await directory.is_up(connection, MESSENGER):
+        return None
+    return f"{lines} lines of the audit have had no seal since {since}Z, though a Messenger is up: it seals too little."
 
 
 def _object(report: Report) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Final, Literal
 import typer
 
 from butlers import directory, fleet, logins, migrate
+from butlers.commands.audit import unsealed_too_long
 from butlers.commands.desk import as_owner, say, say_json, settings_of
 from butlers.commands.options import FleetOption, HomeOption, JsonOption
 from shared import home, identity, keyring, realms
@@ -109,6 +110,11 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
             if ours not in counting.get(name, ()):
                 text = f"The database does not know the key that {name} has here, so nobody believes it."
                 yield Result("keyring", "wrong", text, "Run `butlers migrate`, or correct BUTLERS_HOME.")
+    unsealed = await unsealed_too_long(connection)
+    if unsealed is not None:
+        yield Result(
+            "audit", "wrong", unsealed, "If it stays so for two minutes, read the Messenger's log and restart it."
+        )
     ready = {row["name"] for row in await directory.daemons(connection) if row["ready"]}
     for name in expected:
         if name in ready:

@@ -16,6 +16,12 @@ from tests.rig.waiting import LONGEST
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
+OLD_LINE = """
+INSERT INTO shared.approval_events (event_type, actor, at)
+VALUES ('told', 'messenger', clock_timestamp() - interval '11 minutes')
+"""
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def patient(bench: Bench) -> AsyncIterator[Fleet]:
     made = await Fleet.start(await bench.house(), "each")
@@ -76,6 +82,18 @@ async def test_an_owner_who_cannot_be_reached_is_named(patient: Fleet) -> None:
     assert text == "Owner has no email identifier."
     await patient.house.butlers(*remedy.split("`")[1].replace("VALUE", "owner@sandbox.test").split()[1:])
     assert await wrong(patient) == []
+
+
+async def test_an_audit_that_is_not_sealed_is_named(patient: Fleet) -> None:
+    [messenger] = patient.running["messenger"]
+    messenger.send(signal.SIGSTOP)
+    try:
+        await patient.sql(OLD_LINE)
+        [(text, remedy)] = await wrong(patient)
+    finally:
+        messenger.send(signal.SIGCONT)
+    assert text.startswith("1 lines of the audit have had no seal since ")
+    assert remedy == "If it stays so for two minutes, read the Messenger's log and restart it."
 
 
 async def test_a_database_that_is_away_is_named(patient: Fleet) -> None:
