@@ -26,7 +26,8 @@ WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id 
 """
 SPENT: Final = """
 SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
-WHERE class = 'card' AND counted AND created_at > clock_timestamp() - interval '10 minutes' GROUP BY origin_butler
+WHERE class = 'card' AND counted AND created_at > clock_timestamp() - interval '10 minutes'
+    AND created_at <= clock_timestamp() GROUP BY origin_butler
 """
 # One step of the index for each, however much of it waits.
 WAITING_BUTLERS: Final = """
@@ -84,7 +85,8 @@ JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
     OR EXISTS (SELECT FROM messenger.deliveries t
         WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
         AND t.revision = a.revision AND t.channel = 'telegram' AND (t.status = 'failed'
-            OR (t.status <> 'sent' AND t.created_at < clock_timestamp() - interval '60 seconds')))
+            OR (t.status <> 'sent'
+                AND t.created_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp())))
 WHERE (SELECT true FROM messenger.deliveries d WHERE d.class = 'card'
     AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
     AND d.revision = a.revision AND d.channel = o.channel LIMIT 1) IS NULL
@@ -100,8 +102,10 @@ WITH over AS MATERIALIZED (
 opened AS (
     INSERT INTO messenger.digests (origin_butler) SELECT origin_butler FROM over
     WHERE NOT EXISTS (SELECT FROM messenger.digests g WHERE g.origin_butler = over.origin_butler
-        AND g.opened_at > clock_timestamp() - interval '10 minutes')
-    GROUP BY origin_butler HAVING min(requested_at) < clock_timestamp() - interval '5 seconds'
+        AND g.opened_at BETWEEN clock_timestamp() - interval '10 minutes' AND clock_timestamp())
+    GROUP BY origin_butler
+        HAVING min(requested_at) NOT BETWEEN clock_timestamp() - interval '5 seconds'
+            AND clock_timestamp() + interval '1 minute'
     RETURNING id, origin_butler)
 INSERT INTO messenger.digest_items (action_id, digest_id)
 SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id

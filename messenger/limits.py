@@ -35,10 +35,13 @@ TOLD_OTHERWISE: Final = """
 SELECT EXISTS (SELECT FROM messenger.rates
     WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - interval '10 seconds')
 """
-# A bucket that is full again says nothing.
+# A bucket that is full again says nothing; nor does one further off than its span, or than the hour for which a
+# provider's word counts: it is of a clock that was wrong.
 FORGET: Final = """
 DELETE FROM messenger.rates WHERE key IN (
     SELECT key FROM messenger.rates WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
+        OR free_at > clock_timestamp() + CASE WHEN told_at BETWEEN clock_timestamp() - interval '1 hour'
+            AND clock_timestamp() THEN interval '1 hour' ELSE every END
     LIMIT 1000 FOR UPDATE SKIP LOCKED)
 """
 _PRIVATE: Final = re.compile(r"[1-9][0-9]*", re.ASCII)

@@ -54,7 +54,8 @@ WORKED: Final = "DELETE FROM messenger.pauses WHERE channel = $1 AND since IS NU
 TAKE_PROBE: Final = """
 UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
     * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
-WHERE since IS NOT NULL AND next_probe_at <= clock_timestamp() RETURNING channel
+WHERE since IS NOT NULL AND (next_probe_at <= clock_timestamp() OR next_probe_at > clock_timestamp()
+    + CASE reason WHEN 'unauthorized' THEN interval '5 minutes' ELSE interval '5 seconds' END) RETURNING channel
 """
 STILL: Final = """
 UPDATE messenger.pauses SET reason = $2, detail = $3,

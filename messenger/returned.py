@@ -33,7 +33,7 @@ TAKE_LEASE: Final = """
 INSERT INTO messenger.mailboxes AS m (account, holder, lease_until)
 VALUES ($1, $2, clock_timestamp() + interval '150 seconds')
 ON CONFLICT (account) DO UPDATE SET holder = EXCLUDED.holder, lease_until = EXCLUDED.lease_until
-WHERE m.holder = $2 OR m.lease_until <= clock_timestamp()
+WHERE m.holder = $2 OR m.lease_until <= clock_timestamp() OR m.lease_until > clock_timestamp() + interval '150 seconds'
 RETURNING uidvalidity, last_uid, (read_at AT TIME ZONE 'UTC')::date - 1 AS since
 """
 GIVE_UP_LEASE: Final = """

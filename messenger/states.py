@@ -126,7 +126,7 @@ def _renew(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _lease_lost(delivery: Delivery, event: Event) -> Stepped | None:
-    if delivery.status not in HELD or event.at < delivery.lease_until:
+    if delivery.status not in HELD or 0 < delivery.lease_until - event.at <= LEASE_SECONDS:
         return None
     if not any(part.status == "sending" for part in delivery.parts):
         return Stepped(replace(delivery, status="queued"))

@@ -7,15 +7,14 @@ are the database's.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Literal
 from uuid import UUID
 
 import asyncpg
 
+from messenger.views import LASTS, LEASE
 from shared.db import Connection, Record
 from shared.errors import IdempotencyConflict, Unavailable
-
-LEASE: Final = "7 seconds"
 
 ENQUEUE = """
 INSERT INTO messenger.deliveries (notification_id, class, channel, address, realm, not_after, origin_butler, lineage)
@@ -139,15 +138,15 @@ WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
 """
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
 # A card may come twice without harm, since deciding happens once; so may a reaction, which replaces the last one.
-REAP = """
+REAP = f"""
 WITH lost AS (
     SELECT d.id, d.class <> 'card' AND EXISTS (
         SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.status = 'sending')
         AND NOT EXISTS (SELECT FROM shared.notifications n WHERE n.id = d.notification_id
-            AND n.envelope #>> '{delivery,intent}' = 'react') AS out
+            AND n.envelope #>> '{{delivery,intent}}' = 'react') AS out
     FROM messenger.deliveries d
     WHERE d.id = ANY ($1::text[]::uuid[]) AND d.status IN ('claimed', 'sending')
-        AND d.lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED),
+        AND NOT {LASTS} FOR UPDATE SKIP LOCKED),
 p AS (
     UPDATE messenger.parts SET status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END FROM lost
     WHERE delivery_id = lost.id AND parts.status = 'sending' RETURNING delivery_id),

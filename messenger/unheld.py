@@ -111,6 +111,13 @@ BOUNCED: Final = """
 UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = clock_timestamp()
 WHERE id = $1 AND status = 'sent' RETURNING id
 """
+# No wait is longer than an hour, and nothing is made or tried in the future: such a row is of a clock that was wrong.
+SOONER: Final = """
+UPDATE messenger.deliveries d SET send_at = clock_timestamp() WHERE status = 'queued'
+    AND send_at > clock_timestamp() AND (send_at > clock_timestamp() + interval '1 hour'
+        OR created_at > clock_timestamp() OR EXISTS (SELECT FROM messenger.attempts a
+            WHERE a.delivery_id = d.id AND a.ended_at > clock_timestamp())) RETURNING id
+"""
 # What is waiting only because its channel did not work.
 DUE_AGAIN: Final = """
 UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
@@ -179,6 +186,11 @@ async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
 async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
     """Whether it came back, with that status code, after it was sent."""
     return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
+
+
+async def sooner(connection: Connection) -> int:
+    """Make due what waits only because the database's clock was put back; how many."""
+    return len(await connection.fetch(SOONER))
 
 
 async def due_again(connection: Connection, channel: str) -> None:

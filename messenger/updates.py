@@ -6,10 +6,11 @@ from shared.db import Connection, Record
 
 # Numbers beyond are no provider's, and a row could not count on from them.
 HIGHEST = 2**53
+# Here and wherever time is written down: what is further off than its own length is of a clock that was wrong.
 TAKE_LEASE = """
 INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + interval '8 seconds')
 ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + interval '8 seconds'
-WHERE p.holder = $2 OR p.lease_until <= clock_timestamp()
+WHERE p.holder = $2 OR p.lease_until <= clock_timestamp() OR p.lease_until > clock_timestamp() + interval '8 seconds'
 RETURNING bot
 """
 GIVE_UP_LEASE = "DELETE FROM messenger.pollers WHERE bot = $1 AND holder = $2"

@@ -1,12 +1,16 @@
 """What the Messenger looks up about its deliveries, by SELECT only."""
 
+from typing import Final
 from uuid import UUID
 
 from shared.db import Connection, Record
 
-SILENT = """
+LEASE: Final = "7 seconds"
+# What is further off than its own length is of a clock that was wrong, and is no lease.
+LASTS: Final = f"(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + interval '{LEASE}')"
+SILENT = f"""
 SELECT id::text, notification_id::text FROM messenger.deliveries
-WHERE status IN ('claimed', 'sending') AND lease_until <= clock_timestamp() ORDER BY notification_id LIMIT 100
+WHERE status IN ('claimed', 'sending') AND NOT {LASTS} ORDER BY notification_id LIMIT 100
 """
 AT_ONCE = 100
 # By a clock that stands still for the index; whoever ends them looks at the running one.
@@ -98,14 +102,16 @@ SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.pro
 FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id
 JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
 WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
-    AND p.provider_id IS NOT NULL AND g.shown_at < clock_timestamp() - make_interval(secs => $1)
+    AND p.provider_id IS NOT NULL AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1)
+        AND clock_timestamp()
 ORDER BY g.shown_at LIMIT 20
 """
 # Messages to the owner that nobody answered for, and that no machine has repeated yet.
 TO_REPEAT = """
 SELECT id::text, notification_id::text, attempt FROM messenger.deliveries
 WHERE status = 'uncertain' AND class = 'owner' AND repeated = 0
-    AND settled_at < clock_timestamp() - interval '10 seconds' AND not_after > clock_timestamp()
+    AND settled_at NOT BETWEEN clock_timestamp() - interval '10 seconds' AND clock_timestamp()
+    AND not_after > clock_timestamp()
 ORDER BY notification_id LIMIT 20
 """
 

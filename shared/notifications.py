@@ -70,7 +70,8 @@ RECENT = """
 INSERT INTO shared.recent AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
 ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
     lineage = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN EXCLUDED.lineage ELSE r.lineage END,
-    first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp() ELSE r.first_at END
+    first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp()
+        ELSE least(r.first_at, clock_timestamp()) END
 RETURNING r.lineage
 """
 # Whoever waits for the answer is woken with its commit. Of what goes out in the owner's words its butler is told so.

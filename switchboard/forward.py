@@ -29,7 +29,7 @@ SELECT n.id::text, n.envelope FROM (
     SELECT n.id, n.created_at, row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at) AS turn
     FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
     WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
-        AND (n.created_at < clock_timestamp() - interval '3 seconds'
+        AND (n.created_at NOT BETWEEN clock_timestamp() - interval '3 seconds' AND clock_timestamp()
              OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
     ORDER BY turn, n.created_at LIMIT 100) due
 JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at

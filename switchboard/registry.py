@@ -24,7 +24,8 @@ DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - interva
 """
 MARK_GONE = """
 UPDATE switchboard.butlers SET status = 'gone'
-WHERE status <> 'gone' AND last_seen_at < clock_timestamp() - interval '60 seconds'
+WHERE status <> 'gone'
+    AND last_seen_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp() + interval '60 seconds'
 """
 ROUTED = """
 INSERT INTO switchboard.routes (request_id, origin_butler, target_butler, tool, notification_id, status, error_class,

@@ -1,0 +1,218 @@
+"""Class 37: whoever sets the computer's clock, on or back, makes no message go twice and keeps nothing back.
+
+The database's own clock is set while it runs, as by a time server that lies or a battery that dies: each test is an
+attempt, on a house of this module's own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from butlers import directory
+from butlers.commands.audit import Report, judge
+from messenger import deliver, purging, returned, sealing, store, updates
+from messenger.deliver import Desk
+from shared import approvals
+from shared.approvals import Event
+from shared.config import Secret
+from tests.integration.desks import admitted, friend, in_queue, new_chat, reap, work
+from tests.integration.doubts import card_of
+from tests.integration.house import House, Site, opened, standing
+from tests.rig.clocks import DAY, HOUR, Clock, clock_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# Of a Messenger that is there, as its heartbeat has it.
+UP: Final = """
+INSERT INTO switchboard.butlers (name, url, kind, tools, status)
+VALUES ('messenger', 'http://127.0.0.1:9', 'messenger', '{}', 'ready')
+ON CONFLICT (name, url) DO UPDATE SET last_seen_at = clock_timestamp()
+"""
+GONE: Final = "DELETE FROM switchboard.butlers"
+SPAN: Final = 1.0
+"""Seconds between two rounds of taking away, in place of an hour."""
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[tuple[Site, Clock]]:
+    with standing() as site, clock_of(site.server, site.folder) as made:
+        yield site, made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened_house(place: tuple[Site, Clock]) -> AsyncIterator[House]:
+    async with opened(place[0], loops=False) as made:
+        yield made
+
+
+@pytest.fixture
+def clock(place: tuple[Site, Clock]) -> Clock:
+    """The database's, which is right when a test begins."""
+    place[1].off_by(0)
+    return place[1]
+
+
+@pytest.fixture
+def house(opened_house: House, clock: Clock) -> House:  # it is to be right first
+    return opened_house
+
+
+@pytest.fixture
+def message() -> str:
+    """Words that no other test says."""
+    return f"words {uuid4()}"
+
+
+async def tidied(desk: Desk) -> None:
+    """What the Messenger does by itself every few seconds, for a moment."""
+    stopping = asyncio.Event()
+    tidying = asyncio.ensure_future(deliver.tidy(desk, stopping))
+    await asyncio.sleep(0.5)
+    stopping.set()
+    await tidying
+
+
+async def line(house: House) -> None:
+    async with house.ground("messenger").db.work() as connection:
+        await approvals.record(connection, Event("told", "messenger", reason="a line"), n=1)
+
+
+async def verified(house: House) -> Report:
+    return await judge(replace(house.settings, database_url=Secret(house.dsn)), None)
+
+
+async def test_a_clock_that_is_wrong_for_a_moment_takes_no_fence_away(house: House, clock: Clock, message: str) -> None:
+    asked = {"contact_id": await friend(house), "request_context": {"request_id": uuid4().hex}}
+    told = await in_queue(house, message, **asked)
+    await work(house.desk())
+    stopping = asyncio.Event()
+    clock.off_by(401 * DAY)
+    running = asyncio.ensure_future(
+        purging.run(house.ground("messenger"), 0.0, stopping, purging.Pace(SPAN / 10, SPAN))
+    )
+    await asyncio.sleep(SPAN * 0.6)
+    clock.off_by(0)
+    await asyncio.sleep(SPAN * 2)
+    stopping.set()
+    await running
+    assert await admitted(house, message, **asked) == told, "its fence is gone, and it goes out once more"
+    await work(house.desk())
+    assert len(house.sent(message)) == 1
+
+
+async def test_a_seal_of_the_future_holds_up_no_other(house: House, clock: Clock) -> None:
+    ground = house.ground("messenger")
+    clock.off_by(401 * DAY)
+    await line(house)
+    assert await sealing.seal(ground, 60)
+    clock.off_by(0)
+    await line(house)
+    assert await sealing.seal(ground, 60), "sealing stands still"
+    assert (await verified(house)).count == 0
+
+
+async def test_who_verifies_is_told_of_lines_that_nobody_seals(house: House, clock: Clock) -> None:
+    await house.sql.execute(GONE)
+    await sealing.seal(house.ground("messenger"), 0)
+    await line(house)
+    clock.off_by(11 * 60)
+    assert (await verified(house)).count == 0, "no Messenger is up that could seal them"
+    await house.sql.execute(UP)
+    assert [flaw.what for flaw in (await verified(house)).flaws] == ["unsealed"]
+    assert await sealing.seal(house.ground("messenger"), 60)
+    assert (await verified(house)).count == 0
+
+
+async def test_a_bots_lease_of_the_future_keeps_nobody_from_polling(house: House, clock: Clock) -> None:
+    async with house.ground("messenger").db.work() as connection:
+        clock.off_by(HOUR)
+        assert await updates.take_lease(connection, "1", "who fell silent")
+        clock.off_by(0)
+        assert await updates.take_lease(connection, "1", "another")
+        assert not await updates.take_lease(connection, "1", "a third")
+
+
+async def test_a_mailboxs_lease_of_the_future_keeps_nobody_from_reading(house: House, clock: Clock) -> None:
+    async with house.ground("messenger").db.work() as connection:
+        clock.off_by(HOUR)
+        assert await connection.fetchrow(returned.TAKE_LEASE, "a mailbox", "who fell silent")
+        clock.off_by(0)
+        assert await connection.fetchrow(returned.TAKE_LEASE, "a mailbox", "another")
+        assert not await connection.fetchrow(returned.TAKE_LEASE, "a mailbox", "a third")
+
+
+async def test_what_a_silent_holder_claimed_in_the_future_is_taken_over(
+    house: House, clock: Clock, message: str
+) -> None:
+    clock.off_by(HOUR)
+    told = await in_queue(house, message)
+    async with house.ground("messenger").db.work() as connection:
+        assert await store.claim(connection, "who fell silent", {"telegram": 16})
+    clock.off_by(0)
+    assert await reap(house) == 1
+    desk = house.desk()
+    await tidied(desk)
+    await work(desk)
+    assert (await house.delivery(told))["status"] == "sent"
+
+
+async def test_a_doubt_of_the_future_is_shown_at_once(house: House, clock: Clock, message: str) -> None:
+    clock.off_by(HOUR)
+    told = await in_queue(house, message)
+    async with house.ground("messenger").db.work() as connection:
+        [held] = await store.claim(connection, "who fell silent", {"telegram": 16})
+        await store.keep_parts(connection, held.id, ["0" * 64])
+        assert await store.mark(connection, held, 1, "0" * 64, None)
+    clock.off_by(0)
+    await tidied(house.desk())
+    assert (await house.delivery(told))["status"] == "uncertain"
+    assert await card_of(house, told)
+
+
+async def test_what_was_sent_in_the_future_leaves_no_limit_behind(house: House, clock: Clock, message: str) -> None:
+    contact, desk = await friend(house), house.desk()
+    desk.limited = frozenset({"telegram"})
+    clock.off_by(HOUR)
+    for n in range(2):
+        await in_queue(house, f"{message} {n}", contact_id=contact)
+        await work(desk)
+        clock.off_by(0)
+        await tidied(desk)
+    assert len(house.sent(message)) == 2
+
+
+async def test_what_was_asked_for_in_the_future_is_forgotten_after_five_minutes(
+    house: House, clock: Clock, message: str
+) -> None:
+    contact = await house.contact("Friend", telegram=new_chat())
+    await house.rule({"contact_id": contact})
+    clock.off_by(HOUR)
+    first = await admitted(house, message, contact_id=contact)
+    clock.off_by(0)
+    assert await admitted(house, message, contact_id=contact) == first
+    clock.off_by(6 * 60)
+    assert await admitted(house, message, contact_id=contact) != first, "equal words are swallowed for an hour"
+
+
+async def test_a_daemon_last_heard_of_in_the_future_is_not_called(house: House, clock: Clock) -> None:
+    await house.sql.execute(GONE)
+    clock.off_by(HOUR)
+    await house.sql.execute(UP)
+    clock.off_by(0)
+    assert await house.sql.fetch(directory.INSTANCES) == []
+    await house.sql.execute(GONE)
+
+
+async def test_the_clock_was_off(house: House, clock: Clock) -> None:
+    """Else this file would prove nothing."""
+    before = await house.sql.fetchval("SELECT clock_timestamp()")
+    clock.off_by(HOUR)
+    off = await house.sql.fetchval("SELECT clock_timestamp()") - before
+    clock.off_by(0)
+    assert timedelta(minutes=59) < off < timedelta(minutes=61)
