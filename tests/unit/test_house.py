@@ -144,9 +144,12 @@ def docstrings(tree: ast.AST) -> set[int]:
 
 
 def file_too_long(name: str, source: str) -> Iterator[str]:
-    limit = 500 if name.startswith("tests/") else 300
-    if (count := len(source.splitlines())) > limit:
-        yield f"{name}:{limit + 1}: {count} lines, {limit} are allowed"
+    """Statements count, and not lines, so that no line is squeezed; an SQL text is one, a docstring or import none."""
+    limit = 340 if name.startswith("tests/") else 240
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    told = [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    if (count := len(nodes) - len(told) - sum(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)) > limit:
+        yield f"{name}:1: {count} statements, {limit} are allowed"
 
 
 def function_too_long(name: str, source: str) -> Iterator[str]:
@@ -354,8 +357,8 @@ def test_every_exception_still_excuses_something() -> None:
 
 
 PLANTED: list[tuple[Checker, str, str]] = [
-    (file_too_long, "shared/x.py", "x = 1\n" * 301),
-    (file_too_long, "tests/x.py", "x = 1\n" * 501),
+    (file_too_long, "shared/x.py", "x = 1\n" * 241),
+    (file_too_long, "tests/x.py", "x = 1\n" * 341),
     (function_too_long, "shared/x.py", "class A:\n def f():\n" + "  x = 1\n" * 40),
     (too_many_parameters, "shared/x.py", "def f(a, b, c, d, /, e, *, f, g): ..."),
     (reads_environment, "shared/x.py", "import os\nx = os.environ['HOME']"),
