@@ -63,6 +63,6 @@ def action_of(asked: NotifyEnvelope, target: Target, realm: str, admitted_by: st
         deliverable=target.deliverable,
         realm=realm,
         content_sha=content_sha(content),
-        length=len(delivery.message),
+        length=len(delivery.message) + len(delivery.subject or ""),
         unproved=target.unproved,
     )

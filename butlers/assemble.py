@@ -32,6 +32,9 @@ log = logger("butlers.assemble")
 # How long a start waits for a database that starts or recovers, before it is its supervisor's turn.
 PATIENCE_SECONDS: Final = 30.0
 TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
+# What is told from process to process. A butler listens to nothing: its answers come with its calls, and who waits for
+# the owner looks every half second. So nothing is told that another butler could overhear, or flood a butler with.
+HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
 # Loaded by name, so that the framework does not import those built on it.
 BUTLERS: Final = {"switchboard": "switchboard.butler", "messenger": "messenger.butler"}
 CONSOLE: Final = "butlers.console.app"
@@ -138,6 +141,10 @@ class Assembly:
         self._db = db
         self.directory = Directory(acting(plan, db, plan.names[0]))
         self._instance = f"{socket.gethostname()}:{uuid.uuid4().hex[:12]}"
+
+    def heard(self) -> Mapping[str, Wake]:
+        """What this process listens to, for the daemons in it."""
+        return {topic: self.wakes[topic] for name in self.plan.names for topic in HEARD.get(name, ())}
 
     def ground(self, name: str) -> Ground:
         """What the daemon of that name stands on."""

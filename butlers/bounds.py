@@ -17,7 +17,10 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MOST_BODY: Final = 1024 * 1024
+# The longest message there can be, with the longest context, is half as long where it is written in UTF-8.
+MOST_BODY: Final = 256 * 1024
+# Brackets and commas, of which JSON has one for each thing in it: taking a body apart costs by what it holds.
+MOST_THINGS: Final = 40_000
 MOST_HEAD: Final = 64 * 1024
 # Chunks of one byte each are six on the wire.
 MOST_ON_THE_WIRE: Final = 8 * MOST_BODY
@@ -177,7 +180,7 @@ class Share:
 
 
 def bounded(app: ASGIApp) -> ASGIApp:
-    """The same app; a body over MOST_BODY, with or without its length said, is answered 413 before it is parsed.
+    """The same app; a body of too many bytes or things, its length said or not, is answered 413 before it is parsed.
 
     Raises ClientDisconnect from within the app if the caller is gone before its whole request was read.
     """
@@ -186,13 +189,15 @@ def bounded(app: ASGIApp) -> ASGIApp:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        came, whole = 0, scope["method"] in {"GET", "HEAD"}
+        came, things, whole = 0, 0, scope["method"] in {"GET", "HEAD"}
 
         async def counted() -> Message:
-            nonlocal came, whole
+            nonlocal came, things, whole
             message = await receive()
-            came += len(message.get("body", b""))
-            if came > MOST_BODY:
+            body = message.get("body", b"")
+            came += len(body)
+            things += body.count(b",") + body.count(b"[") + body.count(b"{")
+            if came > MOST_BODY or things > MOST_THINGS:
                 raise HTTPException(413)
             if message["type"] == "http.disconnect" and not whole:
                 raise ClientDisconnect

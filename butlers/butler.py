@@ -48,7 +48,7 @@ class Ground:
     # A key of this daemon alone for tags and cookies; never in SQL, logs or answers.
     secret: bytes = field(repr=False)
     new_id: Callable[[], str]
-    # By topic: settled, released, deliveries. Set by a NOTIFY or within the process.
+    # By topic. Set within the process, and by a NOTIFY where another one may know; `settled` never is.
     wakes: Mapping[str, Wake]
     # When this process last refused whom, and why: (caller, sentence).
     refused: Remembered[tuple[str, str], float] = field(default_factory=Remembered)

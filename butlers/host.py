@@ -29,8 +29,9 @@ from butlers.butler import Ground, Loop
 from butlers.daemon import Daemon
 from butlers.listening import bind, demand_ready
 from shared.config import Settings
-from shared.db import listen, pause
+from shared.db import pause
 from shared.errors import ButlersError, Misconfigured, Unavailable
+from shared.hints import listen
 from shared.telemetry import logger
 
 log = logger("butlers.host")
@@ -104,8 +105,8 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
         assembly = Assembly(plan, db, stopping)
         await once_there(assembly.directory.read_keys, stopping, PATIENCE_SECONDS)
         loops.append(assembly.directory.keep_keys)
-        topics = {topic: wake for topic, wake in assembly.wakes.items() if topic != "updates"}
-        loops.append(partial(listen, partial(listening_dsn, plan), topics))
+        if topics := assembly.heard():
+            loops.append(partial(listen, partial(listening_dsn, plan), topics))
     for name in plan.names:
         wanted = plan.port or default_port(settings, plan.entries, name)
         listening = bind(settings.host, wanted, spare=not plan.together and plan.port is None)

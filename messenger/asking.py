@@ -142,6 +142,12 @@ TELL_ELSEWHERE: Final = """
 INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
 SELECT 'card', channel, address, realm, 'messenger' FROM messenger.owner_at WHERE channel <> $1
 """
+# To the owner where cards go; what it says is made when it is sent.
+TELL_OF: Final = """
+INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler, notice)
+SELECT 'card', channel, address, realm, 'messenger', $1 FROM messenger.owner_at o
+WHERE channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram')
+"""
 
 
 async def write_missing_cards(connection: Connection, burst: int) -> int:
@@ -179,3 +185,8 @@ async def close_card(connection: Connection, delivery_id: str) -> None:
 async def tell_elsewhere(connection: Connection, channel: str) -> None:
     """Queue the word about this channel's pause, to the owner by another."""
     await connection.execute(TELL_ELSEWHERE, channel)
+
+
+async def tell_of(connection: Connection, notice: str) -> None:
+    """Queue a word of the house to the owner."""
+    await connection.execute(TELL_OF, notice)

@@ -17,6 +17,7 @@ from messenger import asking, cards, digests, limits, overdue, pauses, returned,
 from messenger.channels import Channel, SendFailed
 from messenger.check import Cleared, Stopped, check
 from messenger.ending import heed, write_down
+from messenger.notices import check_notice
 from messenger.outcome import Ended, Next, after
 from messenger.store import Claimed
 from messenger.unreadable import not_rendered, put_off
@@ -120,6 +121,7 @@ async def _deliver(desk: Desk, claimed: Claimed) -> None:
     finally:
         desk.held.pop((claimed.id, claimed.fence), None)
         desk.ground.wakes["deliveries"]()
+        desk.ground.wakes["settled"](str(claimed.notification_id))
 
 
 async def deliver(desk: Desk, claimed: Claimed) -> None:
@@ -237,7 +239,7 @@ async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
         if row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision:
             return await returned.check(connection, claimed, row, ground)
         return await uncertain.check(connection, claimed, row, ground)
-    return await pauses.check(connection, claimed)
+    return await check_notice(connection, claimed)
 
 
 async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, marker: tuple[int, Wire]) -> bool:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from butlers.apart import apart
 from butlers.deciding import Word, decide
-from messenger import asking, cards, digests, resolving, uncertain, updates, views
+from messenger import asking, cards, digests, resolving, strangers, uncertain, updates, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.deliver import Desk
 from shared import approvals, identity, pairing, refusals, resolutions
@@ -76,8 +76,12 @@ async def _poll_once(desk: Desk, telegram: TelegramChannel, bot: str, offset: in
         return
     found = asking.result().get("result")
     if isinstance(found, list) and found:
+        came = updates.read(found)
         async with desk.ground.db.work() as connection:
-            await updates.store(connection, bot, found)
+            over = await strangers.beyond(connection, came)
+            await updates.store(connection, bot, [one for one in came if one["update_id"] not in over])
+            if over:
+                await updates.count(connection, bot, max(over))
         desk.ground.wakes["updates"]()
 
 

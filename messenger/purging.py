@@ -148,6 +148,11 @@ DELETE FROM messenger.pairings WHERE code_sha IN (
     SELECT code_sha FROM messenger.pairings WHERE expires_at < to_timestamp($1::float8)
     ORDER BY code_sha LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
+STRANGERS: Final = """
+DELETE FROM messenger.strangers WHERE sender IN (
+    SELECT sender FROM messenger.strangers WHERE first_at < statement_timestamp() - $1::interval
+    ORDER BY sender LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
 RECENT: Final = """
 DELETE FROM shared.recent WHERE (origin_butler, request_sha) IN (
     SELECT origin_butler, request_sha FROM shared.recent WHERE first_at < to_timestamp($1::float8)
@@ -193,6 +198,7 @@ CHORES: Final = (
     Chore("messenger.deliveries", "removed", retention.FENCES, CARDS_OF_DIGESTS),
     Chore("messenger.digests", "removed", retention.FENCES, DIGESTS),
     Chore("messenger.updates", "removed", retention.UPDATES, UPDATES),
+    Chore("messenger.strangers", "removed", retention.STRANGERS, STRANGERS),
     Chore("messenger.pairings", "removed", retention.PAIRINGS, PAIRINGS),
     Chore("shared.recent", "removed", retention.RECENT, RECENT),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),

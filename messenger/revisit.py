@@ -47,16 +47,20 @@ async def look_again(ground: Ground) -> float:
 
 async def _withdrawn(ground: Ground) -> None:
     async with ground.db.work() as connection:
-        await withdrawn(connection)
+        done = await withdrawn(connection)
+    for notification_id in done:
+        ground.wakes["settled"](notification_id)
 
 
-async def withdrawn(connection: Connection) -> None:
-    """End what was withdrawn and nobody has begun to send."""
+async def withdrawn(connection: Connection) -> list[str]:
+    """End what was withdrawn and nobody has begun to send; whose wish is answered."""
+    done = list[str]()
     for wish in await withdrawals.unanswered(connection):
         found = await _taken_back(connection, wish)
         if found is not None:
             await withdrawals.answer(connection, wish["notification_id"], wish["origin_butler"], found)
-            await tell(connection, "settled", wish["notification_id"])
+            done.append(str(wish["notification_id"]))
+    return done
 
 
 async def _taken_back(connection: Connection, wish: Record) -> str | None:

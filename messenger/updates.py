@@ -1,8 +1,18 @@
 """Inbound rows: who polls a bot, and which updates came. The only writer of those tables."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from shared.db import Connection, Record
+
+Fields: TypeAlias = Mapping[str, "Fields"]
+_WHO: Fields = {"id": {}, "first_name": {}}
+_CHAT: Fields = {"id": {}, "type": {}}
+USED: Fields = {
+    "update_id": {},
+    "message": {"message_id": {}, "date": {}, "text": {}, "from": _WHO, "chat": _CHAT},
+    "callback_query": {"id": {}, "data": {}, "from": _WHO, "message": {"message_id": {}, "chat": _CHAT}},
+}
 
 # Numbers beyond are no provider's, and a row could not count on from them.
 HIGHEST = 2**53
@@ -33,6 +43,12 @@ UPDATE messenger.updates SET outcome = 'failed',
     handled_at = CASE WHEN received_at < clock_timestamp() - interval '1 minute' THEN clock_timestamp() END
 WHERE bot = $1 AND update_id = $2 AND handled_at IS NULL
 """
+# What is not kept leaves its number, and of several the highest: from there on the provider is asked for more.
+COUNTED = """
+INSERT INTO messenger.updates (bot, update_id, body, handled_at, outcome)
+VALUES ($1, $2, '{}', clock_timestamp(), 'counted') ON CONFLICT DO NOTHING
+"""
+ONE_COUNTED = "DELETE FROM messenger.updates WHERE bot = $1 AND update_id < $2 AND outcome = 'counted'"
 HANDLED = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
 """
@@ -53,25 +69,43 @@ async def next_offset(connection: Connection, bot: str) -> int:
     return int(await connection.fetchval(NEXT_OFFSET, bot))
 
 
-async def store(connection: Connection, bot: str, updates: Sequence[object]) -> int:
-    """Keep updates, each once; how many were new. What has no number is none."""
+def read(updates: Sequence[object]) -> list[Mapping[str, object]]:
+    """Updates with what is used of them and nothing else. What has no number is none."""
     numbered = [one for one in updates if isinstance(one, Mapping) and _is_number(one.get("update_id"))]
-    return len(await connection.fetch(STORE, bot, _storable(numbered)))
+    return [_storable({name: _used(one[name], USED[name]) for name in USED if name in one}) for one in numbered]
+
+
+async def store(connection: Connection, bot: str, updates: Sequence[Mapping[str, object]]) -> int:
+    """Keep updates as they were read, each once; how many were new."""
+    return len(await connection.fetch(STORE, bot, updates))
+
+
+async def count(connection: Connection, bot: str, highest: int) -> None:
+    """Note that what came up to this number and is not kept is done with."""
+    await connection.execute(COUNTED, bot, highest)
+    await connection.execute(ONE_COUNTED, bot, highest)
+
+
+def _used(value: object, fields: Fields) -> object:
+    """The value with the fields that are used; what is no object holds none of them, and a list is none of ours."""
+    if isinstance(value, Mapping):
+        return {name: _used(value[name], inside) for name, inside in fields.items() if name in value}
+    return None if isinstance(value, list) else value
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < HIGHEST
 
 
-def _storable(value: object) -> object:
+def _storable(update: Mapping[str, object]) -> Mapping[str, object]:
     """The same without NUL and halves of characters, which no row can hold: one such update would stop all after it."""
+    return {name: _sound(value) for name, value in update.items()}
+
+
+def _sound(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-    if isinstance(value, list):
-        return [_storable(one) for one in value]
-    if isinstance(value, Mapping):
-        return {_storable(name): _storable(one) for name, one in value.items()}
-    return value
+    return _storable(value) if isinstance(value, Mapping) else value
 
 
 async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:

@@ -46,6 +46,7 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::flo
 FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')
 """
 BY_STATE = "SELECT channel, status, count(*) AS n FROM messenger.deliveries GROUP BY channel, status"
+NOTICE = "SELECT notice FROM messenger.deliveries WHERE id = $1"
 OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
 
 # A card that was answered, or asks in a revision that is gone, and still shows its buttons.
@@ -186,6 +187,12 @@ async def oldest_open(connection: Connection) -> float:
 async def by_state(connection: Connection) -> list[Record]:
     """How many deliveries there are: channel, status, n."""
     return list(await connection.fetch(BY_STATE))
+
+
+async def notice(connection: Connection, delivery_id: str) -> str | None:
+    """What a card about no message is of; None for the pause of a channel."""
+    found: str | None = await connection.fetchval(NOTICE, UUID(delivery_id))
+    return found
 
 
 async def owner_at(connection: Connection, channel: str) -> str | None:

@@ -171,7 +171,7 @@ def duration(text: str) -> timedelta:
 
 def demand_safe_listening(settings: Settings) -> None:
     """Raise Misconfigured if daemons would speak plaintext on an address other machines can reach."""
-    if settings.tls_cert or settings.allow_plaintext or _is_loopback(settings.host):
+    if settings.tls_cert or settings.allow_plaintext or is_loopback(settings.host):
         return
     raise Misconfigured(
         f"BUTLERS_HOST is {settings.host}, which other machines can reach, and there is no TLS.",
@@ -259,7 +259,8 @@ def _demand_both_tls_files(settings: Settings) -> None:
         raise Misconfigured("Only one of BUTLERS_TLS_CERT and BUTLERS_TLS_KEY is set.", "Set both, or none.")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this computer, so that nobody stands between."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -9,9 +9,8 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -195,28 +194,6 @@ class Database:
             self._pool.terminate()
 
 
-async def listen(dsn: Callable[[], str], topics: Mapping[str, Callable[[str], None]], stopping: asyncio.Event) -> None:
-    """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever, by the URL that `dsn` then says."""
-    while not stopping.is_set():
-        try:
-            connection = await asyncpg.connect(dsn(), timeout=5)
-        except (*LOST, asyncpg.PostgresError) as refused:
-            await pause(stopping, BREATH_SECONDS if is_away(refused) else 1)
-            continue
-        lost = asyncio.Event()
-        connection.add_termination_listener(partial(_set, lost))
-        try:
-            for topic, wake in topics.items():
-                await connection.add_listener(topic, partial(_wake, wake))
-                wake("")
-            await first_of(lost, stopping)
-        except (*LOST, asyncpg.PostgresError):
-            await pause(stopping, 1)
-        finally:
-            with suppress(*LOST):
-                await connection.close(timeout=2)
-
-
 async def wait_briefly(connection: Connection) -> None:
     """From here on this unit of work waits for no lock longer than two seconds."""
     await connection.execute(BRIEFLY)
@@ -235,15 +212,6 @@ async def now(connection: Connection) -> float:
 async def ping(connection: Connection) -> None:
     """Raise if the database does not answer, or this role may not read what every daemon reads."""
     await connection.fetchval(PING)
-
-
-def _set(event: asyncio.Event, *_: object) -> None:
-    event.set()
-
-
-def _wake(wake: Callable[[str], None], *said: object) -> None:
-    """Asyncpg's listener: connection, process id, channel, payload."""
-    wake(str(said[-1]))
 
 
 class Wake:

@@ -74,15 +74,13 @@ ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
         ELSE least(r.first_at, clock_timestamp()) END
 RETURNING r.lineage
 """
-# Whoever waits for the answer is woken with its commit. Of what goes out in the owner's words its butler is told so.
-# What is said of it may hold words again, and is wiped in its turn.
+# Of what goes out in the owner's words its butler is told so. What is said of it may hold words again, and is wiped in
+# its turn.
 SETTLE = """
-WITH settled AS (
-    UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
-        answer = jsonb_strip_nulls(jsonb_build_object('note',
-            CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
-    WHERE id = $1 RETURNING id)
-SELECT pg_notify('settled', id::text) FROM settled
+UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
+    answer = jsonb_strip_nulls(jsonb_build_object('note',
+        CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
+WHERE id = $1
 """
 RELEASE = """
 UPDATE shared.notifications SET status = 'queued', updated_at = clock_timestamp(),

@@ -11,6 +11,7 @@ USE = """
 UPDATE messenger.pairings SET used_at = clock_timestamp()
 WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING code_sha
 """
+IS_OPEN = "SELECT EXISTS (SELECT FROM messenger.pairings WHERE used_at IS NULL AND expires_at > clock_timestamp())"
 
 
 async def offer(connection: Connection, code: str) -> None:
@@ -21,3 +22,8 @@ async def offer(connection: Connection, code: str) -> None:
 async def use(connection: Connection, code: str) -> bool:
     """Whether this code was good; it is good once."""
     return await connection.fetchval(USE, sha256(code.encode()).hexdigest()) is not None
+
+
+async def is_open(connection: Connection) -> bool:
+    """Whether any code is good now."""
+    return bool(await connection.fetchval(IS_OPEN))

@@ -26,7 +26,7 @@ class Action:
     deliverable: bool
     realm: str
     content_sha: str
-    length: int
+    length: int  # of the message with its subject
     tool_name: str = "notify"
     # It was asked in a thread that no message of theirs proves.
     unproved: bool = False

@@ -44,6 +44,11 @@ SETTINGS_SINCE_18 = {"io_method": "sync"}
 """Three worker processes fewer; a household's database fits in memory."""
 
 
+BACKEND_KB = 512 * 1024
+"""What one connection may hold in memory beside what all share: whoever asks for more is refused, and nobody else."""
+LAUNCH = ("/bin/sh", "-c", 'ulimit -d "$0"; exec "$@"', str(BACKEND_KB))
+
+
 @dataclass(frozen=True, slots=True)
 class Postmaster:
     """The server process that serves a data directory; its port is 0 until it is ready."""
@@ -142,7 +147,7 @@ def _launch(place: Place, port: int) -> subprocess.Popen[bytes]:
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     with place.log.open("ab") as log:
         return subprocess.Popen(
-            [place.binaries / "postgres", "-D", place.data, *options],
+            [*LAUNCH, place.binaries / "postgres", "-D", place.data, *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,10 +1,11 @@
 """Which realm each channel works in: a bot, a mail account, or the sandbox where nothing else is set."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from shared.config import Secret, Settings
+from shared.config import Secret, Settings, is_loopback
 from shared.db import Connection
 
 SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
@@ -49,6 +50,21 @@ def configured(settings: Settings) -> Configured:
         email_realm=f"{account.username or ''}@{account.hostname}" if account else "sandbox",
         sender=(settings.email_from or SANDBOX_SENDER) if live_mail else SANDBOX_SENDER,
     )
+
+
+def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
+    """By live channel that leaves this computer unencrypted: what anybody on the way can do, and the remedy."""
+    found = dict[str, tuple[str, str]]()
+    bot = urlsplit(settings.telegram_base_url)
+    if settings.telegram_token is not None and bot.scheme == "http" and not is_loopback(bot.hostname or ""):
+        text = "The bot's token and every message cross the network readable: BUTLERS_TELEGRAM_BASE_URL is http://."
+        found["telegram"] = (text, "Give it as https://, or remove it.")
+    mail = urlsplit(settings.smtp_url.reveal()) if settings.smtp_url is not None else None
+    # With a login STARTTLS is demanded.
+    if mail is not None and mail.scheme == "smtp" and not mail.username and not is_loopback(mail.hostname or ""):
+        text = "Mails may cross the network readable: BUTLERS_SMTP_URL is smtp:// without a login."
+        found["email"] = (text, "Give it as smtps://, or with a login, which demands encryption.")
+    return found
 
 
 async def sender(connection: Connection) -> str:

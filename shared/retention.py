@@ -19,6 +19,7 @@ ROUTES: Final = timedelta(days=30)
 UPDATES: Final = timedelta(days=7)
 # A call without a lineage is the same call for five minutes.
 RECENT: Final = timedelta(days=1)
+STRANGERS: Final = timedelta(days=1)
 TOKENS: Final = timedelta(days=30)
 PAIRINGS: Final = timedelta(days=1)
 
@@ -90,7 +91,7 @@ LIST: Final = (
     Kept("shared.audit_seals", "digests prev hash signature", "kept", None, "hashes and signatures of the audit"),
     Kept(
         "messenger.deliveries",
-        "class channel address realm status reason claimed_by origin_butler lineage content_sha",
+        "class channel address realm status reason notice claimed_by origin_butler lineage content_sha",
         "removed",
         FENCES,
         f"{_END}, with its message; a card about no message after {WORDS.days} days; {_FENCE}",
@@ -100,6 +101,7 @@ LIST: Final = (
     Kept("messenger.attempts", "outcome", "removed", FENCES, "with its message"),
     Kept("messenger.digests", "origin_butler shown", "removed", FENCES, "with its questions; ids and a name"),
     Kept("messenger.updates", "bot body outcome", "removed", UPDATES, "after it was handled"),
+    Kept("messenger.strangers", "sender", "removed", STRANGERS, "after the first message; numbers, and who wrote them"),
     Kept("messenger.pairings", "code_sha", "removed", PAIRINGS, "after its expiry; the code itself is nowhere"),
     Kept("messenger.pollers", "bot holder", "kept", None, "one row per bot: its number and who polls it"),
     Kept("messenger.mailboxes", "account holder", "kept", None, "one row per mailbox, without its password"),

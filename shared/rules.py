@@ -155,7 +155,7 @@ def _said(constraint: object) -> str:
         case {"type": "domain", "value": str(value)}:
             return f"anybody at {value}"
         case {"type": "max_length", "value": int(value)}:
-            return f"at most {value} characters long"
+            return f"at most {value} characters long with its subject"
     return f"{canonical(constraint)}, which nothing ever is,"
 
 

@@ -100,6 +100,9 @@ rate_limited_total: Final = Counter(
 purged_total: Final = Counter(
     "butlers_purged_rows", "Rows wiped or removed because their time was over.", ["table", "how"], registry=REGISTRY
 )
+hint_floods_total: Final = Counter(
+    "butlers_hint_floods", "Times that too many wake hints came, by whose login.", ["login"], registry=REGISTRY
+)
 channel_paused: Final = Gauge(
     "butlers_channel_paused", "1 while a channel has paused itself, else 0.", ["channel"], registry=REGISTRY
 )

@@ -96,6 +96,8 @@ def _network(settings: Settings) -> Iterator[Result]:
     if settings.allow_plaintext:
         text = "Daemons may talk without encryption, so whoever can listen on that network reads what they say."
         yield Result("network", "warning", text, "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY if it is not yours alone.")
+    for channel, (text, remedy) in realms.in_clear(settings).items():
+        yield Result(channel, "wrong", text, remedy)
 
 
 async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Result]:

@@ -15,7 +15,7 @@ import typer
 from butlers import fleet, listening, logins
 from butlers.commands.desk import say, settings_of
 from butlers.commands.options import FleetOption, HomeOption
-from shared import home, postgres
+from shared import home, postgres, realms
 from shared.config import Secret, Settings
 from shared.errors import Misconfigured
 
@@ -155,6 +155,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         say("Telegram goes to the sandbox: BUTLERS_TELEGRAM_TOKEN is not set.")
     if settings.smtp_url is None:
         say("E-mail goes to the sandbox: BUTLERS_SMTP_URL is not set.")
+    for text, remedy in realms.in_clear(settings).values():
+        say(f"Wrong: {text} {remedy}")
     say("This is one process and one trust domain; `butlers run NAME` gives each daemon a process of its own.")
     if not home.read(settings.home, home.UP).has_login:
         say(logins.ONE_ROLE)

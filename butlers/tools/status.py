@@ -17,7 +17,9 @@ from shared.errors import ButlersError, InvalidInput
 
 LONGEST_WAIT: Final = 50.0
 WITHDRAW_SECONDS: Final = 5.0
+# How often the rows are looked at: nobody tells a process what another one has settled.
 POLL_SECONDS: Final = 0.5
+WITHDRAW_POLL_SECONDS: Final = 0.2
 OPEN: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
 ID: Final = {"type": "string", "description": "The notification_id (or action_id) that notify answered with."}
 
@@ -73,7 +75,7 @@ async def _status(ground: Ground, arguments: Arguments) -> NotifyResponse:
     while True:
         ticket = ground.wakes["settled"].ticket(notification_id)
         answer = await _own(ground, notification_id)
-        if answer.status not in OPEN or not await _woken(ground, ticket, deadline):
+        if answer.status not in OPEN or not await _woken(ground, ticket, deadline, POLL_SECONDS):
             return answer
 
 
@@ -96,7 +98,7 @@ async def _withdraw(ground: Ground, arguments: Arguments) -> NotifyResponse:
             return answer
         if found == "being_sent":
             return answer.model_copy(update={"message": answers.ALREADY_BEING_SENT})
-        if not await _woken(ground, ticket, deadline):
+        if not await _woken(ground, ticket, deadline, WITHDRAW_POLL_SECONDS):
             return answer.model_copy(update={"message": answers.WITHDRAWAL_NOTED})
 
 
@@ -110,12 +112,12 @@ async def _own(ground: Ground, notification_id: str) -> NotifyResponse:
     return found
 
 
-async def _woken(ground: Ground, ticket: asyncio.Event, deadline: float) -> bool:
+async def _woken(ground: Ground, ticket: asyncio.Event, deadline: float, soon: float) -> bool:
     """Whether it is worth looking again: something moved, or a moment passed and there is time left."""
     left = deadline - time.monotonic()
     if left <= 0 or ground.stopping.is_set():
         return False
-    await pause(ticket, min(POLL_SECONDS, left))
+    await pause(ticket, min(soon, left))
     return True
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from typing import Final, cast
@@ -235,6 +236,45 @@ async def flood(world: World, given: Arguments) -> Seen:
     return {"outcomes": sorted(outcomes), "text": ""}
 
 
+async def longest(world: World, given: Arguments) -> Seen:
+    """A mail of the longest message and subject, with a long context, all of `piece` and escaped, at the gate."""
+    piece = str(given["piece"])
+    words = {"message": f"{world.known['nonce']} ".ljust(10_000, piece), "subject": "".ljust(500, piece)}
+    context = {"request_id": world.known["nonce"], "x": "".ljust(9_500, piece)}
+    arguments = {"channel": "email", "recipient": given["to"], **words, "request_context": context}
+    return await notify(world, {"by": given["by"], "arguments": arguments})
+
+
+async def bodies(world: World, given: Arguments) -> Seen:
+    """So `many` calls at once with `size` bytes of `piece`s as context; `soon`: the console answers meanwhile."""
+    url, token = f"{world.url(str(given['by']))}/mcp", await world.fleet.token(str(given["by"]))
+    headers = {
+        "authorization": f"Bearer {token}",
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "mcp-protocol-version": PROTOCOL,
+        "mcp-method": "tools/call",
+        "mcp-name": "notify",
+    }
+    piece = str(given["piece"])
+    context = '{"a": {"b": {"c": {"d": [' + piece * (int(str(given["size"])) // len(piece)) + "1]}}}}"
+    filled = f'{{"channel": "telegram", "recipient": "1", "message": "x", "request_context": {context}}}'
+    params = f'{{"name": "notify", "_meta": {json.dumps(META)}, "arguments": {filled}}}'
+    body = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}'.encode()
+    calls = asyncio.gather(
+        *(_request(world, "POST", url, headers, {"data": body}) for _ in range(int(str(given["many"]))))
+    )
+    slowest = 0.0
+    while not calls.done():
+        since = time.monotonic()
+        async with world.http.get(f"{world.url('console')}/healthz") as answer:
+            await answer.read()
+        slowest = max(slowest, time.monotonic() - since)
+        await asyncio.sleep(0.02)
+    found = sorted({int(str(one["status"])) for one in await calls})
+    return {"soon": slowest < float(str(given["seconds"])), "found": found, "text": f"{slowest:.1f} s, {found}"}
+
+
 async def free_port(world: World, given: Arguments) -> Seen:
     """`port`: one on which nobody listens at this moment."""
     with socket.socket() as one:
@@ -272,6 +312,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "guess": guess,
     "repeat": repeat,
     "flood": flood,
+    "longest": longest,
+    "bodies": bodies,
     "free_port": free_port,
     "start": start,
 }

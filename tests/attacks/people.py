@@ -48,7 +48,36 @@ async def say(world: World, given: Arguments) -> Seen:
     return {"text": ""}
 
 
+UNHEARD: Final = "SELECT EXISTS (SELECT FROM messenger.updates WHERE handled_at IS NULL)"
+STORED: Final = """
+SELECT sender, count(*) AS messages, sum(bytes) AS bytes FROM (
+    SELECT sender, octet_length(text) + octet_length(request_context::text) AS bytes FROM switchboard.inbox
+    UNION ALL SELECT body #>> '{message,from,id}', octet_length(body::text) FROM messenger.updates) kept
+WHERE sender = ANY ($1) GROUP BY sender
+"""
 HANDLED: Final = "SELECT EXISTS (SELECT FROM messenger.updates WHERE update_id = $1 AND handled_at IS NOT NULL)"
+
+
+async def crowd(world: World, given: Arguments) -> Seen:
+    """So many `people` write so many `times` each, `long` letters; of each once they are heard: what is stored of them.
+
+    `messages` and `bytes` are the most of one of them, `senders` is how many have anything.
+    """
+    first, people, said = int(str(given["as"])), int(str(given["people"])), {}
+    for number in range(people * int(str(given["times"]))):
+        who = first + 1_000_000 * (number % people)
+        asked = {"as": who, "chat": who, "text": f"{number}".ljust(int(str(given["long"])), "x")}
+        async with world.http.post(f"{world.url('sandbox')}/api/say", json=asked) as answer:
+            said = await answer.json()
+            assert answer.ok, said
+    async with asyncio.timeout(LONGEST):
+        while not await world.fleet.value(HANDLED, said["update_id"]) or await world.fleet.value(UNHEARD):
+            await asyncio.sleep(0.02)
+    whose = [str(first + 1_000_000 * number) for number in range(people)]
+    rows = await world.fleet.sql(STORED, whose)
+    most = [max([row[name] for row in rows], default=0) for name in ("messages", "bytes")]
+    bounded = most[0] <= int(str(given["most"])) and most[1] <= int(str(given["bytes"]))
+    return {"few": len(rows) <= int(str(given["senders"])), "bounded": bounded, "text": f"{len(rows)} {most}"}
 
 
 async def bot(world: World, given: Arguments) -> Seen:
@@ -156,6 +185,7 @@ async def mark(world: World, given: Arguments) -> Seen:
 VERBS: Final = {
     "press": press,
     "say": say,
+    "crowd": crowd,
     "bot": bot,
     "card": card,
     "pieces": pieces,

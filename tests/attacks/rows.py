@@ -1,15 +1,19 @@
 """Verbs at the database: statements by the login of a daemon, and what is so before an attack begins."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Final, cast
 
 import asyncpg
 
-from shared import identity
+from shared import home, identity
+from tests.attacks.doors import notify
 from tests.attacks.world import Arguments, Seen, World
 from tests.rig.waiting import LONGEST
 
+HINTS: Final = "SELECT pg_notify($1, n::text) FROM generate_series(1, 200000) n"
+LONGEST_FLOOD: Final = 120
 STATUS: Final = "SELECT status FROM shared.notifications WHERE id = $1::uuid"
 LAST_LINE: Final = (
     "SELECT event_type FROM shared.approval_events WHERE notification_id = $1::uuid ORDER BY seq DESC LIMIT 1"
@@ -33,6 +37,51 @@ async def sql(world: World, given: Arguments) -> Seen:
     value = found[0][0] if found and len(found[0]) else None
     text = "\n".join(str(tuple(row.values())) for row in found)
     return {"state": "", "refused": False, "rows": len(found), "text": text, "value": value}
+
+
+async def hints(world: World, given: Arguments) -> Seen:
+    """Wake hints on `topic` as fast as `sessions` of the login `as` can send them: of each `times` 200,000."""
+    name, topic, times = str(given["as"]), str(given["topic"]), int(str(given["times"]))
+    dsn = home.dsn_as(world.fleet.house.dsn, name, world.keys(name).password)
+
+    async def send() -> None:
+        session = await asyncpg.connect(dsn)
+        try:
+            for _ in range(times):
+                await session.execute(HINTS, topic, timeout=LONGEST_FLOOD)
+        finally:
+            session.terminate()
+
+    await asyncio.gather(*(send() for _ in range(int(str(given["sessions"])))))
+    return {"text": ""}
+
+
+async def asked(world: World, given: Arguments) -> Seen:
+    """How long it takes until a question of `by` is with the owner, kept as `usual` where nothing is said of it.
+
+    Else `soon` is whether it takes a few seconds more than the usual at most.
+    """
+    since = time.monotonic()
+    arguments = {"recipient": world.known["friend"], "message": f"{world.known['nonce']} {since}"}
+    answered = await notify(world, {"by": given["by"], "arguments": arguments})
+    if answered["outcome"] != "pending_approval":
+        return {**answered, "soon": False}
+    action = cast("Mapping[str, object]", answered["answer"]).get("action_id")
+    await world.fleet.outside.card(str(action), LONGEST_FLOOD)
+    took = time.monotonic() - since
+    usual = float(str(world.known.setdefault("usual", took)))
+    return {**answered, "soon": took < 5 + 5 * usual, "text": f"{took:.1f} s, usually {usual:.1f} s"}
+
+
+async def overheard(world: World, given: Arguments) -> Seen:
+    """How many hints on `topic` the login `as` hears, while `by` tells the owner something."""
+    session, heard = await world.login(str(given["as"])), list[str]()
+    await session.add_listener(str(given["topic"]), lambda *said: heard.append(str(said[-1])))
+    answered = await notify(world, {"by": given["by"]})
+    assert answered["outcome"] == "ok", answered
+    await session.fetchval("SELECT 1")
+    await session.execute("UNLISTEN *")
+    return {"heard": len(heard), "text": ""}
 
 
 async def change(world: World, given: Arguments) -> Seen:
@@ -74,4 +123,13 @@ async def stands(world: World, given: Arguments) -> Seen:
     return {"outcome": status, "audited": audited, "text": ""}
 
 
-VERBS: Final = {"sql": sql, "change": change, "realm_back": realm_back, "contact": contact, "stands": stands}
+VERBS: Final = {
+    "hints": hints,
+    "asked": asked,
+    "overheard": overheard,
+    "sql": sql,
+    "change": change,
+    "realm_back": realm_back,
+    "contact": contact,
+    "stands": stands,
+}

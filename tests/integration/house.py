@@ -31,7 +31,8 @@ from messenger.deliver import Desk
 from shared import home, identity, postgres
 from shared.auth import Signer, mint_client_token
 from shared.config import Settings
-from shared.db import Connection, Database, Record, listen, prepare_connection
+from shared.db import Connection, Database, Record, prepare_connection
+from shared.hints import listen
 from shared.mcp import Answer
 from shared.realms import SANDBOX_TOKEN
 from tests.integration.sandbox_runner import OWNER, Running, running
@@ -313,10 +314,10 @@ def _settings(folder: Path, box: Running, variables: Mapping[str, str]) -> Setti
 @asynccontextmanager
 async def _working(house: House) -> AsyncIterator[None]:
     stopping = asyncio.Event()
-    topics = {topic: wake for topic, wake in house.assembly.wakes.items() if topic != "updates"}
     loops = [loop for daemon in house.daemons.values() for loop in daemon.loops]
     tasks = [asyncio.ensure_future(loop(stopping)) for loop in loops]
-    tasks.append(asyncio.ensure_future(listen(partial(listening_dsn, house.assembly.plan), topics, stopping)))
+    hearing = listen(partial(listening_dsn, house.assembly.plan), house.assembly.heard(), stopping)
+    tasks.append(asyncio.ensure_future(hearing))
     try:
         yield
     finally:

@@ -19,13 +19,21 @@ import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers import bounds
-from butlers.bounds import MOST_BODY, MOST_HEAD, MOST_OF_ONE_CALLER, BoundedConnection, room_for_connections
+from butlers.bounds import (
+    MOST_BODY,
+    MOST_HEAD,
+    MOST_OF_ONE_CALLER,
+    MOST_THINGS,
+    BoundedConnection,
+    room_for_connections,
+)
 from butlers.butler import Answer, Arguments, Butler, Parts, Tool
 from butlers.daemon import Daemon, build
 from butlers.directory import Directory
 from butlers.host import _server
+from butlers.tools.notify import route_request
 from shared.auth import Caller, Verifier
-from shared.mcp import request_of
+from shared.mcp import _encoded, request_of
 from tests.integration.house import House
 from tests.rig.waiting import LONGEST
 
@@ -163,6 +171,28 @@ async def test_a_body_that_is_too_long_is_413_and_the_connection_goes_on(greeter
     async with greeter.http.post(url, data=fits, headers={**headers, "content-type": "application/json"}) as answer:
         assert answer.status == 200
     assert len(greeter.house.sent(words)) == 1
+
+
+@pytest.mark.parametrize("piece", [b"1,", b"[],", b'{"a":1},'])
+async def test_a_body_of_too_many_things_is_413_before_it_is_taken_apart(greeter: Served, piece: bytes) -> None:
+    headers, _ = request_of(greeter.house.tokens["greeter"], "notify", {}, 1)
+    url, things = f"http://127.0.0.1:{greeter.port}/mcp", sum(map(piece.count, (b",", b"[", b"{")))
+    for many, status in ((MOST_THINGS // things - 1, {400}), (MOST_THINGS // things + 1, {413})):
+        async with greeter.http.post(
+            url, data=b"[" + piece * many + b"1]", headers={**headers, "content-type": "application/json"}
+        ) as answer:
+            assert answer.status in status, await answer.text()
+
+
+@pytest.mark.parametrize("piece", [",", "\N{PILE OF POO}", "\x01"])
+async def test_the_longest_message_with_the_longest_context_fits_every_hop(piece: str) -> None:
+    context = {"request_id": "1", "x": piece * 19_900}
+    delivery = {"channel": "email", "message": piece * 10_000, "subject": piece * 500, "recipient": "a@example.org"}
+    request = route_request({"delivery": delivery, "request_context": context}, "greeter", str(uuid4()))
+    _, body = request_of("token", "route", request, 1)
+    sent = _encoded(body)
+    assert len(sent) < MOST_BODY
+    assert sum(map(sent.count, (b",", b"[", b"{"))) < MOST_THINGS
 
 
 async def test_a_body_without_end_is_cut_off(greeter: Served) -> None:

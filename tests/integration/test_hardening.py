@@ -222,6 +222,15 @@ async def test_a_butler_that_floods_every_topic_and_holds_every_number_stops_nob
         assert sum(await asyncio.gather(*floods)) > 1000
 
 
+async def test_a_statement_holds_so_much_and_no_more_and_its_session_goes_on(still_house: House) -> None:
+    much = "SELECT array_length(array_agg(n::text || repeat('x', 500)), 1) FROM generate_series(1, $1::integer) n"
+    async with logged_in(still_house, "greeter") as connection:
+        assert await connection.fetchval(much, 100_000) == 100_000
+        with pytest.raises(asyncpg.OutOfMemoryError):
+            await connection.fetchval(much, 1_800_000)
+        assert await connection.fetchval("SELECT 1") == 1
+
+
 async def delivered(house: House, notification_id: object) -> None:
     """Until the owner has it."""
     async with asyncio.timeout(LONGEST):

@@ -8,7 +8,8 @@ import asyncpg
 from tests.privileges.matrix import ROLES, Matrix, Rows
 
 OTHER: Final = "health"
-# By table: the column that says whose a row is, one that is changed by somebody, and a row of $1's making.
+# By table: the column (or what is so) that says whose a row is, one that is changed by somebody, and a row of $1's
+# making. The rule that concerns somebody has an id of that name.
 TABLES: Final = {
     "shared.notifications": (
         "origin_butler",
@@ -37,7 +38,14 @@ TABLES: Final = {
     "shared.approval_rules": (
         "origin_butler",
         "description",
-        'INSERT INTO shared.approval_rules (origin_butler, arg_constraints) VALUES ($1, \'{"recipient": "1"}\')',
+        """INSERT INTO shared.approval_rules (id, origin_butler, arg_constraints)
+        VALUES (md5($1)::uuid, $1, '{"recipient": "1"}')""",
+    ),
+    "shared.rule_uses": (
+        "rule_id = md5($1)::uuid",
+        "at",
+        """INSERT INTO shared.rule_uses (rule_id, notification_id)
+        VALUES (md5($1)::uuid, '00000000-0000-4000-8000-000000000001')""",
     ),
     "shared.client_tokens": (
         "butler",
@@ -85,15 +93,16 @@ async def _furnish(superuser: Rows) -> None:
 
 async def _touched(connection: Rows, table: str, own: str) -> tuple[str, ...]:
     owner, column, insert = TABLES[table]
+    whose = owner if "$1" in owner else f"{owner} = $1"
     forms = {
-        "select": f"SELECT FROM {table} WHERE {owner} = $1",
+        "select": f"SELECT FROM {table} WHERE {whose}",
         "insert": insert,
-        "update": f"UPDATE {table} SET {column} = {column} WHERE {owner} = $1",
-        "delete": f"DELETE FROM {table} WHERE {owner} = $1",
+        "update": f"UPDATE {table} SET {column} = {column} WHERE {whose}",
+        "delete": f"DELETE FROM {table} WHERE {whose}",
     }
     told = []
     for verb, text in forms.items():
-        mine, others = [await _touches(connection, text, whose) for whose in (own, OTHER)]
+        mine, others = [await _touches(connection, text, name) for name in (own, OTHER)]
         if mine is None and others is None:
             continue
         told.append(f"{verb}:{'all' if mine and others else 'own' if mine else 'others' if others else 'none'}")

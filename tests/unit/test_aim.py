@@ -72,3 +72,10 @@ def test_the_bytes_hold_a_thread_only_if_it_is_proved(target: Target, *, threade
     row = {"id": "n1", "created_at": None}
     (wire,) = render(row, asked("reply"), target, "")  # type: ignore[arg-type]  # a row is read by its keys
     assert (b"reply_parameters" in wire.body) is threaded
+
+
+def test_the_subject_counts_towards_how_long_it_is() -> None:
+    call = {"channel": "email", "recipient": "anna@example.org", "message": "Hello"}
+    to = Target("anna@example.org")
+    assert judged(accept("health", call).envelope, to).length == 5
+    assert judged(accept("health", {**call, "subject": "About it"}).envelope, to).length == 13

@@ -136,7 +136,7 @@ def test_a_life_is_told_in_order() -> None:
         ("allow", "x", {"recipient": {"type": "domain", "value": "b.org"}}, None, "x may write to anybody at b.org"),
         ("allow", "x", {"recipient": {"type": "one_of", "value": ["1", "2"]}}, None, "x may write to 1 or 2"),
         ("allow", None, {"recipient": "1", "message": {"type": "max_length", "value": 9}}, None,
-            "every butler may write to 1 where message is at most 9 characters long"),
+            "every butler may write to 1 where message is at most 9 characters long with its subject"),
         ("allow", None, {"recipient": "1", "mood": {"type": "good"}}, None,
             'every butler may write to 1 where mood is {"type":"good"}, which nothing ever is,'),
         ("allow", None, {}, None, "every butler may write to nobody"),
