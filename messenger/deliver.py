@@ -23,6 +23,7 @@ from messenger.unreadable import not_rendered, put_off
 from shared import approvals
 from shared.db import Connection, pause
 from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unavailable, Unreadable
+from shared.realms import realm_of
 from shared.render import Wire
 from shared.telemetry import attempts_total, logger, rate_limited_total
 
@@ -224,7 +225,7 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
 async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Cleared | Stopped:
     if claimed.kind == "card":
         return await _card(connection, claimed, ground)
-    return await check(connection, claimed, marker=marker)
+    return await check(connection, claimed, realm_of(ground.settings, claimed.channel), marker=marker)
 
 
 async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
@@ -238,7 +239,7 @@ async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
         if row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision:
             return await returned.check(connection, claimed, row, ground)
         return await uncertain.check(connection, claimed, row, ground)
-    return await pauses.check(connection, claimed)
+    return await pauses.check(connection, claimed, ground)
 
 
 async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, marker: tuple[int, Wire]) -> bool:

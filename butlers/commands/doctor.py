@@ -99,6 +99,8 @@ def _network(settings: Settings) -> Iterator[Result]:
 
 async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
     yield await _owner(connection, settings)
+    if unasked := await realms.console_only(connection):
+        yield Result("asking", "wrong", unasked, realms.ASK_ELSEWHERE)
     async for result in _roles(connection, settings):
         yield result
     expected = [name for name in migrate.names_of(fleet.load(settings.fleet)) if name != home.OWNER]

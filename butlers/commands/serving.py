@@ -15,7 +15,7 @@ import typer
 from butlers import fleet, listening, logins
 from butlers.commands.desk import say, settings_of
 from butlers.commands.options import FleetOption, HomeOption
-from shared import home, postgres
+from shared import home, postgres, realms
 from shared.config import Secret, Settings
 from shared.errors import Misconfigured
 
@@ -147,6 +147,7 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         say(f"{name:<14} {url}{'' if page else '/mcp'}")
     connection = await connect(home.dsn_as(dsn, "console", home.read(settings.home, "console").password))
     try:
+        wrong = await realms.console_only(connection)
         link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24))
     finally:
         await connection.close()
@@ -155,6 +156,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         say("Telegram goes to the sandbox: BUTLERS_TELEGRAM_TOKEN is not set.")
     if settings.smtp_url is None:
         say("E-mail goes to the sandbox: BUTLERS_SMTP_URL is not set.")
+    if wrong:
+        say(f"Wrong: {wrong} {realms.ASK_ELSEWHERE}")
     say("This is one process and one trust domain; `butlers run NAME` gives each daemon a process of its own.")
     if not home.read(settings.home, home.UP).has_login:
         say(logins.ONE_ROLE)
