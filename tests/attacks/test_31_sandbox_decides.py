@@ -24,7 +24,7 @@ from shared.db import prepare_connection
 from shared.realms import NOT_HERE
 from tests.integration.sandbox_runner import Running, running
 from tests.rig import fresh
-from tests.rig.bench import OWNER, OWNER_EMAIL, Bench
+from tests.rig.bench import BUTLERS, OWNER, OWNER_EMAIL, Bench
 from tests.rig.fleet import Fleet
 from tests.rig.outside import SENDS, Entry, Outside
 from tests.rig.waiting import LONGEST, eventually
@@ -43,7 +43,7 @@ CARDS: Final = "SELECT channel FROM messenger.deliveries WHERE action_id = $1::u
 OWNERS_CHATS: Final = "SELECT count(*) FROM shared.contact_info WHERE type = 'telegram' AND value = $1"
 RULE: Final = "INSERT INTO shared.approval_rules (arg_constraints) VALUES (jsonb_build_object('recipient', $1::text))"
 MOVED: Final = "UPDATE shared.contact_info SET value = $2 WHERE type = 'email' AND value = $1"
-WIDE_BURST: Final = {"BUTLERS_RATE_LIMITS": "0", "BUTLERS_SWEEP_SECONDS": "0.1"}
+PACE: Final = {"BUTLERS_RATE_LIMITS": "0", "BUTLERS_SWEEP_SECONDS": "0.1"}
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Mixed:
 @asynccontextmanager
 async def mixed(bench: Bench, folder: Path, settings: Callable[[Running], Mapping[str, str]]) -> AsyncIterator[Mixed]:
     async with running(folder) as live:
-        house = await bench.house(**{**WIDE_BURST, **settings(live)})
+        house = await bench.house(code=None, butlers=BUTLERS, **{**PACE, **settings(live)})
         fleet = await Fleet.start(house, "one")
         try:
             told = fleet.started[0].out.read_text()

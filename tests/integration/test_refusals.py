@@ -143,7 +143,7 @@ async def test_a_pairing_code_that_is_none_is_audited_without_the_code(house: Ho
 
 async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(site: Site) -> None:
     live = {"BUTLERS_TELEGRAM_TOKEN": "77:live", "BUTLERS_TELEGRAM_BASE_URL": "{sandbox}", "BUTLERS_RATE_LIMITS": "0"}
-    async with opened(site, **live) as house:
+    async with opened(site, loops=True, **live) as house:
         since, chat, code = await last(house), new_chat(), uuid4().hex
         await house.contact("Zoe", telegram=chat)
         await pairing.offer(house.sql, code)
