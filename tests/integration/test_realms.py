@@ -13,7 +13,8 @@ from messenger import asking, cards, closing, digests, pauses, views
 from messenger.channels import SendFailed
 from messenger.channels.telegram import TelegramChannel
 from messenger.sandbox.journal import Lines
-from shared import identity, realms
+from shared import identity, realms, threads
+from shared.addresses import Address
 from shared.realms import SANDBOX, SANDBOX_TOKEN
 from tests.integration.desks import FREE, new_chat, work
 from tests.integration.house import House, Site, opened
@@ -34,6 +35,11 @@ RECEIPT = """
 INSERT INTO messenger.parts (delivery_id, n, wire_sha, status, provider_id) VALUES ($1, 1, 'sha', 'sent', '7')
 """
 TOLD = "SELECT channel FROM messenger.deliveries WHERE class = 'card' AND origin_butler = 'messenger'"
+RECEIVED = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
+    request_context)
+VALUES ('telegram', $1, gen_random_uuid()::text, $2, $3, 'what they said', 'greeter', '{}')
+"""
 OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
 NO_MORE = "UPDATE messenger.deliveries SET status = 'cancelled' WHERE class = 'card' AND status = 'queued'"
 ACTION = "SELECT id::text, revision, content_sha FROM shared.pending_actions WHERE id = $1"
@@ -208,6 +214,29 @@ async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed:
     async with mixed.ground("messenger").db.work() as connection:
         word = deciding.Word(action, True, owner, "telegram", ttl, realm="77")  # noqa: FBT003
         assert (await deciding.decide(connection, word)).code == "approved"
+
+
+async def test_noes_said_in_the_sandbox_keep_no_question_about_what_is_live_away(mixed: House) -> None:
+    await set_realms(mixed, ("email",))
+    contact = await mixed.contact("Zoe", telegram=new_chat(), email=f"{uuid4().hex}@people.test")
+    for _ in range(3):
+        own = await mixed.notify(message=f"words {uuid4()}", contact_id=contact)
+        await mixed.decide(own["action_id"], approve=False)
+    assert (await mixed.notify(message=f"words {uuid4()}", contact_id=contact))["status"] == "error"
+    live = await mixed.notify(channel="email", message=f"words {uuid4()}", contact_id=contact)
+    assert live["status"] == "pending_approval"
+
+
+async def test_what_the_sandbox_received_proves_no_thread_of_a_live_bot(mixed: House) -> None:
+    chat, proved = new_chat(), []
+    for bot, number in (("1", 11), (LIVE["telegram"], 12)):
+        await mixed.sql.execute(RECEIVED, bot, f"{chat}:{number}", chat)
+    for live in ((), ("telegram",)):
+        await set_realms(mixed, live)
+        async with mixed.ground("greeter").db.work() as connection:
+            address = Address("telegram", chat)
+            proved += [await threads.is_proved(connection, "greeter", address, f"{chat}:{n}") for n in (11, 12)]
+    assert proved == [True, False, False, True]
 
 
 async def test_the_sandboxs_folder_and_files_are_for_its_user_alone(tmp_path: Path) -> None:
