@@ -11,7 +11,7 @@ from typing import Literal
 from butlers.gate import tool_args, why_asked
 from butlers.judge import Judged, look
 from butlers.tools.accept import message_of
-from shared import answers, approvals, deliveries, notifications
+from shared import answers, approvals, deliveries, notifications, realms
 from shared.approvals import Revision, Verdict, Why
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record, tell
@@ -23,7 +23,7 @@ from shared.render import shas
 class Outcome:
     """What became of the owner's word, as a code and as a sentence for the owner."""
 
-    code: Literal["approved", "denied", "edited", "late", "changed", "impossible"]
+    code: Literal["approved", "denied", "edited", "late", "changed", "impossible", "not_here"]
     text: str
 
 
@@ -40,6 +40,8 @@ class Word:
     reason: str | None = None
     # Which revision the surface showed, if it cannot prove that by a button's tag.
     revision: int | None = None
+    # Of a channel: the realm in which it works.
+    realm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Edit:
     # How long the owner has to answer the new question.
     lasts: timedelta
     revision: int | None = None
+    realm: str | None = None
 
 
 async def decide(connection: Connection, word: Word) -> Outcome:
@@ -60,6 +63,8 @@ async def decide(connection: Connection, word: Word) -> Outcome:
     action = await approvals.open_action(connection, word.action_id)
     if action is None:
         return Outcome("impossible", "There is no such question.")
+    if not realms.may_decide(word.surface, word.realm, action["realm"]):
+        return Outcome("not_here", realms.NOT_HERE)
     if not await _waits(connection, action):
         action = await approvals.open_action(connection, word.action_id) or action
         return Outcome("impossible", "There is no such question.") if action["open"] else _late(action)
@@ -79,6 +84,8 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
     action = await approvals.open_action(connection, change.action_id)
     if action is None:
         return Outcome("impossible", "There is no such question.")
+    if not realms.may_decide(change.surface, change.realm, action["realm"]):
+        return Outcome("not_here", realms.NOT_HERE)
     waits = await _waits(connection, action)
     action = await approvals.open_action(connection, change.action_id) or action
     if not action["open"]:

@@ -90,7 +90,7 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
 async def _admit_missing(
     connection: Connection, by: Admitter, new: NewNotification, missing: MissingIdentifier
 ) -> Current:
-    until = await cooldown.cools_until(connection, new.origin, missing.contact_id)
+    until = await cooldown.cools_until(connection, new.origin, new.realm, missing.contact_id)
     if until is not None:
         new = replace(new, contact_id=missing.contact_id)
         return await _refuse(connection, by, new, cooled_down(new.origin, until))

@@ -56,7 +56,7 @@ async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[F
     decision = decide(action, facts)
     if decision.verdict != "park":
         return facts, decision
-    until = await cooldown.cools_until(connection, action.origin, action.contact_id, action.address)
+    until = await cooldown.cools_until(connection, action.origin, action.realm, action.contact_id, action.address)
     facts = replace(facts, cools_until=until)
     return facts, decide(action, facts)
 

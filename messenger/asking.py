@@ -16,13 +16,17 @@ OWNERS_CHANGE: Final = """
 EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.actor = 'owner' AND q.revision > 1
     AND e.detail @> jsonb_build_object('revision', q.revision))
 """
+REALM: Final = "(SELECT n.realm FROM shared.notifications n WHERE n.id = q.notification_id)"
+# INVARIANT: of what is live the sandbox is shown nothing. Where no other channel is left it is asked on the console.
+MAY_ASK: Final = "(o.realm <> 'sandbox' OR a.realm = 'sandbox')"
 # Questions nobody was shown, which count against their butler. What had a card before is asked anew because of the
 # owner or of the world, and counts against nobody. What is about no message cannot be shown on a card.
 UNASKED: Final = f"""
-SELECT id, revision, origin_butler, requested_at FROM shared.pending_actions q
+SELECT id, revision, origin_butler, requested_at, notification_id FROM shared.pending_actions q
 WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
     AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
     AND NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id) AND NOT {OWNERS_CHANGE}
+    AND (EXISTS (SELECT FROM messenger.owner_at WHERE realm <> 'sandbox') OR {REALM} = 'sandbox')
 """
 SPENT: Final = """
 SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
@@ -50,44 +54,47 @@ WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 # What is to be asked is the outbox of its card: a question that waits in this revision, a digest, and what may have
 # arrived at this attempt and is repeated by no machine; so is what is to be told, that it came back after its last
 # attempt. Whatever has none gets one, and what stands in a digest only once the owner has asked for it. Where Telegram
-# refused it, or did not take it within a minute, the next channel is asked as well.
+# refused it, or did not take it within a minute, the next channel is asked as well. A digest may hold both what is live
+# and what is not; each of its cards lists what may be asked there.
 WRITE_MISSING: Final = f"""
 WITH unasked AS MATERIALIZED ({WITHIN}),
 a AS (
     SELECT id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision, origin_butler, requested_at AS at,
-        true AS counted FROM unasked WHERE fits
+        true AS counted, {REALM} AS realm FROM unasked q WHERE fits
     UNION ALL
-    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false FROM shared.pending_actions q
+    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false, {REALM} FROM shared.pending_actions q
     WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NOT NULL
         AND EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
     UNION ALL
-    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false FROM shared.pending_actions q
+    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false, {REALM} FROM shared.pending_actions q
     WHERE q.status = 'pending' AND q.revision > 1 AND q.expires_at > clock_timestamp()
         AND q.notification_id IS NOT NULL AND {OWNERS_CHANGE}
         AND (SELECT true FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id LIMIT 1) IS NULL
     UNION ALL
-    SELECT NULL, NULL, g.id, 1, g.origin_butler, g.opened_at, false FROM messenger.digests g
-    WHERE EXISTS (SELECT FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
-        WHERE t.digest_id = g.id AND q.status = 'pending' AND q.expires_at > clock_timestamp())
+    SELECT DISTINCT NULL::uuid, NULL::uuid, g.id, 1, g.origin_butler, g.opened_at, false, {REALM}
+    FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id
+    JOIN shared.pending_actions q ON q.id = t.action_id
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp()
     UNION ALL
-    SELECT NULL, id, NULL, attempt, origin_butler, settled_at, false FROM messenger.deliveries
+    SELECT NULL, id, NULL, attempt, origin_butler, settled_at, false, realm FROM messenger.deliveries
     WHERE status = 'uncertain' AND (class = 'third_party'
         OR (class = 'owner' AND (repeated > 0 OR (not_after > clock_timestamp()) IS NOT TRUE)))
     UNION ALL
-    SELECT NULL, id, NULL, attempt + 1, origin_butler, settled_at, false FROM messenger.deliveries
+    SELECT NULL, id, NULL, attempt + 1, origin_butler, settled_at, false, realm FROM messenger.deliveries
     WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
 INSERT INTO messenger.deliveries
     (class, channel, address, realm, action_id, about, digest_id, revision, origin_butler, counted)
 SELECT 'card', o.channel, o.address, o.realm, a.action_id, a.about, a.digest_id, a.revision, a.origin_butler, a.counted
 FROM a
 JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
-    OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram')
+    OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'
+        AND (t.realm <> 'sandbox' OR a.realm = 'sandbox'))
     OR EXISTS (SELECT FROM messenger.deliveries t
         WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
         AND t.revision = a.revision AND t.channel = 'telegram' AND (t.status = 'failed'
             OR (t.status <> 'sent'
                 AND t.created_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp())))
-WHERE (SELECT true FROM messenger.deliveries d WHERE d.class = 'card'
+WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.class = 'card'
     AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
     AND d.revision = a.revision AND d.channel = o.channel LIMIT 1) IS NULL
 ORDER BY a.at LIMIT 50
@@ -111,11 +118,12 @@ INSERT INTO messenger.digest_items (action_id, digest_id)
 SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id
 """
 # The owner wants to see it: its card is sent where that was said, and counts against nobody.
-ASK_NOW: Final = """
+ASK_NOW: Final = f"""
 INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
-SELECT 'card', o.channel, o.address, o.realm, a.id, a.revision, a.origin_butler
-FROM shared.pending_actions a JOIN messenger.owner_at o ON o.channel = 'telegram'
-WHERE a.id = $1 AND a.revision = $2 AND a.status = 'pending' AND a.expires_at > clock_timestamp()
+SELECT 'card', o.channel, o.address, o.realm, q.id, q.revision, q.origin_butler
+FROM shared.pending_actions q JOIN messenger.owner_at o ON o.channel = 'telegram'
+WHERE q.id = $1 AND q.revision = $2 AND q.status = 'pending' AND q.expires_at > clock_timestamp()
+    AND (o.realm <> 'sandbox' OR {REALM} = 'sandbox')
 ON CONFLICT DO NOTHING RETURNING id
 """
 DIGEST_SHOWS: Final = """
@@ -138,15 +146,18 @@ WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE 
 """
 CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
 # To the owner by the channels that are left; what it says stands in `messenger.pauses`.
-TELL_ELSEWHERE: Final = """
+TELL_ELSEWHERE: Final = f"""
 INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
-SELECT 'card', channel, address, realm, 'messenger' FROM messenger.owner_at WHERE channel <> $1
+SELECT 'card', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o JOIN shared.channels a
+    ON a.channel = $1 WHERE o.channel <> $1 AND {MAY_ASK}
 """
 # To the owner where cards go; what it says is made when it is sent.
-TELL_OF: Final = """
+TELL_OF: Final = f"""
 INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler, notice)
-SELECT 'card', channel, address, realm, 'messenger', $1 FROM messenger.owner_at o
-WHERE channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram')
+SELECT 'card', o.channel, o.address, o.realm, 'messenger', $1 FROM messenger.owner_at o
+JOIN shared.channels a ON a.channel = 'telegram'
+WHERE {MAY_ASK}
+    AND (o.channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
 """
 
 

@@ -49,15 +49,17 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     action = await approvals.open_action(connection, str(claimed.action_id))
     if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
         return Stopped("cancelled", (Finding("answered", "The question is answered."),))
-    stopped = await elsewhere(connection, claimed)
+    stopped = await elsewhere(connection, claimed, action["realm"], ground)
     if stopped is not None:
         return stopped
     wires = await _wires(connection, claimed, action, ground)
     return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 
 
-async def elsewhere(connection: Connection, claimed: Claimed) -> Stopped | None:
-    """Why the card cannot go where it was to go, if the owner is not asked there any more."""
+async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground: Ground) -> Stopped | None:
+    """Why the card cannot go where it was to go, if the owner is not asked there any more; `about` is a realm."""
+    if not realms.may_ask(realms.realm_of(ground.settings, claimed.channel), about):
+        return Stopped("cancelled", (Finding("sandbox", "Nothing live is shown in the sandbox."),))
     address = await views.owner_at(connection, claimed.channel)
     if address is None:
         return Stopped("cancelled", (Finding("nobody_there", "The owner has no address here."),))

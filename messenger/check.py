@@ -15,7 +15,7 @@ from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier
 from shared.keys import reference
-from shared.policy import Action, Decision, Finding, delay
+from shared.policy import Action, Decision, Finding, decide, delay
 from shared.render import Wire, shas
 
 # Where it goes that is denied for such a reason; for any other it is refused.
@@ -52,8 +52,11 @@ class Stopped:
         return " ".join(finding.text for finding in self.findings)
 
 
-async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cleared | Stopped:
-    """The decision for a claimed notification; at the marker under the authority lock, with the rule's uses held."""
+async def check(connection: Connection, claimed: Claimed, realm: str, *, marker: bool) -> Cleared | Stopped:
+    """The decision for a claimed notification; at the marker under the authority lock, with the rule's uses held.
+
+    `realm` is the one in which this very Messenger works on that channel.
+    """
     if claimed.notification_id is None:
         raise ButlersError("A card is checked by its action.")
     try:
@@ -72,7 +75,7 @@ async def check(connection: Connection, claimed: Claimed, *, marker: bool) -> Cl
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)
         return Stopped("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
-    judged = await _beside_others(connection, judged, claimed)
+    judged = _here(await _beside_others(connection, judged, claimed), realm)
     return _now_or_later(_verdict(judged, claimed), judged)
 
 
@@ -86,6 +89,17 @@ async def _beside_others(connection: Connection, judged: Judged, claimed: Claime
     facts = replace(judged.facts, similar=reference(found))
     facts, decision = await weigh(connection, judged.action, facts)
     return replace(judged, facts=facts, decision=decision)
+
+
+def _here(judged: Judged, realm: str) -> Judged:
+    """Denied where it was asked for another realm than this Messenger sends in, whatever the rows say is set up.
+
+    INVARIANT: what was asked for the sandbox, where anybody can say yes, never leaves by a live channel.
+    """
+    if judged.action.realm == realm:
+        return judged
+    facts = replace(judged.facts, realm=realm)
+    return replace(judged, facts=facts, decision=decide(judged.action, facts))
 
 
 async def _taken_back(connection: Connection, row: Record) -> bool:

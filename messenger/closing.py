@@ -11,7 +11,7 @@ from butlers.butler import Ground
 from butlers.deciding import denied
 from messenger import asking, cards, uncertain, views
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
-from shared import approvals, deliveries, standing
+from shared import approvals, deliveries, realms, standing
 from shared.db import Connection, Record
 from shared.errors import Unavailable
 from shared.render.telegram import LIMIT_UNITS, utf16_units
@@ -72,7 +72,8 @@ async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, ed
 async def _edit(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
     async with ground.db.work() as connection:
         action = await approvals.open_action(connection, card["action_id"])
-        words = await cards.last_words(connection, action, ground) if action is not None else ""
+        shown = action is not None and realms.may_ask(realms.realm_of(ground.settings, "telegram"), action["realm"])
+        words = await cards.last_words(connection, action, ground) if action is not None and shown else ""
         said = await _outcome(connection, card)
     return edited(card["address"], card["provider_id"], words, said)
 
@@ -81,8 +82,10 @@ async def _edit_doubt(ground: Ground, card: Record) -> tuple[str, dict[str, obje
     """The same of a card about what was uncertain."""
     async with ground.db.work() as connection:
         row = await views.doubt(connection, card["about"], card["revision"])
-    words = cards.bodies(uncertain.words(row))[-1] if row is not None else ""
-    return edited(card["address"], card["provider_id"], words, uncertain.outcome(row) if row is not None else "")
+    if row is None or not realms.may_ask(realms.realm_of(ground.settings, "telegram"), row["realm"]):
+        return edited(card["address"], card["provider_id"], "", "")
+    words = cards.bodies(uncertain.words(row))[-1]
+    return edited(card["address"], card["provider_id"], words, uncertain.outcome(row))
 
 
 def edited(chat: str, message_id: str, words: str, said: str) -> tuple[str, dict[str, object]]:

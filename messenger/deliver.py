@@ -25,6 +25,7 @@ from shared import approvals
 from shared.clock import Moment, moment
 from shared.db import Connection, pause
 from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unavailable, Unreadable
+from shared.realms import realm_of
 from shared.render import Wire
 from shared.telemetry import attempts_total, logger, rate_limited_total
 
@@ -225,7 +226,7 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
 async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Cleared | Stopped:
     if claimed.kind == "card":
         return await _card(connection, claimed, ground)
-    return await check(connection, claimed, marker=marker)
+    return await check(connection, claimed, realm_of(ground.settings, claimed.channel), marker=marker)
 
 
 async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
@@ -239,7 +240,7 @@ async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
         if row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision:
             return await returned.check(connection, claimed, row, ground)
         return await uncertain.check(connection, claimed, row, ground)
-    return await check_notice(connection, claimed)
+    return await check_notice(connection, claimed, ground)
 
 
 async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, marker: tuple[int, Wire]) -> bool:

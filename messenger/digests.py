@@ -14,7 +14,7 @@ from messenger.cards import CHANNEL_NAMES, Press
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
-from shared import approvals, notifications
+from shared import approvals, notifications, realms
 from shared.db import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.policy import Decision, Finding
@@ -37,10 +37,10 @@ ADDRESS_ROOM: Final = 64
 
 async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Cleared | Stopped:
     """The digest's wires, as long as anything in it waits; what its message lists is written down with its marker."""
-    rows = await waiting(connection, digest_id)
+    rows = await waiting(connection, digest_id, realms.realm_of(ground.settings, claimed.channel))
     if not rows:
         return Stopped("cancelled", (Finding("answered", "All of it is answered."),))
-    stopped = await cards.elsewhere(connection, claimed)
+    stopped = await cards.elsewhere(connection, claimed, rows[0]["realm"], ground)
     if stopped is not None:
         return stopped
     if claimed.channel == "telegram":
@@ -49,13 +49,13 @@ async def check(connection: Connection, claimed: Claimed, digest_id: str, ground
     return Cleared(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
 
 
-async def waiting(connection: Connection, digest_id: str) -> list[Record]:
-    """The first questions in it; one that cannot be read ends here, and the others stand without it."""
-    rows = await views.digest_items(connection, digest_id, MOST)
+async def waiting(connection: Connection, digest_id: str, realm: str) -> list[Record]:
+    """The first questions in it that may be asked there; one that cannot be read ends, and the others stay."""
+    rows = await views.digest_items(connection, digest_id, realm, MOST)
     while unread := [row for row in rows if not _readable(row)]:
         for row in unread:
             await unreadable.end(connection, row["notification_id"], unreadable.SAID)
-        rows = await views.digest_items(connection, digest_id, MOST)
+        rows = await views.digest_items(connection, digest_id, realm, MOST)
     return rows
 
 
@@ -117,11 +117,13 @@ def listed(rows: list[Record]) -> list[str]:
     return [*(f"{row['id']}:{row['revision']}" for row in rows), *(str(row["total"]) for row in rows[:1])]
 
 
-async def pressed(connection: Connection, press: Press, message_id: str, secret: bytes) -> tuple[str, str]:
+async def pressed(connection: Connection, press: Press, message_id: str, ground: Ground) -> tuple[str, str]:
     """The owner wants to see one of them: its card follows at once, whatever its butler has asked before."""
     action = await approvals.open_action(connection, press.about)
-    if action is None or not cards.genuine(secret, action, press):
+    if action is None or not cards.genuine(ground.secret, action, press):
         return cards.STALE, cards.NOT_VALID
+    if not realms.may_decide("telegram", realms.realm_of(ground.settings, "telegram"), action["realm"]):
+        return "not_here", realms.NOT_HERE
     digest_id = await views.digest_of(connection, press.about)
     if digest_id is not None:
         await asking.adopt(connection, digest_id, 1, message_id)
@@ -150,7 +152,7 @@ async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
 
 async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) -> bool:
     async with ground.db.work() as connection:
-        rows = await waiting(connection, card["digest_id"])
+        rows = await waiting(connection, card["digest_id"], realms.realm_of(ground.settings, "telegram"))
     before, shown = list(card["shown"]), listed(rows)
     if shown != before:
         try:

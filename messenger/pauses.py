@@ -13,6 +13,7 @@ from messenger import asking, cards, unheld
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
+from shared import realms
 from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
 from shared.errors import ButlersError
@@ -120,13 +121,14 @@ async def tell_owner(connection: Connection) -> int:
     return len(told)
 
 
-async def check(connection: Connection, claimed: Claimed) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
     """The wires of the word about the other channel's pause, as long as that stands."""
     found = [row for row in await connection.fetch(PAUSED) if row["channel"] != claimed.channel]
     if not found:
         await connection.execute(UNTOLD, claimed.channel)
         return Stopped("cancelled", (Finding("pause_over", "The channel works again."),))
-    stopped = await cards.elsewhere(connection, claimed)
+    about = realms.realm_of(ground.settings, found[0]["channel"])
+    stopped = await cards.elsewhere(connection, claimed, about, ground)
     if stopped is not None:
         return stopped
     title, body = words(found[0])

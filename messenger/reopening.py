@@ -78,7 +78,8 @@ async def _cools(connection: Connection, row: Record) -> bool:
     except (InvalidInput, Misconfigured):
         return False
     if isinstance(judged, MissingIdentifier):
-        return await cooldown.cools_until(connection, row["origin_butler"], judged.contact_id) is not None
+        butler, realm = row["origin_butler"], row["realm"]
+        return await cooldown.cools_until(connection, butler, realm, judged.contact_id) is not None
     facts, _ = await weigh(connection, judged.action, replace(judged.facts, in_time=True, approval=None))
     return facts.cools_until is not None
 

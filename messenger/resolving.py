@@ -9,7 +9,7 @@ from typing import Final
 from butlers.apart import apart
 from butlers.butler import Ground
 from messenger import reopening, unheld, views
-from shared import answers, approvals, deliveries, notifications, resolutions
+from shared import answers, approvals, deliveries, notifications, realms, resolutions
 from shared.approvals import Event, Why
 from shared.contracts import Delivered, NotifyResponse
 from shared.db import Connection, Record, tell
@@ -35,8 +35,11 @@ async def carry_out(ground: Ground) -> int:
     return len(words)
 
 
-async def said(connection: Connection, given: Resolution, ground: Ground) -> Outcome:
-    """The same for a word that is given here and now, by a press."""
+async def said(connection: Connection, given: Resolution, realm: str, ground: Ground) -> Outcome | None:
+    """The same for a word that is given here and now, by a press; None where that realm may say nothing of it."""
+    row = await views.doubt(connection, given.delivery_id)
+    if row is None or not realms.may_decide(given.surface, realm, row["realm"]):
+        return None
     resolution_id = await resolutions.ask(connection, given)
     word = await resolutions.one(connection, resolution_id)
     return await take(connection, word, ground)

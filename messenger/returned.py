@@ -164,7 +164,7 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, str]:
 
 async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Cleared | Stopped:
     """The wires of the word to the owner about what came back, which is `row`."""
-    stopped = await cards.elsewhere(connection, claimed)
+    stopped = await cards.elsewhere(connection, claimed, row["realm"], ground)
     if stopped is not None:
         return stopped
     said = await notifications.one(connection, row["notification_id"])

@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from butlers.butler import Ground
 from messenger import asking, cards
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
 from shared import pairing
 from shared.db import Connection
 from shared.policy import Decision, Finding
+from shared.realms import realm_of
 
 NOTICE: Final = "strangers"
 # Of one unknown sender in a day, and of how many unknown senders.
@@ -79,12 +81,12 @@ def _text(one: Update) -> str:
     return str(message.get("text")) if isinstance(message, Mapping) else ""
 
 
-async def check(connection: Connection, claimed: Claimed) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
     """The wires of the word to the owner that not all is kept."""
     row = await connection.fetchrow(COUNTED)
     if row is None:
         return Stopped("cancelled", (Finding("over", "A day has passed."),))
-    stopped = await cards.elsewhere(connection, claimed)
+    stopped = await cards.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)
     if stopped is not None:
         return stopped
     title = "People you do not know write more to your bot than is kept."

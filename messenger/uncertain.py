@@ -32,7 +32,7 @@ async def check(connection: Connection, claimed: Claimed, row: Record | None, gr
     """The card's wires, as long as nobody knows what became of this attempt; `row` is what the card is about."""
     if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
         return Stopped("cancelled", (Finding("answered", "It is not uncertain any more."),))
-    elsewhere = await cards.elsewhere(connection, claimed)
+    elsewhere = await cards.elsewhere(connection, claimed, row["realm"], ground)
     if elsewhere is not None:
         return elsewhere
     wires = await _wires(connection, claimed, row, ground)

@@ -62,8 +62,8 @@ ORDER BY d.created_at LIMIT 20
 # A delivery with what is known of one attempt: the last part that came to its marker then.
 DOUBT = """
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.repeated,
-    n.envelope, n.owner_text, n.origin_butler, c.name, a.n, tried.attempt AS tried, a.marked_at, a.outcome, a.detail,
-    (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
+    n.realm, n.envelope, n.owner_text, n.origin_butler, c.name, a.n, tried.attempt AS tried, a.marked_at, a.outcome,
+    a.detail, (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
     (SELECT word FROM shared.resolutions r WHERE r.delivery_id = d.id AND r.attempt = tried.attempt
         AND r.outcome = 'done' AND r.word <> 'retry' ORDER BY r.at LIMIT 1) AS said
 FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
@@ -84,17 +84,19 @@ WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel 
     AND p.provider_id IS NOT NULL AND (u.status <> 'uncertain' OR u.attempt <> d.revision) AND d.revision <= u.attempt
 ORDER BY d.created_at LIMIT 20
 """
-# What a digest lists now: what waits in it and has no card of its own, the oldest first, and how many that are.
+# What a digest lists in this realm now: what waits in it and has no card of its own, the oldest first, and how many
+# that are. Of what is live the sandbox lists nothing.
 DIGEST_ITEMS = """
-SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.envelope, n.owner_text,
+SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
     n.whom, c.name, i.value AS address, count(*) OVER () AS total
 FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
 JOIN shared.notifications n ON n.id = q.notification_id
 LEFT JOIN shared.contacts c ON c.id = n.contact_id
 LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
-WHERE t.digest_id = $1 AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
+WHERE t.digest_id = $1 AND ($2 <> 'sandbox' OR n.realm = 'sandbox')
+    AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
     SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id AND d.revision = q.revision)
-ORDER BY q.requested_at, q.id LIMIT $2
+ORDER BY q.requested_at, q.id LIMIT $3
 """
 DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
 # Digests in Telegram that may list what is over; each is looked at every few seconds at most, in turn.
@@ -206,9 +208,9 @@ async def cards_over(connection: Connection) -> list[Record]:
     return list(await connection.fetch(CARDS_OVER))
 
 
-async def digest_items(connection: Connection, digest_id: str, most: int) -> list[Record]:
-    """The first questions of a digest without a card: id, revision, content_sha, words, whom, total."""
-    return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), most))
+async def digest_items(connection: Connection, digest_id: str, realm: str, most: int) -> list[Record]:
+    """The first questions of a digest without a card, for that realm: id, revision, content_sha, words, whom, total."""
+    return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), realm, most))
 
 
 async def digest_of(connection: Connection, action_id: str) -> str | None:

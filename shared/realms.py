@@ -13,12 +13,26 @@ SANDBOX: Final = "sandbox"
 # The owner invented for a newcomer; nobody is there on a live channel.
 SANDBOX_OWNER: Final = {"telegram": "5000000000000001", "email": "owner@sandbox.test"}
 SANDBOX_SENDER: Final = "butlers@sandbox.test"
+# They ask who is there, whatever the channels are.
+OWN_SURFACES: Final = frozenset({"console", "cli"})
+NOT_HERE: Final = (
+    "This chat is the sandbox. It cannot decide about live messages; decide on the console or with `butlers approvals`."
+)
+CONSOLE_ONLY: Final = "Live messages can be asked about only on the console, because"
+ASK_ELSEWHERE: Final = (
+    "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set`."
+)
 
 SENDER = "SELECT sender FROM shared.channels WHERE channel = 'email'"
 WRITE = """
 INSERT INTO shared.channels AS c (channel, realm, sender) VALUES ($1, $2, $3)
 ON CONFLICT (channel) DO UPDATE SET realm = $2, sender = $3, changed_at = clock_timestamp()
 WHERE (c.realm, c.sender) IS DISTINCT FROM ($2, $3)
+"""
+UNASKED = """
+SELECT realm FROM shared.channels WHERE channel = 'telegram'
+    AND EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')
+    AND NOT EXISTS (SELECT FROM messenger.owner_at WHERE realm <> 'sandbox')
 """
 
 
@@ -65,6 +79,35 @@ def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
         text = "Mails may cross the network readable: BUTLERS_SMTP_URL is smtp:// without a login."
         found["email"] = (text, "Give it as smtps://, or with a login, which demands encryption.")
     return found
+def realm_of(settings: Settings, channel: str) -> str:
+    """The realm in which a process with these settings works on that channel."""
+    set_up = configured(settings)
+    return set_up.telegram_realm if channel == "telegram" else set_up.email_realm
+
+
+def may_ask(realm: str, about: str) -> bool:
+    """Whether the owner may be asked, in this realm, about what is in the realm `about`.
+
+    INVARIANT: the sandbox, which asks nobody who they are, is shown what is its own and nothing live.
+    """
+    return realm != SANDBOX or about == SANDBOX
+
+
+def may_decide(surface: str, realm: str | None, about: str) -> bool:
+    """Whether an answer counts that this surface gives on what is in the realm `about`.
+
+    It does where the owner might have been asked; a surface that names no realm is taken for the sandbox.
+    """
+    return surface in OWN_SURFACES or may_ask(realm or SANDBOX, about)
+
+
+async def console_only(connection: Connection) -> str | None:
+    """Why nobody is asked about what is live but on the console, if that is so."""
+    telegram = await connection.fetchval(UNASKED)
+    if telegram is None:
+        return None
+    why = "Telegram is the sandbox" if telegram == SANDBOX else "the owner has no private chat with the bot"
+    return f"{CONSOLE_ONLY} {why}."
 
 
 async def sender(connection: Connection) -> str:

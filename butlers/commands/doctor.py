@@ -104,6 +104,8 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
     yield await _owner(connection, settings)
     async for result in _roles(connection, settings):
         yield result
+    async for result in _watched(connection):
+        yield result
     expected = [name for name in migrate.names_of(fleet.load(settings.fleet)) if name != home.OWNER]
     counting = await keyring.counting(connection)
     for name in (*expected, home.OWNER):
@@ -112,17 +114,21 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
             if ours not in counting.get(name, ()):
                 text = f"The database does not know the key that {name} has here, so nobody believes it."
                 yield Result("keyring", "wrong", text, "Run `butlers migrate`, or correct BUTLERS_HOME.")
-    unsealed = await unsealed_too_long(connection)
-    if unsealed is not None:
-        yield Result(
-            "audit", "wrong", unsealed, "If it stays so for two minutes, read the Messenger's log and restart it."
-        )
     ready = {row["name"] for row in await directory.daemons(connection) if row["ready"]}
     for name in expected:
         if name in ready:
             yield Result("daemon", "ok", f"{name} is ready.")
         else:
             yield Result("daemon", "wrong", f"{name} is not ready.", f"Run `butlers up`, or `butlers run {name}`.")
+
+
+async def _watched(connection: Connection) -> AsyncIterator[Result]:
+    """The owner is asked where it counts, and what is done is sealed."""
+    if unasked := await realms.console_only(connection):
+        yield Result("asking", "wrong", unasked, realms.ASK_ELSEWHERE)
+    if unsealed := await unsealed_too_long(connection):
+        remedy = "If it stays so for two minutes, read the Messenger's log and restart it."
+        yield Result("audit", "wrong", unsealed, remedy)
 
 
 async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Result]:

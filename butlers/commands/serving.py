@@ -147,6 +147,7 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         say(f"{name:<14} {url}{'' if page else '/mcp'}")
     connection = await connect(home.dsn_as(dsn, "console", home.read(settings.home, "console").password))
     try:
+        wrong = await realms.console_only(connection)
         link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24))
     finally:
         await connection.close()
@@ -157,6 +158,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
         say("E-mail goes to the sandbox: BUTLERS_SMTP_URL is not set.")
     for text, remedy in realms.in_clear(settings).values():
         say(f"Wrong: {text} {remedy}")
+    if wrong:
+        say(f"Wrong: {wrong} {realms.ASK_ELSEWHERE}")
     say("This is one process and one trust domain; `butlers run NAME` gives each daemon a process of its own.")
     if not home.read(settings.home, home.UP).has_login:
         say(logins.ONE_ROLE)

@@ -5,8 +5,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from shared.errors import Misconfigured
+
+OWNERS_FOLDER: Final = 0o700
+OWNERS_FILE: Final = 0o600
 
 
 class SandboxBusy(Misconfigured):
@@ -17,13 +21,31 @@ class BrokenFile(Misconfigured):
     """A file of the sandbox holds a line that is no JSON object."""
 
 
+def _ensure_for_the_owner_alone(folder: Path) -> None:
+    folder.mkdir(mode=OWNERS_FOLDER, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        try:
+            folder.chmod(OWNERS_FOLDER)
+        except PermissionError:
+            raise Misconfigured(
+                f"Others may read {folder}, which belongs to another user.", "Give it to the user who runs the sandbox."
+            ) from None
+
+
+def _for_the_owner_alone(path: Path) -> int:
+    """A file to append to that nobody else may read, also where it was left readable."""
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWNERS_FILE)
+    os.fchmod(file, OWNERS_FILE)
+    return file
+
+
 class Lines:
     """One file of JSON objects, one a line. A line that was cut by a crash is dropped when it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b")
+        _ensure_for_the_owner_alone(path.parent)
+        self._file = os.fdopen(_for_the_owner_alone(path), "a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

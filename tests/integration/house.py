@@ -259,7 +259,10 @@ def button_data(card: Mapping[str, object]) -> list[str]:
 
 @asynccontextmanager
 async def opened(site: Site, *, loops: bool = True, **variables: str) -> AsyncIterator[House]:
-    """A fresh house; with `loops` its Messenger and Switchboard work by themselves."""
+    """A fresh house; with `loops` its Messenger and Switchboard work by themselves.
+
+    In a variable {sandbox} stands for the URL of its sandbox.
+    """
     name = f"house{next(_numbers)}"
     folder, dsn = site.folder / name, site.server.dsn_of(name)
     shutil.copytree(site.folder / "home", folder)
@@ -308,7 +311,9 @@ def _settings(folder: Path, box: Running, variables: Mapping[str, str]) -> Setti
         # A house is shared by many tests, each of which may ask.
         "BUTLERS_CARD_BURST": "1000",
     }
-    return Settings.from_env({**environ, **variables})
+    return Settings.from_env(
+        {**environ, **{name: text.replace("{sandbox}", box.url) for name, text in variables.items()}}
+    )
 
 
 @asynccontextmanager

@@ -207,7 +207,7 @@ async def test_a_butler_sees_what_was_said_to_itself_only(still_house: House, na
     async with logged_in(still_house, name) as connection:
         rows = await connection.fetch("SELECT * FROM shared.decided")
     assert {row["origin_butler"] for row in rows} == {name}
-    assert {tuple(row.keys()) for row in rows} == {("origin_butler", "contact_id", "address", "denied", "at")}
+    assert {tuple(row.keys()) for row in rows} == {("origin_butler", "contact_id", "address", "denied", "at", "realm")}
     async with logged_in(still_house, home.OWNER) as connection:
         assert await connection.fetchval("SELECT count(DISTINCT origin_butler) FROM shared.decided") == 2
 

@@ -15,6 +15,7 @@ from messenger import asking, cards, digests, views
 from messenger.channels.telegram import TelegramChannel
 from shared import approvals, identity
 from shared.db import Record
+from shared.realms import SANDBOX
 from tests.integration.desks import ACTION, admitted, new_chat, work
 from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
@@ -193,7 +194,7 @@ async def test_a_digest_of_answered_questions_is_not_sent(quiet: House) -> None:
 async def items(house: House) -> list[Record]:
     (row,) = await house.sql.fetch("SELECT id::text FROM messenger.digests")
     async with house.ground("messenger").db.work() as connection:
-        return await views.digest_items(connection, str(row["id"]), digests.MOST)
+        return await views.digest_items(connection, str(row["id"]), SANDBOX, digests.MOST)
 
 
 async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
@@ -210,22 +211,22 @@ async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
 async def test_a_button_shows_only_what_it_was_made_for(quiet: House) -> None:
     actions = await ask(quiet, BURST + 2)
     await write(quiet)
-    secret = quiet.ground("messenger").secret
+    ground = quiet.ground("messenger")
     (first, second) = await items(quiet)
-    shown = cards.read(cards.data(secret, first, digests.SHOW), {digests.SHOW})
-    other = cards.read(cards.data(secret, second, "ok").replace(":ok:", ":sh:"), {digests.SHOW})
+    shown = cards.read(cards.data(ground.secret, first, digests.SHOW), {digests.SHOW})
+    other = cards.read(cards.data(ground.secret, second, "ok").replace(":ok:", ":sh:"), {digests.SHOW})
     assert shown is not None
     assert other is not None
     async with quiet.ground("messenger").db.work() as connection:
-        assert (await digests.pressed(connection, other, "1", secret))[0] == "stale"
-        assert await digests.pressed(connection, shown, "1", secret) == ("shown", "Its card follows.")
-        assert (await digests.pressed(connection, shown, "1", secret))[0] == "shown_before"
+        assert (await digests.pressed(connection, other, "1", ground))[0] == "stale"
+        assert await digests.pressed(connection, shown, "1", ground) == ("shown", "Its card follows.")
+        assert (await digests.pressed(connection, shown, "1", ground))[0] == "shown_before"
     assert await quiet.sql.fetchval(CARDS) == BURST + 1
     await quiet.sql.execute("UPDATE shared.pending_actions SET revision = 2 WHERE id = $1", actions[-1])
-    stale = cards.read(cards.data(secret, second, digests.SHOW), {digests.SHOW})
+    stale = cards.read(cards.data(ground.secret, second, digests.SHOW), {digests.SHOW})
     assert stale is not None
     async with quiet.ground("messenger").db.work() as connection:
-        assert (await digests.pressed(connection, stale, "1", secret))[0] == "stale"
+        assert (await digests.pressed(connection, stale, "1", ground))[0] == "stale"
     assert await quiet.sql.fetchval(CARDS) == BURST + 1
 
 
@@ -235,11 +236,11 @@ async def test_a_press_on_a_digest_without_receipt_is_adopted(quiet: House) -> N
     (row,) = await quiet.sql.fetch(OF_DIGESTS)
     await quiet.sql.execute("UPDATE messenger.deliveries SET attempt = 1 WHERE id = $1", row["id"])
     await quiet.sql.execute("INSERT INTO messenger.parts (delivery_id, n, wire_sha) VALUES ($1, 1, 'sha')", row["id"])
-    secret = quiet.ground("messenger").secret
-    press = cards.read(cards.data(secret, (await items(quiet))[0], digests.SHOW), {digests.SHOW})
+    ground = quiet.ground("messenger")
+    press = cards.read(cards.data(ground.secret, (await items(quiet))[0], digests.SHOW), {digests.SHOW})
     assert press is not None
     async with quiet.ground("messenger").db.work() as connection:
-        await digests.pressed(connection, press, "77", secret)
+        await digests.pressed(connection, press, "77", ground)
     (row,) = await quiet.sql.fetch(OF_DIGESTS)
     part = await quiet.row("SELECT * FROM messenger.parts WHERE delivery_id = $1", row["id"])
     assert (row["status"], part["status"], part["provider_id"]) == ("sent", "sent", "77")

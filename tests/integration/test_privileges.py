@@ -37,7 +37,7 @@ ENTRY = "INSERT INTO shared.contact_info (contact_id, type, value) SELECT id, 't
 RECEIVED = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
     request_context)
-VALUES ('telegram', 'bot', gen_random_uuid()::text, $1, 'Some@Body', 'secret words', $2, '{}')
+VALUES ('telegram', '1', gen_random_uuid()::text, $1, 'Some@Body', 'secret words', $2, '{}')
 """
 EVENT = "INSERT INTO shared.approval_events (event_type, actor) VALUES ('approved', $1)"
 

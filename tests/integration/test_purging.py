@@ -8,6 +8,7 @@ import pytest
 
 from messenger import resolving
 from shared import answers, deliveries, life, notifications, retention, rules
+from shared.realms import SANDBOX
 from shared.resolutions import Resolution
 from tests.integration.desks import ACTION, friend, in_queue, new_chat
 from tests.integration.house import House
@@ -86,7 +87,7 @@ async def test_what_did_not_go_is_not_taken_up_again_once_its_words_are_gone(hou
     owner = str(await house.sql.fetchval("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)"))
     async with house.ground("messenger").db.work() as connection:
         word = Resolution(delivery["id"], delivery["attempt"], "retry", owner, "test")
-        assert await resolving.said(connection, word, house.ground("messenger")) == "late"
+        assert await resolving.said(connection, word, SANDBOX, house.ground("messenger")) == "late"
     assert house.sent(message) == []
 
 
@@ -133,7 +134,7 @@ async def test_what_the_owner_left_at_that_is_wiped_and_still_says_so(house: Hou
     owner = str(await house.sql.fetchval("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)"))
     async with house.ground("messenger").db.work() as connection:
         word = Resolution(delivery["id"], delivery["attempt"], "leave", owner, "test")
-        assert await resolving.said(connection, word, house.ground("messenger")) == "done"
+        assert await resolving.said(connection, word, SANDBOX, house.ground("messenger")) == "done"
     await age(house, told["notification_id"], OLD)
     assert await purge(house) == 1
     assert message not in await everything(house)

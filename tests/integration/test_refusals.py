@@ -141,15 +141,28 @@ async def test_a_pairing_code_that_is_none_is_audited_without_the_code(house: Ho
     assert "7K2QXYZ" not in str(dict(line))
 
 
-async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(house: House) -> None:
+async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(site: Site) -> None:
+    live = {"BUTLERS_TELEGRAM_TOKEN": "77:live", "BUTLERS_TELEGRAM_BASE_URL": "{sandbox}", "BUTLERS_RATE_LIMITS": "0"}
+    async with opened(site, loops=True, **live) as house:
+        since, chat, code = await last(house), new_chat(), uuid4().hex
+        await house.contact("Zoe", telegram=chat)
+        await pairing.offer(house.sql, code)
+        told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
+        assert (await house.handled(told["update_id"]))["outcome"] == "chat_taken"
+        [line] = await lines(house, since, f"telegram:{chat}")
+        assert line["reason"] == "A valid pairing code from a chat that belongs to another contact."
+        told_before = await house.sql.fetchval(PRIMARY_OF_THE_OWNER)
+        assert told_before == str(OWNER), "the owner is told where he was told before"
+
+
+async def test_a_valid_code_is_used_up_in_the_sandbox_and_makes_nobody_the_owner(house: House) -> None:
     since, chat, code = await last(house), new_chat(), uuid4().hex
-    await house.contact("Zoe", telegram=chat)
     await pairing.offer(house.sql, code)
-    told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
-    assert (await house.handled(told["update_id"]))["outcome"] == "chat_taken"
-    [line] = await lines(house, since, f"telegram:{chat}")
-    assert line["reason"] == "A valid pairing code from a chat that belongs to another contact."
-    assert await house.sql.fetchval(PRIMARY_OF_THE_OWNER) == str(OWNER), "the owner is told where he was told before"
+    for outcome in ("not_paired_here", "not_paired"):
+        told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
+        assert (await house.handled(told["update_id"]))["outcome"] == outcome
+    assert "in the sandbox" in (await lines(house, since, f"telegram:{chat}"))[0]["reason"]
+    assert await house.sql.fetchval(PRIMARY_OF_THE_OWNER) == str(OWNER)
 
 
 async def test_where_there_is_no_owner_yet_nothing_is_called_false(site: Site) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 RECEIVED = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
     request_context)
-VALUES ($1, 'bot', gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}')
+VALUES ($1, '1', gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}')
 """
 UNPROVED = "No message of theirs that reached this butler proves this thread; it would go out as a new message."
 NOT_SEEN = "Nothing proves that the message it reacts to exists."

@@ -1,33 +1,40 @@
-"""Which live channel leaves this computer in clear."""
+"""Which answer counts: the sandbox, which asks nobody who they are, speaks for its own words alone."""
 
 import pytest
 
-from shared.config import Settings
-from shared.realms import in_clear
+from shared.realms import OWN_SURFACES, SANDBOX, may_ask, may_decide
 
-TOKEN = {"BUTLERS_TELEGRAM_TOKEN": "123456:abcdefghijklmnopqrstuvwxyzabcdefghi"}
-SENDER = {"BUTLERS_EMAIL_FROM": "butlers@example.org"}
+LIVE = ("77", "butlers@mail.example.org")
 
 
 @pytest.mark.parametrize(
-    ("env", "found"),
+    ("realm", "about", "counts"),
     [
-        ({}, set()),
-        ({"BUTLERS_TELEGRAM_BASE_URL": "http://bots.example.org"}, set()),
-        (TOKEN, set()),
-        ({**TOKEN, "BUTLERS_TELEGRAM_BASE_URL": "https://bots.example.org"}, set()),
-        ({**TOKEN, "BUTLERS_TELEGRAM_BASE_URL": "http://127.0.0.1:8081"}, set()),
-        ({**TOKEN, "BUTLERS_TELEGRAM_BASE_URL": "http://[::1]:8081"}, set()),
-        ({**TOKEN, "BUTLERS_TELEGRAM_BASE_URL": "http://bots.example.org"}, {"telegram"}),
-        ({**TOKEN, "BUTLERS_TELEGRAM_BASE_URL": "http://192.168.1.5:8081"}, {"telegram"}),
-        ({**SENDER, "BUTLERS_SMTP_URL": "smtps://mail.example.org"}, set()),
-        ({**SENDER, "BUTLERS_SMTP_URL": "smtp://me:secret@mail.example.org"}, set()),
-        ({**SENDER, "BUTLERS_SMTP_URL": "smtp://localhost:25"}, set()),
-        ({**SENDER, "BUTLERS_SMTP_URL": "smtp://mail.example.org"}, {"email"}),
-        ({**SENDER, "BUTLERS_SANDBOX_SMTP_URL": "smtp://sandbox:41104"}, set()),
+        (SANDBOX, SANDBOX, True),
+        (SANDBOX, "77", False),
+        (SANDBOX, "butlers@mail.example.org", False),
+        (SANDBOX, "", False),
+        (SANDBOX, "Sandbox", False),
+        ("77", SANDBOX, True),
+        ("77", "77", True),
+        ("77", "butlers@mail.example.org", True),
     ],
 )
-def test_what_crosses_a_network_readable_is_named(env: dict[str, str], found: set[str]) -> None:
-    said = in_clear(Settings.from_env(env))
-    assert set(said) == found
-    assert "secret" not in str(said)
+def test_the_sandbox_is_asked_about_nothing_live_and_decides_nothing_of_it(
+    realm: str, about: str, *, counts: bool
+) -> None:
+    assert may_ask(realm, about) is counts
+    assert may_decide("telegram", realm, about) is counts
+
+
+@pytest.mark.parametrize("about", [SANDBOX, *LIVE])
+@pytest.mark.parametrize("surface", sorted(OWN_SURFACES))
+def test_the_console_and_the_command_line_decide_about_everything(surface: str, about: str) -> None:
+    assert may_decide(surface, None, about)
+
+
+@pytest.mark.parametrize("about", LIVE)
+@pytest.mark.parametrize("surface", ["telegram", "email", "", "Console"])
+def test_a_surface_that_names_no_realm_is_taken_for_the_sandbox(surface: str, about: str) -> None:
+    assert not may_decide(surface, None, about)
+    assert may_decide(surface, None, SANDBOX)

@@ -197,10 +197,15 @@ def test_the_database_and_the_butlers_reach_no_other_network() -> None:
     assert {name for name, one in ALL.items() if "outside" in one.networks} == {
         "messenger",
         "console",
-        "sandbox",
         "cli",
     }
-    assert {name for name, one in ALL.items() if "inside" not in one.networks} == {"password"}
+    assert {name for name, one in ALL.items() if "inside" not in one.networks} == {"password", "sandbox"}
+
+
+def test_the_sandbox_is_reached_by_the_messenger_and_by_no_other_container() -> None:
+    there = ALL["sandbox"].networks
+    assert {name for name, one in ALL.items() if one.networks & there} == {"sandbox", "messenger"}
+    assert not [network for network in there if COMPOSE["networks"][network].get("internal")]  # its page is published
 
 
 def test_foreign_images_are_pinned_by_their_major_version() -> None:

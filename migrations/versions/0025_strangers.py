@@ -2,8 +2,8 @@
 
 from migrations.raw import execute
 
-revision = "0027"
-down_revision = "0023"
+revision = "0025"
+down_revision = "0024"
 
 STRANGERS = """
 -- What each unknown sender wrote to the bot since the first of it, for a day; the row '' counts what was not kept.
