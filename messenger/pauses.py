@@ -9,10 +9,11 @@ from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 from butlers.butler import Ground
-from messenger import asking, cards, unheld
+from messenger import asking, cards, restoring, unheld
 from messenger.channels import Channel, Receipt, SendFailed
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
+from shared import brakes
 from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
 from shared.errors import ButlersError
@@ -120,15 +121,17 @@ async def tell_owner(connection: Connection) -> int:
 
 
 async def check(connection: Connection, claimed: Claimed) -> Cleared | Stopped:
-    """The wires of the word about the other channel's pause, as long as that stands."""
-    found = [row for row in await connection.fetch(PAUSED) if row["channel"] != claimed.channel]
+    """The wires of the word about the other channel's pause, or about a backup, as long as that stands."""
+    found = [words(row) for row in await connection.fetch(PAUSED) if row["channel"] != claimed.channel]
+    restored = await brakes.restored_at(connection)
+    found += [restoring.words(restored)] if restored else []
     if not found:
         await connection.execute(UNTOLD, claimed.channel)
         return Stopped("cancelled", (Finding("pause_over", "The channel works again."),))
     stopped = await cards.elsewhere(connection, claimed)
     if stopped is not None:
         return stopped
-    title, body = words(found[0])
+    title, body = found[0][0], "\n\n".join(body for _, body in found)
     wires = await cards.told(connection, claimed, title, body)
     return Cleared(wires, Decision("allow", (Finding("channel_paused", title),)))
 

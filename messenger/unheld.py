@@ -111,10 +111,30 @@ BOUNCED: Final = """
 UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = clock_timestamp()
 WHERE id = $1 AND status = 'sent' RETURNING id
 """
+# A backup was put back: what waited for somebody else then may have left since. It is an attempt of its own, so that no
+# earlier card and no earlier word speaks of it.
+RESTORED: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'uncertain', reason = 'restored', attempt = attempt + 1, claimed_by = NULL,
+        lease_until = NULL, settled_at = clock_timestamp()
+    WHERE notification_id = $1 AND class = 'third_party' AND status IN ('queued', 'claimed', 'sending') RETURNING id),
+a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'lease_lost' FROM d
+    WHERE delivery_id = d.id AND ended_at IS NULL),
+p AS (
+    UPDATE messenger.parts SET status = 'uncertain' FROM d WHERE delivery_id = d.id AND parts.status <> 'sent')
+SELECT id FROM d
+"""
 # What is waiting only because its channel did not work.
 DUE_AGAIN: Final = """
 UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
     AND send_at > clock_timestamp() AND reason IN ('unauthorized', 'unavailable', 'server_error') RETURNING id
+"""
+# Stateless, so that any Messenger may do it: whatever is delayed is asked again for a while after a brake was lifted.
+DELAYED_NO_MORE: Final = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp()
+WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
+    AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - interval '20 seconds') RETURNING id
 """
 
 
@@ -179,6 +199,16 @@ async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
 async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
     """Whether it came back, with that status code, after it was sent."""
     return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
+
+
+async def restored(connection: Connection, notification_id: str) -> bool:
+    """Whether its delivery waited, which is uncertain from here on."""
+    return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
+
+
+async def delayed_no_more(connection: Connection) -> int:
+    """Make due what a lifted brake had delayed; how many."""
+    return len(await connection.fetch(DELAYED_NO_MORE))
 
 
 async def due_again(connection: Connection, channel: str) -> None:

@@ -47,7 +47,9 @@ class Seal:
 class Flaw:
     """What is wrong with the audit, by the seal and the line it concerns."""
 
-    what: Literal["seal_missing", "seal_altered", "seal_unsigned", "seal_moved", "edited", "removed", "inserted"]
+    what: Literal[
+        "seal_missing", "seal_altered", "seal_unsigned", "seal_moved", "edited", "removed", "inserted", "row_changed"
+    ]
     text: str
     seal: int | None = None
     seq: int | None = None
