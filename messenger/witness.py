@@ -89,17 +89,32 @@ class Witness:
 
     async def _move(self, ground: Ground) -> None:
         since, seen = time.monotonic(), witness.read(self.paths)
+        if seen is None:
+            seen = await self._begun(ground)
         async with ground.db.work() as connection:
             row = await connection.fetchrow(MOVE, *_known(seen))
         if row is None:
             async with ground.db.work() as connection:
                 row = await _restored(connection, ground, seen)
+        await self._write(Seen(**row))
+        self._until, self._used = since + COVERS_SECONDS, False
+
+    async def _begun(self, ground: Ground) -> Seen | None:
+        """A home's first witness is there before the beat moves, so that a home without one is a home that lost it."""
+        async with ground.db.work() as connection:
+            row = dict(await connection.fetchrow(HELD, None, 0, "") or {})
+        if not row.pop("fits"):
+            return None
+        await self._write(Seen(**row))
+        return Seen(**row)
+
+    async def _write(self, seen: Seen) -> None:
         try:
-            await asyncio.to_thread(witness.write, self.paths, Seen(**row), self.by)
+            await asyncio.to_thread(witness.write, self.paths, seen, self.by)
         except Unavailable as unwritten:
             self.trouble = str(unwritten)
             raise
-        self.trouble, self._until, self._used = "", since + COVERS_SECONDS, False
+        self.trouble = ""
 
 
 def _known(seen: Seen | None) -> tuple[int | None, int, str]:
