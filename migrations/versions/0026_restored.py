@@ -17,8 +17,8 @@ GRANT SELECT, UPDATE ON messenger.witness TO butlers_group_messenger;
 
 -- The one brake that the house puts on by itself: until a Messenger has carried out what it means, lifting it counts
 -- for nothing.
-ALTER TABLE shared.brakes ADD COLUMN reason text CHECK (reason = 'restored'),
-    ADD COLUMN handled_at timestamptz;
+ALTER TABLE shared.brakes ADD COLUMN reason text CHECK (reason = 'restored');
+ALTER TABLE shared.brakes ADD COLUMN handled_at timestamptz;
 CREATE INDEX brakes_restored ON shared.brakes (made_at) WHERE reason = 'restored';
 GRANT INSERT (reason, made_by), UPDATE (handled_at) ON shared.brakes TO butlers_group_messenger;
 """

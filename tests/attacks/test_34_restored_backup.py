@@ -34,13 +34,6 @@ async def test_what_waited_in_it_goes_out_again(drill: Drill) -> None:
     assert await drill.for_others() == []
 
 
-async def test_a_call_of_the_lost_span_is_made_again(drill: Drill) -> None:
-    await drill.start()
-    await drill.again(drill.lost)
-    await asyncio.sleep(SECONDS)
-    assert await drill.for_others() == []
-
-
 async def test_a_call_of_the_lost_span_is_made_again_after_the_owner_has_looked(drill: Drill) -> None:
     await drill.start()
     await drill.lift_all()
