@@ -101,7 +101,7 @@ def speak(world: World, random: Random, i: int) -> None:
         lambda: world.revoke(i),
         lambda: world.deadline(i),
         lambda: world.happen(i, ("bounced", "withdrawn", "reopened", "bounced")[pick]),
-        lambda: world.happen(i, "retry"),
+        lambda: world.happen(i, "retry" if pick else "restored"),
     )
     words[int(random.random() * len(words))]()
 

@@ -24,7 +24,7 @@ MARGIN_SECONDS: Final = 1.0
 How = Literal["receipt", "lost", "rejected", "not_sent", "unknown"]
 Preparing = Literal["ok", "failed", "rejected"]
 Word = Literal["arrived", "again", "leave"]
-Happening = Literal["withdrawn", "reopened", "retry", "bounced"]
+Happening = Literal["withdrawn", "reopened", "retry", "bounced", "restored"]
 Stepping = Callable[[Delivery, Event], Stepped | None]
 
 
