@@ -254,7 +254,7 @@ def _restored(delivery: Delivery, _event: Event) -> Stepped | None:
     """A backup was put back: what waited for a third party then may have left since, whoever has it in hand."""
     if delivery.kind not in {"third_party", "reaction"} or delivery.status not in {"queued", *HELD}:
         return None
-    parts = tuple(part if part.status == "sent" else replace(part, status="uncertain") for part in delivery.parts)
+    parts = tuple(replace(p, status="sent" if p.status == "sent" else "uncertain", out=()) for p in delivery.parts)
     return Stepped(replace(delivery, status="uncertain", attempt=delivery.attempt + 1, parts=parts), Effect.TELL)
 
 

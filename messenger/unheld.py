@@ -112,15 +112,15 @@ UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = cl
 WHERE id = $1 AND status = 'sent' RETURNING id
 """
 # A backup was put back: what waited for somebody else then may have left since. It is an attempt of its own, so that no
-# earlier card and no earlier word speaks of it.
+# earlier card, word or answer speaks of it.
 RESTORED: Final = """
 WITH d AS (
     UPDATE messenger.deliveries SET status = 'uncertain', reason = 'restored', attempt = attempt + 1, claimed_by = NULL,
         lease_until = NULL, settled_at = clock_timestamp()
     WHERE notification_id = $1 AND class = 'third_party' AND status IN ('queued', 'claimed', 'sending') RETURNING id),
 a AS (
-    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'lease_lost' FROM d
-    WHERE delivery_id = d.id AND ended_at IS NULL),
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'restored' FROM d
+    WHERE delivery_id = d.id AND (ended_at IS NULL OR outcome = 'lease_lost')),
 p AS (
     UPDATE messenger.parts SET status = 'uncertain' FROM d WHERE delivery_id = d.id AND parts.status <> 'sent')
 SELECT id FROM d

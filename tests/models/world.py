@@ -252,7 +252,8 @@ class World:
         spared = case.delivery.kind == "third_party" and part.status == "queued"
         spared = spared and case.delivery.status in {"queued", "claimed", "parked"}
         stepped = self._apply(held.i, event)
-        if held.answer == "receipt":
+        # A backup that was put back knows nothing of what was on its way.
+        if held.answer == "receipt" and held.attempt in part.out:
             sent = case.delivery.parts[held.n - 1].status == "sent"
             _hold(sent or not spared, "what has its receipt is sent again")
             whole = all(one.status == "sent" for one in case.delivery.parts)
