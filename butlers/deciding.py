@@ -11,7 +11,7 @@ from typing import Literal
 from butlers.gate import tool_args, why_asked
 from butlers.judge import Judged, look
 from butlers.tools.accept import message_of
-from shared import answers, approvals, deliveries, notifications, realms
+from shared import answers, approvals, bound, deliveries, notifications, realms
 from shared.approvals import Revision, Verdict, Why
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record, tell
@@ -153,7 +153,9 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
         wires = tuple(shas(judged.wires()))
     except InvalidInput as unfit:
         return Outcome("impossible", f"It cannot be sent: {unfit.message}")
-    verdict = Verdict(word.action_id, action["revision"], "approved", word.by, word.surface, word.reason, wires)
+    what = judged.action
+    binds = bound.of_yes(judged.row["id"], what.channel, what.address, what.content_sha, wires)
+    verdict = Verdict(word.action_id, action["revision"], "approved", word.by, word.surface, word.reason, wires, binds)
     notification_id = await approvals.decide(connection, verdict)
     if notification_id is None:
         return await _too_late(connection, word)

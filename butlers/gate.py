@@ -14,6 +14,7 @@ from shared import answers, approvals, cooldown, notifications
 from shared.approvals import Event, Parked
 from shared.contracts import NotifyEnvelope, NotifyResponse
 from shared.db import Connection, Database, tell
+from shared.facts import gather
 from shared.identity import MissingIdentifier
 from shared.keys import notification_key
 from shared.notifications import Current, NewNotification
@@ -40,7 +41,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         target = await aim(connection, call.envelope, call.whom)
         lineage = await _lineage(connection, by, call)
         new = _new(by, call, lineage)
-        facts = await approvals.gather(connection, delivery.channel, new.id)
+        facts = await gather(connection, delivery.channel, new.id)
         new = replace(new, realm=facts.realm)
         if isinstance(target, MissingIdentifier):
             return await _admit_missing(connection, by, new, target)

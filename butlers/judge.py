@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from butlers.aim import action_of, aim, going
 from butlers.tools.accept import thread_of
-from shared import approvals, cooldown, notifications
+from shared import cooldown, notifications
 from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
 from shared.errors import ButlersError
+from shared.facts import gather
 from shared.identity import MissingIdentifier, Target, Whom
 from shared.policy import Action, Decision, Facts, decide
 from shared.render import Message, Wire, email, telegram
@@ -44,7 +45,8 @@ async def look(connection: Connection, notification_id: str, *, lock: bool) -> J
     target = await aim(connection, envelope, Whom.parse(row["whom"]))
     if isinstance(target, MissingIdentifier):
         return target
-    facts = await approvals.gather(connection, envelope.delivery.channel, notification_id, approval=True)
+    channel, asked_at = envelope.delivery.channel, row["created_at"]
+    facts = await gather(connection, channel, notification_id, approval=True, asked_at=asked_at)
     facts = replace(facts, in_time=row["too_late"] is not True)
     action = action_of(envelope, target, row["realm"], row["admitted_by"])
     facts, decision = await weigh(connection, action, facts)

@@ -151,13 +151,13 @@ INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
 SELECT 'card', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o JOIN shared.channels a
     ON a.channel = $1 WHERE o.channel <> $1 AND {MAY_ASK}
 """
-# To the owner where cards go; what it says is made when it is sent.
-TELL_OF: Final = f"""
+# To the owner where cards go, or wherever the owner is ($2); what it says is made when it is sent. The sandbox hears of
+# it only where nothing live is left.
+TELL_OF: Final = """
 INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler, notice)
-SELECT 'card', o.channel, o.address, o.realm, 'messenger', $1 FROM messenger.owner_at o
-JOIN shared.channels a ON a.channel = 'telegram'
-WHERE {MAY_ASK}
-    AND (o.channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
+SELECT 'card', channel, address, realm, 'messenger', $1 FROM messenger.owner_at o
+WHERE ($2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
+    AND (realm <> 'sandbox' OR NOT EXISTS (SELECT FROM messenger.owner_at l WHERE l.realm <> 'sandbox'))
 """
 
 
@@ -198,6 +198,6 @@ async def tell_elsewhere(connection: Connection, channel: str) -> None:
     await connection.execute(TELL_ELSEWHERE, channel)
 
 
-async def tell_of(connection: Connection, notice: str) -> None:
-    """Queue a word of the house to the owner."""
-    await connection.execute(TELL_OF, notice)
+async def tell_of(connection: Connection, notice: str, *, everywhere: bool = False) -> None:
+    """Queue a word of the house to the owner, on every channel if it must not be missed."""
+    await connection.execute(TELL_OF, notice, everywhere)

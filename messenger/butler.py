@@ -15,6 +15,7 @@ from butlers.gate import Admitter, admit, answer_of
 from butlers.tools.accept import accept_envelope, describe
 from butlers.tools.notify import rows_say, same_envelope, wait_settled
 from messenger import (
+    aiming,
     deliver,
     gauges,
     inbound,
@@ -46,9 +47,7 @@ from shared.contracts import (
     failure,
     wire,
 )
-from shared.db import Connection, Record
-from shared.errors import ButlersError, Forbidden, InvalidInput, Misconfigured, Unavailable
-from shared.identity import MissingIdentifier, Target, Whom, resolve
+from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.realms import Configured, configured, write_channels
 from shared.refusals import Refused, keep
 from shared.telemetry import logger
@@ -175,7 +174,7 @@ async def _enqueue(
             row = await notifications.locked(connection, notification_id) or row
         if row["status"] != "queued":
             return NotifyResponse.model_validate(row["answer"])
-        target = await _target(connection, row)
+        target = await aiming.target_now(connection, row)
         new = Enqueued(
             notification_id,
             "owner" if target.is_owner else "third_party",
@@ -190,16 +189,6 @@ async def _enqueue(
             # Told at once why to wait would be idle; kept nowhere, as it is true only as long as the pause stands.
             return NotifyResponse.model_validate({**row["answer"], "message": answers.PAUSED})
     return None
-
-
-async def _target(connection: Connection, row: Record) -> Target:
-    """Where it would go as of now; whether it may is judged when it is claimed."""
-    channel = row["envelope"]["delivery"]["channel"]
-    try:
-        found = await resolve(connection, Whom.parse(row["whom"]), channel)
-    except (InvalidInput, Misconfigured):
-        return Target(address="?")
-    return Target(address="?") if isinstance(found, MissingIdentifier) else found
 
 
 def build(ground: Ground) -> Parts:
@@ -222,6 +211,7 @@ def build(ground: Ground) -> Parts:
         partial(_set_up, desk, set_up),
         partial(deliver.run, desk),
         partial(deliver.renew, desk),
+        partial(desk.witness.follow, ground),
         partial(deliver.tidy, desk),
         partial(pauses.run, ground, channels, paused),
         partial(revisit.run, ground),
@@ -235,7 +225,11 @@ def build(ground: Ground) -> Parts:
     if ground.settings.imap_url is not None:
         account = mailbox.account_from(ground.settings.imap_url.reveal())
         loops.append(partial(returned.run, ground, account, unread))
-    return Parts([tool], loops, remarks=lambda: [*paused.values(), *unread.values()], close=close)
+
+    def remarks() -> list[str]:
+        return [*paused.values(), *unread.values(), *filter(None, [desk.witness.trouble])]
+
+    return Parts([tool], loops, remarks=remarks, close=close)
 
 
 async def _set_up(desk: deliver.Desk, set_up: Configured, stopping: asyncio.Event) -> None:

@@ -12,10 +12,11 @@ from messenger import views
 from messenger.store import Claimed
 from shared import answers, approvals, deliveries, notifications, withdrawals
 from shared.db import Connection, Record
+from shared.delays import delay
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.identity import MissingIdentifier
 from shared.keys import reference
-from shared.policy import Action, Decision, Finding, decide, delay
+from shared.policy import Action, Decision, Finding, decide
 from shared.render import Wire, shas
 
 # Where it goes that is denied for such a reason; for any other it is refused.
@@ -80,13 +81,17 @@ async def check(connection: Connection, claimed: Claimed, realm: str, *, marker:
 
 
 async def _beside_others(connection: Connection, judged: Judged, claimed: Claimed) -> Judged:
-    """Judged anew where a similar message to this third party may have arrived; only the Messenger can know that."""
+    """Judged anew by what only the Messenger can know.
+
+    That a similar message to this third party may have arrived, and that the owner had this one sent again.
+    """
     if judged.action.is_owner:
         return judged
     found = await views.similar(connection, judged.row, claimed.channel, judged.target.address)
-    if found is None:
+    restored = None if claimed.repeated else judged.facts.restored
+    if found is None and restored == judged.facts.restored:
         return judged
-    facts = replace(judged.facts, similar=reference(found))
+    facts = replace(judged.facts, similar=reference(found) if found else None, restored=restored)
     facts, decision = await weigh(connection, judged.action, facts)
     return replace(judged, facts=facts, decision=decision)
 

@@ -19,9 +19,11 @@ from messenger.check import Cleared, Stopped, check
 from messenger.ending import heed, write_down
 from messenger.notices import check_notice
 from messenger.outcome import Ended, Next, after
+from messenger.rounds import either
 from messenger.store import Claimed
 from messenger.unreadable import not_rendered, put_off
-from shared import approvals
+from messenger.witness import Witness
+from shared import approvals, witness
 from shared.clock import Moment, moment
 from shared.db import Connection, pause
 from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unavailable, Unreadable
@@ -61,6 +63,12 @@ class Desk:
     # The channels whose messages are counted against their limits.
     limited: frozenset[str] = frozenset()
     clock: Callable[[], Moment] = moment
+    witness: Witness = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Its witness lies in its home."""
+        ground = self.ground
+        self.witness = Witness(witness.places(ground.home, ground.name, ground.settings.witness), ground.instance)
 
     @property
     def holder(self) -> str:
@@ -75,13 +83,11 @@ async def run(desk: Desk, stopping: asyncio.Event) -> None:
         ticket = wake.ticket()
         wait = desk.ground.settings.sweep_seconds
         try:
+            await desk.witness.open(desk.ground)
             wait = min(wait, await claim_some(desk))
         except ButlersError as lost:
             log.warning("nothing claimed", why=lost.message)
-        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
-        await asyncio.wait(waiting, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        await either(wait, ticket, stopping)
     if desk.tasks:
         _, late = await asyncio.wait(desk.tasks, timeout=DRAIN_SECONDS)
         for one in late:
@@ -206,6 +212,8 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
 
 async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
     """At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction."""
+    if marker is not None and claimed.kind == "third_party":
+        await desk.witness.cover(desk.ground)
     async with desk.ground.db.work() as connection:
         if marker is not None:
             await approvals.lock_authority(connection)
@@ -249,7 +257,7 @@ async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, mark
     if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:
         return False
     content_sha = cleared.action.content_sha if cleared.action and claimed.kind == "third_party" else None
-    if not await store.mark(connection, claimed, n, wire.sha, content_sha):
+    if not await store.mark(connection, claimed, (n, wire.sha), content_sha, cleared.decision.rule_id):
         return False
     if claimed.notification_id is not None:
         if cleared.decision.approval_id is not None or cleared.decision.rule_id is not None:
@@ -282,7 +290,7 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
             async with desk.ground.db.work() as connection:
                 reaped = await settle.reaped(connection) + await settle.expired(connection)
                 await unheld.close_answered(connection)
-                written = await store.delayed_no_more(connection) + await unheld.sooner(connection)
+                written = await unheld.delayed_no_more(connection) + await unheld.sooner(connection)
                 written += await pauses.tell_owner(connection)
                 await limits.forget(connection)
             reaped += await overdue.all_ended(desk.ground.db)
@@ -292,7 +300,4 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
                 desk.ground.wakes["deliveries"]()
         except ButlersError as lost:
             log.warning("not tidied", why=lost.message)
-        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
-        await asyncio.wait(waiting, timeout=desk.ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        await either(desk.ground.settings.sweep_seconds, ticket, stopping)

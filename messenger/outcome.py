@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from messenger.channels import Receipt, SendFailed
-from messenger.states import Delivery, Event, Part, What, step
+from messenger.states import Delivery, Event, Part, step
 from messenger.timing import retry_at
 from shared.render.visible import visible
+from shared.states import What
 
 _ZERO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _AT_ITS_MARKER: Final = Part("sending", 1, (1,))

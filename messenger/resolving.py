@@ -83,7 +83,7 @@ async def _arrived_answer(connection: Connection, word: Record, row: Record) -> 
     parts = await views.receipts(connection, word["delivery_id"])
     delivered = Delivered(
         channel=row["envelope"]["delivery"]["channel"],
-        delivery_id=parts[0],
+        delivery_id=parts[0] if parts else CONFIRMED,
         parts=len(parts) if len(parts) > 1 else None,
         sandbox=True if row["realm"] == "sandbox" else None,
     )

@@ -14,7 +14,7 @@ from butlers.apart import apart
 from butlers.butler import Ground
 from butlers.gate import tool_args
 from butlers.judge import Judged, afresh, look
-from messenger import resolving, rounds, unheld, unreadable, views
+from messenger import resolving, restoring, rounds, unheld, unreadable, views
 from shared import answers, approvals, deliveries, notifications, withdrawals
 from shared.approvals import Event, Revision, Why
 from shared.db import Connection, Record, tell
@@ -34,6 +34,7 @@ async def run(ground: Ground, stopping: asyncio.Event) -> None:
 async def look_again(ground: Ground) -> float:
     """Each of what there is to do once; what breaks in one keeps none of the others. No seconds to wait for."""
     steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "restored": partial(restoring.look, ground),
         "withdrawn": partial(_withdrawn, ground),
         "identified": partial(identified, ground),
         "carry_out": partial(resolving.carry_out, ground),

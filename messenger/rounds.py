@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from butlers.butler import Ground
 from shared.db import first_of, pause
@@ -19,3 +20,9 @@ async def go(ground: Ground, stopping: asyncio.Event, look: Callable[[], Awaitab
         await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
         timer.cancel()
         waiting.cancel()
+
+
+async def either(seconds: float, *events: asyncio.Event) -> None:
+    """Wait for one of the events, at most so long."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(first_of(*events), seconds)

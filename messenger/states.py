@@ -8,17 +8,9 @@ clock.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, Literal
+from typing import Final
 
-from shared.states import Status
-
-PartStatus = Literal["queued", "sending", "sent", "failed", "uncertain"]
-What = Literal[
-    "claim", "renew", "lease_lost", "prepare_failed", "marked",
-    "parked", "refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits", "whole",
-    "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
-    "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced",
-]  # fmt: skip
+from shared.states import PartStatus, Status, What
 
 LEASE_SECONDS: Final = 7.0
 # Whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
@@ -239,7 +231,7 @@ def _owner_says(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _repeat_due(delivery: Delivery, _event: Event) -> Stepped | None:
-    once = delivery.status == "uncertain" and delivery.kind == "owner" and not delivery.repeats
+    once = (delivery.status, delivery.kind, delivery.repeats) == ("uncertain", "owner", 0)
     return _repeated(delivery, Effect.REPEAT) if once else None
 
 
@@ -256,6 +248,14 @@ def _deadline(delivery: Delivery, _event: Event) -> Stepped | None:
     if delivery.status not in {"queued", "parked"}:
         return None
     return _failed(delivery, "dead" if delivery.tried and delivery.status == "queued" else "expired")
+
+
+def _restored(delivery: Delivery, _event: Event) -> Stepped | None:
+    """A backup was put back: what waited for a third party then may have left since, whoever has it in hand."""
+    if delivery.kind not in {"third_party", "reaction"} or delivery.status not in {"queued", *HELD}:
+        return None
+    parts = tuple(replace(p, status="sent" if p.status == "sent" else "uncertain", out=()) for p in delivery.parts)
+    return Stepped(replace(delivery, status="uncertain", attempt=delivery.attempt + 1, parts=parts), Effect.TELL)
 
 
 def _unheld(to: Status, *come_from: Status, effect: Effect | None = None, only_unbegun: bool = False) -> _Step:
@@ -296,4 +296,5 @@ _STEPS: Final[Mapping[What, _Step]] = {
     "answered": _unheld("cancelled", "parked", effect=Effect.ANSWER),
     "reopened": _unheld("parked", "failed", "expired", "dead", "cancelled", "parked", only_unbegun=True),
     "bounced": _unheld("bounced", "sent", effect=Effect.BOUNCED),
+    "restored": _restored,
 }

@@ -13,6 +13,7 @@ from uuid import UUID
 import asyncpg
 
 from messenger.views import LASTS, LEASE
+from shared import approvals
 from shared.db import Connection, Record
 from shared.errors import IdempotencyConflict, Unavailable
 
@@ -90,13 +91,14 @@ WITH d AS (
     WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp()
         AND NOT (class = 'third_party' AND EXISTS (SELECT FROM messenger.attempts e
             WHERE e.delivery_id = $1 AND e.n = $3 AND e.outcome = 'sent'))
-    RETURNING id),
+    RETURNING id, notification_id, class, channel, address),
 p AS (
     UPDATE messenger.parts SET status = 'sending' FROM d
     WHERE delivery_id = d.id AND n = $3 AND wire_sha = $5 AND status IN ('queued', 'failed') RETURNING n),
 a AS (
     INSERT INTO messenger.attempts (delivery_id, n, attempt, started_at, marked_at)
-    SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n)
+    SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n),
+line AS ({approvals.MARKED})
 SELECT count(*) FROM a
 """
 # A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
@@ -129,12 +131,6 @@ UPDATE messenger.deliveries SET status = 'queued', reason = $3, attempt = attemp
         CASE WHEN $3 = 'braked' THEN clock_timestamp() + interval '20 seconds' END),
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') RETURNING id
-"""
-# Stateless, so that any Messenger may do it: whatever is delayed is asked again for a while after a brake was lifted.
-DELAYED_NO_MORE = """
-UPDATE messenger.deliveries SET send_at = clock_timestamp()
-WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
-    AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - interval '20 seconds') RETURNING id
 """
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
 # A card may come twice without harm, since deciding happens once; so may a reaction, which replaces the last one.
@@ -231,12 +227,15 @@ async def parts(connection: Connection, delivery_id: str) -> list[Record]:
     return list(await connection.fetch(PARTS, UUID(delivery_id)))
 
 
-async def mark(connection: Connection, claimed: Claimed, n: int, wire_sha: str, content_sha: str | None) -> bool:
-    """The marker of one part; false where the lease, the fence or the bytes are no longer ours.
+async def mark(
+    connection: Connection, claimed: Claimed, part: tuple[int, str], content_sha: str | None, rule_id: str | None = None
+) -> bool:
+    """The marker of one part (its number, its wire_sha); false where lease, fence or bytes are no longer ours.
 
     Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
     """
-    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha)
+    (n, wire_sha), rule = part, UUID(rule_id) if rule_id else None
+    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule)
     try:
         return bool(await connection.fetchval(MARK, *args))
     except asyncpg.UniqueViolationError:
@@ -282,11 +281,6 @@ async def turn(
 async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:
     """Put it back for later without counting an attempt; `until` is seconds since 1970, looked at again before."""
     return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until) is not None
-
-
-async def delayed_no_more(connection: Connection) -> int:
-    """Make due what a lifted brake had delayed; how many."""
-    return len(await connection.fetch(DELAYED_NO_MORE))
 
 
 async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:

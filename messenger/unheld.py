@@ -118,10 +118,30 @@ UPDATE messenger.deliveries d SET send_at = clock_timestamp() WHERE status = 'qu
         OR created_at > clock_timestamp() OR EXISTS (SELECT FROM messenger.attempts a
             WHERE a.delivery_id = d.id AND a.ended_at > clock_timestamp())) RETURNING id
 """
+# A backup was put back: what waited for somebody else then may have left since. It is an attempt of its own, so that no
+# earlier card, word or answer speaks of it.
+RESTORED: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'uncertain', reason = 'restored', attempt = attempt + 1, claimed_by = NULL,
+        lease_until = NULL, settled_at = clock_timestamp()
+    WHERE notification_id = $1 AND class = 'third_party' AND status IN ('queued', 'claimed', 'sending') RETURNING id),
+a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'restored' FROM d
+    WHERE delivery_id = d.id AND (ended_at IS NULL OR outcome = 'lease_lost')),
+p AS (
+    UPDATE messenger.parts SET status = 'uncertain' FROM d WHERE delivery_id = d.id AND parts.status <> 'sent')
+SELECT id FROM d
+"""
 # What is waiting only because its channel did not work.
 DUE_AGAIN: Final = """
 UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
     AND send_at > clock_timestamp() AND reason IN ('unauthorized', 'unavailable', 'server_error') RETURNING id
+"""
+# Stateless, so that any Messenger may do it: whatever is delayed is asked again for a while after a brake was lifted.
+DELAYED_NO_MORE: Final = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp()
+WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
+    AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - interval '20 seconds') RETURNING id
 """
 
 
@@ -191,6 +211,16 @@ async def bounced(connection: Connection, delivery_id: str, status: str) -> bool
 async def sooner(connection: Connection) -> int:
     """Make due what waits only because the database's clock was put back; how many."""
     return len(await connection.fetch(SOONER))
+
+
+async def restored(connection: Connection, notification_id: str) -> bool:
+    """Whether its delivery waited, which is uncertain from here on."""
+    return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
+
+
+async def delayed_no_more(connection: Connection) -> int:
+    """Make due what a lifted brake had delayed; how many."""
+    return len(await connection.fetch(DELAYED_NO_MORE))
 
 
 async def due_again(connection: Connection, channel: str) -> None:

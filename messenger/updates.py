@@ -53,6 +53,12 @@ HANDLED = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
 """
 
+# A press on a state that is gone speaks of nothing that is here.
+LET_GO_PRESSES = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'restored'
+WHERE handled_at IS NULL AND body ? 'callback_query'
+"""
+
 
 async def take_lease(connection: Connection, bot: str, holder: str) -> bool:
     """Whether this process polls the bot for the next eight seconds; one process at a time does."""
@@ -106,6 +112,11 @@ def _sound(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
     return _storable(value) if isinstance(value, Mapping) else value
+
+
+async def let_go_presses(connection: Connection) -> None:
+    """Handle no press that waits: the rows it was made for are not those that are here."""
+    await connection.execute(LET_GO_PRESSES)
 
 
 async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:

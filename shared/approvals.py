@@ -1,39 +1,15 @@
-"""Pending actions, standing rules, facts and deciding: the only writer of those tables."""
+"""Pending actions, their audit, and deciding: the only writer of those tables."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
+from shared.bound import ADDRESS, WORDS
 from shared.db import Connection, Record
 from shared.decoding import EXPIRES
-from shared.errors import Unavailable
-from shared.policy import Approval, Brake, Facts, Rule
 
-FACTS = """
-SELECT
-    (SELECT realm FROM shared.channels WHERE channel = $1) AS realm,
-    (SELECT sender FROM shared.channels WHERE channel = $1) AS sender,
-    coalesce((SELECT jsonb_agg(jsonb_build_object(
-        'id', r.id, 'effect', r.effect, 'constraints', r.arg_constraints, 'origin_butler', r.origin_butler,
-        'max_uses', r.max_uses, 'max_per_day', r.max_per_day, 'realm', r.realm,
-        'bounded', r.max_uses IS NOT NULL OR r.max_per_day IS NOT NULL OR r.expires_at IS NOT NULL,
-        'created', extract(epoch FROM r.created_at),
-        'used', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2),
-        'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2
-            AND u.at > clock_timestamp() - interval '1 day')))
-        FROM shared.approval_rules r WHERE r.active AND r.tool_name = 'notify'
-            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules,
-    coalesce((SELECT jsonb_agg(jsonb_build_object('butler', b.butler, 'contact_id', b.contact_id,
-        'channel', b.channel, 'owner_too', b.owner_too, 'until', extract(epoch FROM b.until)))
-        FROM shared.brakes b WHERE b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp())),
-        '[]') AS brakes
-"""
-APPROVAL = """
-SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
-WHERE notification_id = $1 AND status IN ('approved', 'executing')
-"""
 LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
 LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
 SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
@@ -50,6 +26,13 @@ VALUES ('parked', $1, $6, $8, $5, '{"revision": 1}')
 EVENT = """
 INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+# The line of a third party's marker, in its own statement: what left, in hashes that seals cover as rows are not.
+MARKED = f"""
+    INSERT INTO shared.approval_events (event_type, rule_id, notification_id, actor, detail)
+    SELECT 'marked', $7::uuid, n.id, 'messenger', jsonb_build_object('part', p.n, 'attempt', $4::int,
+        'asked', n.content_sha, 'content', $6::text, 'wire', $5::text, 'address', {ADDRESS}, 'words', {WORDS})
+    FROM d JOIN p ON true JOIN shared.notifications n ON n.id = d.notification_id WHERE d.class = 'third_party'
 """
 # The line that each move writes in its own statement: $1 to $5 say what happened, by which rule, who, why and where.
 WRITTEN = """RETURNING id, notification_id, revision),
@@ -149,18 +132,6 @@ class Parked:
     summary: str
 
 
-async def gather(connection: Connection, channel: str, notification_id: str, *, approval: bool = False) -> Facts:
-    """Realm, standing rules with their uses, and the owner's yes if asked for; raises if any cannot be read."""
-    row = await connection.fetchrow(FACTS, channel, UUID(notification_id))
-    if row is None:
-        raise Unavailable("The facts cannot be read.", "Try again in a moment.")
-    rules = tuple(Rule(**fact) for fact in row["rules"])
-    found = await connection.fetchrow(APPROVAL, UUID(notification_id)) if approval else None
-    yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
-    brakes = tuple(Brake(**fact) for fact in row["brakes"])
-    return Facts(realm=row["realm"] or "", rules=rules, approval=yes, brakes=brakes, sender=row["sender"] or "")
-
-
 async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) -> None:
     """Make the pending action; the caller's transaction holds its notification too."""
     args = (UUID(parked.action_id), parked.origin, parked.tool_args, parked.content_sha, parked.summary)
@@ -226,13 +197,25 @@ class Verdict:
     surface: str
     reason: str | None = None
     wire_shas: tuple[str, ...] | None = None
+    # What its line in the audit holds besides (shared/bound.py).
+    bound: Mapping[str, str] = field(default_factory=dict)
 
 
 async def decide(connection: Connection, verdict: Verdict) -> str | None:
     """The notification's id if this was the deciding word, None if it came second or too late."""
     shas = list(verdict.wire_shas) if verdict.wire_shas is not None else None
-    line = Why("owner", verdict.reason, surface=verdict.surface, contact=verdict.by).line(verdict.status)
-    args = (*line, UUID(verdict.action_id), verdict.revision, UUID(verdict.by), shas)
+    what = {"surface": verdict.surface, "contact": verdict.by, **verdict.bound}
+    args = (
+        verdict.status,
+        None,
+        "owner",
+        verdict.reason,
+        what,
+        UUID(verdict.action_id),
+        verdict.revision,
+        UUID(verdict.by),
+        shas,
+    )
     notification: str | None = await connection.fetchval(DECIDE, *args)
     return notification
 

@@ -48,7 +48,15 @@ class Flaw:
     """What is wrong with the audit, by the seal and the line it concerns."""
 
     what: Literal[
-        "seal_missing", "seal_altered", "seal_unsigned", "seal_moved", "edited", "removed", "inserted", "unsealed"
+        "seal_missing",
+        "seal_altered",
+        "seal_unsigned",
+        "seal_moved",
+        "edited",
+        "removed",
+        "inserted",
+        "unsealed",
+        "row_changed",
     ]
     text: str
     seal: int | None = None

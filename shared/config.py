@@ -102,6 +102,7 @@ class Settings:
     sandbox_smtp_url: Secret | None
     console_password: Secret | None
     public_url: str | None
+    witness: Path | None
     card_burst: int
     approval_ttl: timedelta
     sweep_seconds: float
@@ -138,6 +139,7 @@ class Settings:
             sandbox_smtp_url=env.secret("BUTLERS_SANDBOX_SMTP_URL", values.smtp_url),
             console_password=env.secret("BUTLERS_CONSOLE_PASSWORD", str),
             public_url=env.read("BUTLERS_PUBLIC_URL", values.web_url),
+            witness=env.read("BUTLERS_WITNESS", Path),
             card_burst=env.read("BUTLERS_CARD_BURST", values.positive) or 3,
             approval_ttl=env.read("BUTLERS_APPROVAL_TTL", duration) or timedelta(hours=72),
             sweep_seconds=(env.read("BUTLERS_SWEEP_SECONDS", duration) or timedelta(seconds=2)).total_seconds(),

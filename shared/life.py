@@ -31,7 +31,7 @@ WITH lines AS (
 SELECT e.seq, row_number() OVER (PARTITION BY e.actor ORDER BY e.seq DESC) AS newest FROM shared.approval_events e
 WHERE (e.notification_id = $1
         OR e.action_id = ANY (ARRAY(SELECT id FROM shared.pending_actions WHERE notification_id = $1)))
-    AND NOT (e.actor = 'messenger' AND e.event_type IN ('executing', 'executed', 'failed', 'uncertain')))
+    AND NOT (e.actor = 'messenger' AND e.event_type IN ('executing', 'executed', 'failed', 'uncertain', 'marked')))
 SELECT {bounded("at")} AS at, kind, what, who, text, place, by,
     total + (SELECT count(*) FROM lines WHERE lines.newest > 200) AS total
 FROM (SELECT *, count(*) OVER () AS total, row_number() OVER (

@@ -7,9 +7,10 @@ whoever could not gather them must not ask.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 
 Verdict = Literal["allow", "park", "deny"]
+RESTORED: Final = "A backup was put back: it may have gone out by its rule before, and nothing here would know."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Brake:
     channel: str | None = None
     owner_too: bool = False
     until: float | None = None
+    # `restored`: the house put it on by itself.
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Facts:
     approval: Approval | None = None
     in_time: bool = True
     brakes: tuple[Brake, ...] = ()
+    # When a backup was put back (seconds since 1970), for what was asked before the owner had looked for a day.
+    restored: float | None = None
     # The reference of another message of this request to this address that is in flight, or may have arrived.
     similar: str | None = None
     # Until when, as seconds since 1970, nothing is asked of the owner there.
@@ -154,7 +159,10 @@ def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | No
 
 
 def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
-    allowing = [rule for rule in matching if rule.effect == "allow" and uses_are_left(rule)]
+    usable = [rule for rule in matching if rule.effect == "allow" and uses_are_left(rule)]
+    allowing = [rule for rule in usable if was_made_since(rule, facts.restored)]
+    if usable and not allowing:
+        return Decision("park", (Finding("restored", RESTORED), *_about_thread(action)))
     if allowing and origin_admitted_it(action) and reaction_has_its_message(action):
         allows = Finding("rule_allows", "A standing rule allows it.")
         return Decision("allow", (allows, *_about_thread(action)), rule_id=best(allowing).id)
@@ -211,6 +219,11 @@ def uses_are_left(rule: Rule) -> bool:
     return total and daily
 
 
+def was_made_since(rule: Rule, restored: float | None) -> bool:
+    """After a backup was put back only rules made since then speak: it may have gone out, or its rule been revoked."""
+    return restored is None or rule.created > restored
+
+
 def matches(rule: Rule, action: Action) -> bool:
     """Whether the rule speaks of this action; it must pin a contact or a recipient."""
     if rule.origin_butler not in {None, action.origin} or rule.realm not in {None, action.realm}:
@@ -259,37 +272,6 @@ def _folded(text: str) -> str:
 def best(rules: list[Rule]) -> Rule:
     """Of several matching rules: more exact, then bounded, then newer, then by id."""
     return min(rules, key=lambda rule: (-len(rule.constraints), not rule.bounded, -rule.created, rule.id))
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """Not now, which is no verdict: why, and until when at most (seconds since 1970, None: until it is lifted)."""
-
-    code: str
-    text: str
-    until: float | None
-
-
-def delay(action: Action, facts: Facts) -> Delay | None:
-    """Why what is allowed waits all the same; cards never come here, so nothing stops a question."""
-    stopping = [brake for brake in facts.brakes if brake_stops(brake, action)]
-    if not stopping:
-        return None
-    ends = [brake.until for brake in stopping if brake.until is not None]
-    until = max(ends) if len(ends) == len(stopping) else None
-    return Delay("braked", "The owner has put the brake on.", until)
-
-
-def brake_stops(brake: Brake, action: Action) -> bool:
-    """Whether the brake is for this action; messages to the owner it stops only if the owner said so."""
-    for wanted, value in (
-        (brake.butler, action.origin),
-        (brake.contact_id, action.contact_id),
-        (brake.channel, action.channel),
-    ):
-        if wanted not in {None, value}:
-            return False
-    return brake.owner_too or not owner_is_trusted(action)
 
 
 def _deny(code: str, text: str, *, rule_id: str | None = None) -> Decision:

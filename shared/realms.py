@@ -79,6 +79,8 @@ def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
         text = "Mails may cross the network readable: BUTLERS_SMTP_URL is smtp:// without a login."
         found["email"] = (text, "Give it as smtps://, or with a login, which demands encryption.")
     return found
+
+
 def realm_of(settings: Settings, channel: str) -> str:
     """The realm in which a process with these settings works on that channel."""
     set_up = configured(settings)

@@ -24,6 +24,8 @@ DONE: Final[dict[str, str]] = {
 LATE: Final = "Nothing was changed: it was answered before, or its outcome is known by now."
 NOTED: Final = "It is noted, and carried out as soon as a Messenger runs."
 
+RESTORED: Final = "a backup was put back in which it waits to be sent, and it may have left since that was made."
+
 WHY: Final = {
     "timeout": "the provider gave no answer in time",
     "connection_lost": "the connection was cut before the answer",
@@ -48,6 +50,9 @@ SELECT id::text, delivery_id::text, attempt, word, by::text, surface FROM shared
 """
 HANDLED: Final = """
 UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = $2 WHERE id = $1 AND handled_at IS NULL
+"""
+LET_GO: Final = """
+UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = 'late' WHERE handled_at IS NULL
 """
 OUTCOME: Final = "SELECT outcome FROM shared.resolutions WHERE id = $1"
 
@@ -88,6 +93,11 @@ async def handled(connection: Connection, resolution_id: str, outcome: Outcome) 
     await connection.execute(HANDLED, UUID(resolution_id), outcome)
 
 
+async def let_go(connection: Connection) -> None:
+    """Carry out no word that waits: what it speaks of may have gone on since."""
+    await connection.execute(LET_GO)
+
+
 async def outcome(connection: Connection, resolution_id: str) -> Outcome | None:
     """What came of it, or None while no Messenger has looked."""
     found: Outcome | None = await connection.fetchval(OUTCOME, UUID(resolution_id))
@@ -103,6 +113,8 @@ def said(word: str, found: Outcome | None) -> str:
 
 def evidence(row: Record) -> str:
     """What is known of an attempt: n, parts, tried, marked_at, outcome."""
+    if row["reason"] == "restored":
+        return f"What is known: {RESTORED}"
     if row["marked_at"] is None:
         return "What is known: nothing."
     part = f", part {row['n']} of {row['parts']}" if row["parts"] > 1 else ""

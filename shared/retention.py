@@ -45,7 +45,7 @@ _END: Final = "after the end"
 _FENCE: Final = "it is the fence: asked again, the first answer counts"
 _RECORD: Final = "it says how the message went, without its words"
 _OWNERS: Final = "it is the owner's, until the owner changes it"
-_AUDIT: Final = "the audit stays: house words, ids and the owner's own reasons, nothing of a message"
+_AUDIT: Final = "the audit stays: house words, ids, the owner's own reasons and hashes, nothing of a message"
 
 LIST: Final = (
     Kept("shared.contacts", "name roles preferred_channel", "kept", None, _OWNERS),
@@ -57,7 +57,7 @@ LIST: Final = (
         None,
         _OWNERS,
     ),
-    Kept("shared.brakes", "butler channel", "kept", None, _OWNERS),
+    Kept("shared.brakes", "butler channel reason", "kept", None, _OWNERS),
     Kept("shared.channels", "channel realm sender", "kept", None, "one row per channel, without its credentials"),
     Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
     Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),

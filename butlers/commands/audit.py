@@ -12,7 +12,7 @@ import typer
 from butlers import directory
 from butlers.commands.desk import as_login, say, say_json, settings_of
 from butlers.commands.options import HomeOption, JsonOption
-from shared import home, keyring, seals
+from shared import bound, home, keyring, seals
 from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
 from shared.config import Settings
 from shared.db import Connection
@@ -38,6 +38,8 @@ class Report:
     late: Counter[str] = field(default_factory=Counter)
     # Whether the public keys are those of BUTLERS_HOME, which no superuser of the database can change.
     own_keys: bool = True
+    # What `--deep` found.
+    rows: bound.Compared | None = None
     count: int = 0
     flaws: list[Flaw] = field(default_factory=list)
 
@@ -53,12 +55,15 @@ class Report:
 def verify(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     head: Annotated[str | None, typer.Option("--head", help="A seal's hash that the chain must contain.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Hold the rows beside what the lines bind of them.")] = False,  # noqa: FBT002
     home_folder: HomeOption = None,
 ) -> None:
     """Recompute the whole chain and say what was edited, removed or put in; exit code 1 if anything was."""
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
         raise InvalidInput("--head is not the hash of a seal.", "Give the 64 digits that the Messenger's log shows.")
     report = asyncio.run(judge(settings_of(None, home_folder), bytes.fromhex(head) if head else None))
+    if deep:
+        asyncio.run(hold_beside(settings_of(None, home_folder), report))
     if as_json:
         say_json(_object(report))
     else:
@@ -91,6 +96,13 @@ async def judge(settings: Settings, wanted: bytes | None) -> Report:
         await _rest(connection, chain, report)
     report.seals, report.head = chain.seals, chain.head
     return report
+
+
+async def hold_beside(settings: Settings, report: Report) -> None:
+    """Compare each message's rows with the hashes in its lines: rows are not sealed, and lines are."""
+    async with as_login(settings, home.OWNER) as connection:
+        report.rows = await bound.compare(connection)
+    report.add(Flaw("row_changed", one.text, None, one.seq) for one in report.rows.differs)
 
 
 def _checker(known: Sequence[str]) -> Callable[[Seal], bool]:
@@ -152,6 +164,7 @@ def _object(report: Report) -> dict[str, object]:
         "late": dict(sorted(report.late.items())),
         "unsealed": {"lines": report.unsealed, "since": since},
         "keys": "home" if report.own_keys else "keyring",
+        "rows": {"lines": report.rows.lines, "without": report.rows.without} if report.rows else None,
         "flaws": [asdict(flaw) for flaw in report.flaws],
         "more": report.count - len(report.flaws),
     }
@@ -168,6 +181,9 @@ def _words(report: Report) -> Iterator[str]:
         yield f"The newest seal is {report.head.n}: {report.head.hash.hex()}"
     if report.unsealed:
         yield f"Not yet sealed: {report.unsealed} lines since {report.unsealed_since}."
+    if report.rows:
+        old = f"; {report.rows.without} are from before lines held hashes" if report.rows.without else ""
+        yield f"The rows were held beside {report.rows.lines} lines of messages{old}."
     for actor, count in sorted(report.late.items()):
         yield f"Too late for every seal, in its own name: {count} lines by {actor!r}; its process kept them open."
     if not report.own_keys:

@@ -1,20 +1,24 @@
 """brake on, off, status: the owner's "stop, for now"."""
 
 import asyncio
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Final
 
 import typer
 
 from butlers import directory
 from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
 from butlers.commands.options import SHORT, HomeOption, JsonOption
-from shared import brakes, identity
+from shared import brakes, identity, postgres, witness
 from shared.brakes import Scope
 from shared.config import duration
 from shared.db import Connection, Record
 from shared.errors import ButlersError, InvalidInput
+from shared.witness import Seen
 
 app = typer.Typer(help="Stop, for now: what is allowed waits until you lift it.", no_args_is_help=True)
+# As far as the beat can have gone in three hundred years.
+AHEAD: Final = 10**10
 OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")]
 ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
 ContactOption = Annotated[str | None, typer.Option("--contact", help="For this contact only.")]
@@ -70,6 +74,25 @@ def off(
     say("Lifted. What waited goes out." if len(lifted) == 1 else f"{len(lifted)} lifted. What waited goes out.")
 
 
+def restored(home_folder: HomeOption = None) -> None:
+    """Say that a backup was put back, home and all: nothing leaves for others until you have looked."""
+    settings = settings_of(None, home_folder)
+
+    async def write() -> str | None:
+        async with as_owner(settings) as connection:
+            return await brakes.restored(connection, "owner", await owner_id(connection))
+
+    if settings.database_url is None and postgres.running(settings.home) is None:
+        # Nobody can be asked now: the witness is put ahead of whatever rows there are, which is found at the start.
+        places = witness.places(settings.home, "messenger", settings.witness)
+        seen = witness.read(places) or Seen()
+        witness.write(places, replace(seen, beat=seen.beat + AHEAD), "restored")
+    elif asyncio.run(write()) is None:
+        raise ButlersError("That is known already.", "See `butlers brake status`.")
+    say("Noted. What waits for others becomes uncertain when the Messenger runs, and nothing leaves for them before")
+    say("you have looked at rules, brakes, contacts and keys, and lift the brake with `butlers brake off`.")
+
+
 @app.command()
 def status(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
@@ -95,7 +118,8 @@ def status(
                 r["channel"] or "both",
                 "yes" if r["owner_too"] else "no",
                 r["until"].isoformat(timespec="seconds") if r["until"] else "lifted",
+                "a backup was put back" if r["reason"] == "restored" else "",
             ]
             for r in rows
         ]
-        table(("id", "butler", "contact", "channel", "owner too", "until"), cells)
+        table(("id", "butler", "contact", "channel", "owner too", "until", "why"), cells)

@@ -168,7 +168,7 @@ async def test_a_doubt_of_the_future_is_shown_at_once(house: House, clock: Clock
     async with house.ground("messenger").db.work() as connection:
         [held] = await store.claim(connection, "who fell silent", {"telegram": 16})
         await store.keep_parts(connection, held.id, ["0" * 64])
-        assert await store.mark(connection, held, 1, "0" * 64, None)
+        assert await store.mark(connection, held, (1, "0" * 64), None)
     clock.off_by(0)
     await tidied(house.desk())
     assert (await house.delivery(told))["status"] == "uncertain"

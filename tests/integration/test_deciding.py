@@ -60,7 +60,7 @@ async def test_approve_sends_it_once_and_the_butler_gets_the_receipt(house: Hous
     assert owner is not None
     assert (action["status"], action["decided_by"]) == ("executed", owner["id"])
     assert len(action["wire_shas"]) == 1
-    assert await events(house, answer) == ["parked", "approved", "executing", "executed"]
+    assert await events(house, answer) == ["parked", "approved", "marked", "executing", "executed"]
     again = await house.notify(message=message, contact_id=action["tool_args"]["contact_id"])
     assert (again["status"], again["duplicate"]) == ("ok", True)
 

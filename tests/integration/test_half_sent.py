@@ -342,7 +342,7 @@ async def test_no_marker_for_a_part_that_has_its_receipt(still_house: House, mes
         [claimed] = await store.claim(connection, "test", {"telegram": 1})
         await store.keep_parts(connection, claimed.id, ["sha"])
         await connection.execute(RECEIPT_BEFORE, claimed.id)
-        assert await store.mark(connection, claimed, 1, "sha", None) is False
+        assert await store.mark(connection, claimed, (1, "sha"), None) is False
     await still_house.sql.execute("DELETE FROM messenger.deliveries WHERE notification_id = $1", told)
 
 

@@ -13,12 +13,12 @@ from messenger import overdue, settle, store, unheld, views
 from messenger.channels import Receipt, SendFailed
 from messenger.check import Stopped
 from messenger.outcome import Ended, after
-from messenger.states import Delivery, Event, Part, What, step
+from messenger.states import Delivery, Event, Part, step
 from messenger.store import Claimed, Enqueued
 from shared import answers, deliveries, notifications
 from shared.db import Connection, Record
 from shared.policy import Finding
-from shared.states import LEGAL
+from shared.states import LEGAL, What
 from tests.integration.desks import FREE, PAST, enqueue, friend, new_chat
 from tests.integration.desks import admitted as admit
 from tests.integration.house import House
@@ -91,11 +91,23 @@ STOPS: Final[tuple[What, ...]] = ("parked", "refused", "cancelled", "expired", "
 EVERY: Final[tuple[What, ...]] = (
     "claim", "renew", "lease_lost", "prepare_failed", "marked", "parked", "refused", "expired", "cancelled",
     "delayed", "moved", "whole", "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave",
-    "repeat_due", "withdrawn", "released", "answered", "reopened", "deadline",
+    "repeat_due", "withdrawn", "released", "answered", "reopened", "deadline", "restored",
 )  # fmt: skip
 # A card is the Messenger's own, and nobody asks the owner about it.
 OF_MESSAGES: Final = frozenset(
-    {"withdrawn", "released", "answered", "reopened", "repeat_due", "arrived", "again", "leave", "bounced", "deadline"},
+    {
+        "withdrawn",
+        "released",
+        "answered",
+        "reopened",
+        "repeat_due",
+        "arrived",
+        "again",
+        "leave",
+        "bounced",
+        "deadline",
+        "restored",
+    },
 )
 BY_NOBODY: Final = OF_MESSAGES - {"arrived", "again", "leave"} | {"claim", "lease_lost"}
 OF_THE_GATE: Final = frozenset(
@@ -197,7 +209,7 @@ class Life:
             case "renew":
                 await store.renew(self.sql, f"holder-{self.id}", [(self.id, claimed.fence)])
             case "marked":
-                await store.mark(self.sql, claimed, event.n, f"sha{event.n}", None)
+                await store.mark(self.sql, claimed, (event.n, f"sha{event.n}"), None)
             case "prepare_failed":
                 why = FAILURES["rejected" if event.word == "provider_rejected" else "not_sent"]
                 ended = Ended(why, last, claimed.kind, claimed.attempt, 0.0)
@@ -240,6 +252,8 @@ class Life:
                     self.sql, notification_id, answers.failed(notification_id, "forbidden", "No.")
                 )
                 await unheld.close_answered(self.sql)
+            case "restored":
+                await unheld.restored(self.sql, notification_id)
             case "released":
                 await store.enqueue(self.sql, released(await self.house.row(ROW, self.id), notification_id))
             case _:

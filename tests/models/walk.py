@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from messenger.states import What, step
+from messenger.states import step
+from shared.states import What
 from tests.models.world import KINDS, Broken, Stepping, World
 
 # So many steps, then everything comes to its end and a new world begins.
@@ -100,7 +101,7 @@ def speak(world: World, random: Random, i: int) -> None:
         lambda: world.revoke(i),
         lambda: world.deadline(i),
         lambda: world.happen(i, ("bounced", "withdrawn", "reopened", "bounced")[pick]),
-        lambda: world.happen(i, "retry"),
+        lambda: world.happen(i, "retry" if pick else "restored"),
     )
     words[int(random.random() * len(words))]()
 

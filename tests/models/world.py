@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from messenger.states import FREELY, Delivery, Effect, Event, Part, Stepped, What, step
-from shared.states import LEGAL
+from messenger.states import FREELY, Delivery, Effect, Event, Part, Stepped, step
+from shared.states import LEGAL, What
 
 TERMINAL: Final = frozenset({"sent", "failed", "refused", "cancelled", "expired", "dead", "abandoned", "bounced"})
 KINDS: Final = ("third_party", "owner", "card", "reaction", "third_party")
@@ -24,7 +24,7 @@ MARGIN_SECONDS: Final = 1.0
 How = Literal["receipt", "lost", "rejected", "not_sent", "unknown"]
 Preparing = Literal["ok", "failed", "rejected"]
 Word = Literal["arrived", "again", "leave"]
-Happening = Literal["withdrawn", "reopened", "retry", "bounced"]
+Happening = Literal["withdrawn", "reopened", "retry", "bounced", "restored"]
 Stepping = Callable[[Delivery, Event], Stepped | None]
 
 
@@ -252,7 +252,8 @@ class World:
         spared = case.delivery.kind == "third_party" and part.status == "queued"
         spared = spared and case.delivery.status in {"queued", "claimed", "parked"}
         stepped = self._apply(held.i, event)
-        if held.answer == "receipt":
+        # A backup that was put back knows nothing of what was on its way.
+        if held.answer == "receipt" and held.attempt in part.out:
             sent = case.delivery.parts[held.n - 1].status == "sent"
             _hold(sent or not spared, "what has its receipt is sent again")
             whole = all(one.status == "sent" for one in case.delivery.parts)

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from shared.delays import delay
 from shared.errors import InvalidInput
 from shared.life import told
-from shared.policy import Brake, Facts, Rule, delay
+from shared.policy import Brake, Facts, Rule
 from shared.rules import Past, constraints_of, scope, would_have
 from tests.unit.test_policy import ANNA, TO_ANNA, TO_OWNER
 

@@ -1,0 +1,82 @@
+"""The witness: a small file outside the database that says how far its rows had come, so that older ones are known.
+
+It lies beside the Messenger's keys, and a second one where the owner says. Of several the furthest counts; one that
+cannot be read says nothing.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from shared import home
+from shared.errors import Unavailable
+
+FILE: Final = "witness"
+_LARGEST: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the rows held: how often the beat had moved, the newest seal of the audit, and whose rows they were."""
+
+    beat: int = 0
+    seal: int = 0
+    seal_hash: str = ""
+    # The system identifier of the PostgreSQL cluster, and its time then; both for people.
+    system: str = ""
+    at: str = ""
+
+
+def places(home_folder: Path, name: str, other: Path | None) -> tuple[Path, ...]:
+    """Where the witness of this home lies: beside the keys, and at the other place if one is named."""
+    return (home.folder(home_folder, name) / FILE, *([other] if other is not None else []))
+
+
+def read(paths: Sequence[Path]) -> Seen | None:
+    """The furthest of those that are there and can be read."""
+    found = [seen for path in paths if (seen := _read(path)) is not None]
+    return max(found, key=lambda seen: seen.beat) if found else None
+
+
+def _read(path: Path) -> Seen | None:
+    try:
+        with path.open("rb") as file:
+            said = json.loads(file.read(_LARGEST))
+        return Seen(int(said["beat"]), int(said["seal"]), str(said["seal_hash"]), str(said["system"]), str(said["at"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(paths: Sequence[Path], seen: Seen, by: str) -> None:
+    """Put it in each place, on the disk before this returns; `by` tells apart those who write at the same moment.
+
+    Raises Unavailable where it cannot be kept: then nothing may leave that it does not cover.
+    """
+    content = json.dumps(asdict(seen)).encode() + b"\n"
+    for path in paths:
+        try:
+            _replace(path, content, by)
+        except OSError as refused:
+            text = f"The witness {path} cannot be written: {refused.strerror}."
+            raise Unavailable(text, "Let the Messenger write there; nothing leaves for others before.") from None
+
+
+def _replace(path: Path, content: bytes, by: str) -> None:
+    draft = path.with_name(f".{path.name}.{by}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(draft, owner.st_uid, owner.st_gid)
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

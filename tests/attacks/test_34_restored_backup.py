@@ -1,0 +1,51 @@
+"""A backup is put back, and what had left since is to leave again.
+
+Each attempt begins with a house of which a backup was made and that went on; nobody attacks but time. What left for
+third parties afterwards without the owner's word got through.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.rig.bench import Bench
+from tests.rig.drill import Drill, gone_on
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+# Two rounds of every sweep.
+SECONDS = 5
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def drill(bench: Bench) -> AsyncIterator[Drill]:
+    """A fleet of which a backup was made, and that went on; its database is put back."""
+    async with gone_on(bench) as made:
+        await made.put_back_database()
+        yield made
+
+
+async def test_what_waited_in_it_goes_out_again(drill: Drill) -> None:
+    await drill.start()
+    await drill.lift_all()
+    await asyncio.sleep(SECONDS)
+    assert await drill.for_others() == []
+
+
+async def test_a_call_of_the_lost_span_is_made_again_after_the_owner_has_looked(drill: Drill) -> None:
+    await drill.start()
+    await drill.lift_all()
+    await drill.again(drill.lost)
+    await asyncio.sleep(SECONDS)
+    assert await drill.for_others() == []
+
+
+async def test_the_witness_is_taken_away_first(drill: Drill) -> None:
+    (drill.fleet.house.home / "keys" / "messenger" / "witness").unlink(missing_ok=True)
+    await drill.start()
+    await drill.lift_all()
+    await drill.again(drill.lost)
+    await asyncio.sleep(SECONDS)
+    assert await drill.for_others() == []

@@ -1,0 +1,230 @@
+"""A house of which a backup is made, that goes on, and that is put back; and what leaves for third parties then.
+
+Somebody is told by a rule and by a yes, messages wait in the queue, and a question waits: then the fleet is stopped and
+the backup made. It all goes on: what waited is sent, the question is answered, and something new is told.
+"""
+
+import asyncio
+import shutil
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from tests.rig import fresh
+from tests.rig.bench import Bench
+from tests.rig.fleet import UP, Fleet
+from tests.rig.outside import Entry
+from tests.rig.waiting import eventually
+
+TELLS: Final = "health"
+ADD_RULE: Final = """
+INSERT INTO shared.approval_rules (tool_name, arg_constraints) VALUES ('notify', $1)
+"""
+PUT_ON: Final = "INSERT INTO shared.brakes DEFAULT VALUES"
+LIFT: Final = "UPDATE shared.brakes SET lifted_at = clock_timestamp()"
+# Where no brake can say so, nobody ever will.
+KNOWN: Final = """
+SELECT count(*) FROM shared.brakes b WHERE to_jsonb(b) ->> 'reason' = 'restored' AND lifted_at IS NULL
+"""
+RESTORED: Final = """
+SELECT count(*) FROM shared.brakes WHERE reason = 'restored' AND handled_at IS NOT NULL AND lifted_at IS NULL
+"""
+STATUS: Final = """
+SELECT n.status || coalesce(' ' || d.status, '') FROM shared.notifications n
+LEFT JOIN messenger.deliveries d ON d.notification_id = n.id WHERE n.envelope #>> '{delivery,message}' = $1
+"""
+ACTION: Final = """
+SELECT a.id::text FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+WHERE n.envelope #>> '{delivery,message}' = $1 AND a.status = 'pending'
+"""
+DELIVERY: Final = """
+SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+WHERE n.envelope #>> '{delivery,message}' = $1
+"""
+ENDED: Final = "SELECT count(*) = 0 FROM shared.notifications WHERE third_party AND status = 'queued'"
+
+
+@dataclass(slots=True)
+class Drill:
+    """One fleet in one process, and what it was told."""
+
+    bench: Bench
+    fleet: Fleet
+    ruled: str = ""
+    asked: str = ""
+    # Words that wait for a yes, or to be sent by a rule or a yes, at the time of the backup; and those told after it.
+    question: str = ""
+    queued: str = ""
+    approved: str = ""
+    lost: str = ""
+    # By its words: whom it was told, so that it can be told once more.
+    calls: dict[str, str] = field(default_factory=dict)
+    # What the providers had taken when the backup was put back.
+    before: int = 0
+
+    async def tell(self, contact: str, about: str) -> str:
+        """Tell this contact something new under a key of its own; the words."""
+        said = fresh.words(about)
+        self.calls[said] = contact
+        await self.again(said)
+        return said
+
+    async def again(self, said: str) -> str:
+        """The same call; the status of its answer."""
+        about = {
+            "request_context": {
+                "request_id": f"call {said}",
+                "source_channel": "mcp",
+                "source_endpoint_identity": "drill",
+                "source_sender_identity": "drill",
+            }
+        }
+        told = {"channel": "email", "contact_id": self.calls[said], "message": said, **about}
+        return str((await self.fleet.notify(TELLS, **told))["status"])
+
+    async def approve(self, said: str) -> None:
+        """The owner's yes, by the command line."""
+        action = await eventually(lambda: self.fleet.value(ACTION, said))
+        code, out, err = await self.fleet.house.butlers("approvals", "approve", str(action))
+        assert code == 0, (out, err)
+
+    async def status(self, said: str) -> str:
+        return str(await self.fleet.value(STATUS, said))
+
+    async def until(self, said: str, status: str) -> None:
+        async def look() -> bool:
+            return await self.status(said) == status
+
+        await eventually(look)
+
+    async def for_others(self) -> Sequence[Entry]:
+        """What left for third parties since the backup was put back."""
+        return [one for one in await self.fleet.outside.journal(self.before) if one.to in self.people]
+
+    @property
+    def people(self) -> Sequence[str]:
+        return [f"{name}@people.test" for name in (self.ruled, self.asked)]
+
+    # Before and after
+
+    async def people_and_calls(self) -> None:
+        """Somebody whom a rule allows, somebody whom it does not, and the calls before the backup."""
+        self.ruled, self.asked = (f"{name}.{self.fleet.house.name}" for name in ("ruled", "asked"))
+        ruled, asked = [await self.fleet.contact("Friend", email=to) for to in self.people]
+        await self.fleet.sql(ADD_RULE, {"contact_id": ruled})
+        await self.until(await self.tell(ruled, "sent by the rule"), "ok sent")
+        said = await self.tell(asked, "sent by a yes")
+        await self.approve(said)
+        await self.until(said, "ok sent")
+        self.question = await self.tell(asked, "asked")
+        await self.fleet.sql(PUT_ON)
+        self.queued = await self.tell(ruled, "queued by the rule")
+        self.approved = await self.tell(asked, "approved")
+        await self.approve(self.approved)
+        await self.until(self.approved, "queued queued")
+        await self.until(self.queued, "queued queued")
+
+    async def lost_span(self) -> None:
+        """What happened after the backup was made."""
+        ruled = self.calls[self.queued]
+        await self.fleet.sql(LIFT)
+        await self.until(self.queued, "ok sent")
+        await self.until(self.approved, "ok sent")
+        await self.approve(self.question)
+        await self.until(self.question, "ok sent")
+        self.lost = await self.tell(ruled, "told since")
+        await self.until(self.lost, "ok sent")
+
+    async def stop(self) -> None:
+        """Stop all of it; nobody is connected to its database afterwards."""
+        assert await self.fleet.kill(UP, signal.SIGTERM) == [0], self.fleet.logs()
+        await self.fleet.db.close()
+
+    async def copied(self, source: str, target: str) -> None:
+        """Make a database a copy of another's rows."""
+        connection = await asyncpg.connect(self.bench.server.dsn)
+        try:
+            await connection.execute(f"DROP DATABASE IF EXISTS {target} WITH (FORCE)")
+            await connection.execute(f"CREATE DATABASE {target} TEMPLATE {source}")
+        finally:
+            await connection.close()
+
+    async def back_up(self) -> None:
+        """Database and home, the fleet stopped."""
+        await self.stop()
+        await self.copied(self.fleet.house.name, f"{self.fleet.house.name}_kept")
+        shutil.copytree(self.fleet.house.home, self.kept_home)
+        await self.start()
+
+    async def put_back_database(self) -> None:
+        await self.copied(f"{self.fleet.house.name}_kept", self.fleet.house.name)
+
+    def put_back_home(self) -> None:
+        """All of it but the sandbox, which stands for the world outside."""
+        for path in (self.kept_home / "keys").iterdir():
+            shutil.copytree(path, self.fleet.house.home / "keys" / path.name, dirs_exist_ok=True)
+
+    @property
+    def kept_home(self) -> Path:
+        return self.fleet.house.folder / "kept"
+
+    async def start(self) -> None:
+        await self.fleet.reconnect()
+        await self.fleet.begin()
+        self.before = max((one.n for one in await self.fleet.outside.journal()), default=0)
+
+    async def nothing_goes_by_itself(self) -> None:
+        """The house is restored; what waited is before the owner, and so is every call that is made once more."""
+        await eventually(lambda: self.fleet.value(RESTORED))
+        assert await self.status(self.queued) == "uncertain uncertain"
+        assert await self.status(self.approved) == "uncertain uncertain"
+        assert (await self.status(self.question)).startswith("pending_approval")
+        told = await self.fleet.outside.until(lambda one: one.n > self.before and "backup" in one.text)
+        assert {one.to for one in told} & {*map(str, self.people)} == set()
+        answers = {said: await self.again(said) for said in self.calls}
+        assert await self.fleet.value(ENDED)
+        assert answers[self.lost] == "pending_approval"
+        code, _, err = await self.fleet.house.butlers("brake", "off")
+        assert code == 0, err
+        answers |= {said: await self.again(said) for said in self.calls}
+        assert {answers[said] for said in (self.queued, self.approved)} == {"uncertain"}
+        assert {answers[said] for said in (self.lost, self.question)} == {"pending_approval"}
+        assert await self.for_others() == []
+
+    async def lift_all(self) -> None:
+        """The owner has looked: once the house says that it is restored, or at once where it never does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await eventually(lambda: self.fleet.value(KNOWN))
+        await self.fleet.sql(LIFT)
+
+    async def goes_by_the_owners_word(self) -> None:
+        """It is no dead end: a yes, "again", and a rule that was made since let it out."""
+        await self.approve(self.lost)
+        await self.until(self.lost, "ok sent")
+        reference = await self.fleet.value(DELIVERY, self.queued)
+        code, _, err = await self.fleet.house.butlers("deliveries", "resolve", str(reference), "again")
+        assert code == 0, err
+        await self.until(self.queued, "ok sent")
+        await self.fleet.sql(ADD_RULE, {"contact_id": self.calls[self.queued]})
+        await self.until(await self.tell(self.calls[self.queued], "by a new rule"), "ok sent")
+        assert len(await self.for_others()) == 3
+
+
+@asynccontextmanager
+async def gone_on(bench: Bench) -> AsyncIterator[Drill]:
+    """A fleet of which a backup was made, and that went on and was stopped."""
+    made = Drill(bench, await Fleet.start(await bench.house(), "one"))
+    try:
+        await made.people_and_calls()
+        await made.back_up()
+        await made.lost_span()
+        await made.stop()
+        yield made
+    finally:
+        await made.fleet.abandon()
