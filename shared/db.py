@@ -20,6 +20,7 @@ import asyncpg
 from shared.decoding import decoded
 from shared.errors import Away, ButlersError, Misconfigured, Unavailable
 from shared.keys import canonical
+from shared.proof import Unproved, connect
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Record: TypeAlias = asyncpg.Record
@@ -184,7 +185,7 @@ class Database:
             if is_away(lost):
                 self._away_until = time.monotonic() + BREATH_SECONDS
             raise Away(*NOW_AWAY) from lost
-        except asyncpg.InvalidAuthorizationSpecificationError as refused:
+        except (asyncpg.InvalidAuthorizationSpecificationError, Unproved) as refused:
             raise Unavailable(*NOW_AWAY) from refused
 
     async def close(self) -> None:
@@ -199,8 +200,8 @@ async def listen(dsn: Callable[[], str], topics: Mapping[str, Callable[[str], No
     """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever, by the URL that `dsn` then says."""
     while not stopping.is_set():
         try:
-            connection = await asyncpg.connect(dsn(), timeout=5)
-        except (*LOST, asyncpg.PostgresError) as refused:
+            connection = await connect(dsn(), 5)
+        except (*LOST, asyncpg.PostgresError, Unproved) as refused:
             await pause(stopping, BREATH_SECONDS if is_away(refused) else 1)
             continue
         lost = asyncio.Event()
