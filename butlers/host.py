@@ -68,8 +68,13 @@ def url_of(settings: Settings, port: int, *, together: bool) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def serve(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]]) -> None:
-    """Serve until SIGTERM or Ctrl-C, then drain; raises ButlersError for what stands in the way of a start."""
+async def serve(
+    plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then drain; raises ButlersError for what stands in the way of a start.
+
+    `beside` are loops that belong to this process and to none of its daemons.
+    """
     demand_ready(plan.settings)
     stopping, reason = asyncio.Event(), [signal.SIGTERM]
     loop = asyncio.get_running_loop()
@@ -77,7 +82,7 @@ async def serve(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[Non
         loop.add_signal_handler(number, partial(_stop, stopping, reason, number))
     async with AsyncExitStack() as stack:
         served, loops = await _assemble(plan, stack, stopping)
-        tasks = [asyncio.create_task(_supervise(one, stopping)) for one in loops]
+        tasks = [asyncio.create_task(_supervise(one, stopping)) for one in (*loops, *beside)]
         servers = [asyncio.create_task(one.server.serve(sockets=[one.socket])) for one in served]
         stack.push_async_callback(_close, served)
         try:
@@ -223,10 +228,10 @@ async def _close(served: Sequence[Served]) -> None:
             await one.daemon.ground.hops.close()
 
 
-def run(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]]) -> None:
+def run(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()) -> None:
     """Serve in this process's own event loop."""
     no_core_dumps()
     room_for_connections()
     end_of_memory(plan.settings.memory_mb)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(plan, on_ready))
+        runner.run(serve(plan, on_ready, beside))

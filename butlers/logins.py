@@ -20,6 +20,7 @@ import asyncpg
 from shared import home
 from shared.db import Connection
 from shared.errors import Misconfigured
+from shared.proof import connect
 
 GROUPS: Final = {
     "switchboard": ("butlers_group_switchboard", "butlers_group_butler"),
@@ -82,6 +83,12 @@ GRANT_GROUP: Final = """
 SELECT format('GRANT %I TO %I', $1::text, $2::text)
     || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE, SET FALSE'
         ELSE '' END
+"""
+# Places that the embedded server keeps: who may end, see and send must get in, however many butlers' logins are in use.
+RESERVED_FOR: Final = ("messenger", "console", home.OWNER, home.UP)
+GRANT_RESERVED: Final = """
+SELECT format('GRANT pg_use_reserved_connections TO %I WITH INHERIT TRUE, SET FALSE', $1::text) FROM pg_roles
+WHERE rolname = current_user AND rolsuper AND current_setting('server_version_num')::integer >= 160000
 """
 REVOKE_DATABASE: Final = """
 SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC', datname) FROM pg_database
@@ -201,7 +208,7 @@ async def left_open(connection: Connection, butlers: int) -> Iterator[tuple[str,
 async def opens(dsn: str) -> bool:
     """Whether the login of this URL opens with its password; raises what else is in the way."""
     try:
-        await (await asyncpg.connect(dsn, timeout=10)).close()
+        await (await connect(dsn, 10)).close()
     except asyncpg.InvalidAuthorizationSpecificationError:
         return False
     return True
@@ -217,6 +224,8 @@ async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Se
     for name in names:
         if name != home.OWNER:
             await _do(connection, GRANT_ROLE, home.role_of(dsn, name), home.role_of(dsn, home.UP))
+    for name in RESERVED_FOR:
+        await _do(connection, GRANT_RESERVED, home.role_of(dsn, name))
 
 
 async def ensure_login(connection: Connection, where: Path, dsn: str, name: str) -> None:

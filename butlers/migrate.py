@@ -15,6 +15,7 @@ from shared.config import Settings
 from shared.db import LOST, Connection, prepare_connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.keypairs import public_key
+from shared.proof import connect as connect_proved
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
@@ -53,7 +54,7 @@ async def connect(dsn: str) -> Connection:
     """One connection by this URL to a server of a version we know, or one sentence why not."""
     where = home.place_of(dsn)
     try:
-        connection = await asyncpg.connect(dsn, timeout=10)
+        connection = await connect_proved(dsn, 10)
     except REFUSED as refused:
         why = home.trouble(refused)
         raise Misconfigured(f"The database {where} refused the login: {why}.", "Correct DATABASE_URL.") from None
@@ -162,8 +163,8 @@ async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
     # asyncpg reads the URL, so that what it understands of libpq's parameters holds here too.
-    connect = partial(asyncpg.connect, dsn, timeout=10)
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+    creator = partial(connect_proved, dsn, 10)
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=creator, poolclass=NullPool)
 
     def run(sync: "Sync") -> None:
         config = Config()

@@ -19,6 +19,7 @@ import asyncpg
 from shared.decoding import decoded
 from shared.errors import Away, ButlersError, Misconfigured, Unavailable
 from shared.keys import canonical
+from shared.proof import Unproved
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Record: TypeAlias = asyncpg.Record
@@ -183,7 +184,7 @@ class Database:
             if is_away(lost):
                 self._away_until = time.monotonic() + BREATH_SECONDS
             raise Away(*NOW_AWAY) from lost
-        except asyncpg.InvalidAuthorizationSpecificationError as refused:
+        except (asyncpg.InvalidAuthorizationSpecificationError, Unproved) as refused:
             raise Unavailable(*NOW_AWAY) from refused
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 import asyncpg
 
 from shared.db import BREATH_SECONDS, LOST, first_of, is_away, pause
+from shared.proof import Unproved, connect
 from shared.telemetry import hint_floods_total, logger
 
 log = logger("shared.hints")
@@ -64,7 +65,7 @@ async def listen(dsn: Callable[[], str], topics: Hinted, stopping: asyncio.Event
         heard = Heard(time.monotonic)
         try:
             connection = await _connected(dsn)
-        except (*LOST, asyncpg.PostgresError) as refused:
+        except (*LOST, asyncpg.PostgresError, Unproved) as refused:
             await pause(stopping, BREATH_SECONDS if is_away(refused) else 1)
             continue
         try:
@@ -82,7 +83,7 @@ async def listen(dsn: Callable[[], str], topics: Hinted, stopping: asyncio.Event
 
 
 async def _connected(dsn: Callable[[], str]) -> "asyncpg.Connection[asyncpg.Record]":
-    return await asyncpg.connect(dsn(), timeout=CONNECT_SECONDS)
+    return await connect(dsn(), CONNECT_SECONDS)
 
 
 async def _hear(
@@ -105,7 +106,7 @@ async def _login_of(pid: int, dsn: Callable[[], str]) -> str:
             found = await connection.fetchval(WHO, pid, timeout=CONNECT_SECONDS)
         finally:
             connection.terminate()
-    except (*LOST, asyncpg.PostgresError):
+    except (*LOST, asyncpg.PostgresError, Unproved):
         found = None
     return str(found or "a session that is gone")
 

@@ -4,7 +4,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from shared import postgres
 from shared.config import Settings
@@ -173,7 +173,7 @@ def trouble(error: BaseException) -> str:
 
 def place_of(dsn: str) -> str:
     """Where that database is, as a person would know it: no login, no password."""
-    return f"{urlsplit(dsn).netloc.rpartition('@')[2] or 'this machine'}/{database_of(dsn)}"
+    return f"{unquote(urlsplit(dsn).netloc.rpartition('@')[2]) or 'this machine'}/{database_of(dsn)}"
 
 
 def dsn_as(admin: str, name: str, password: str) -> str:

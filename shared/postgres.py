@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from shared.errors import PostgresFailed
 from shared.postgres_files import SYSTEM_FOLDER, Place, find_data, find_place, initialise, read_password
 from shared.postgres_process import PATIENCE, POLL, Postmaster, end, find_postmaster, late, serve
+from shared.postgres_socket import demand_own, url
 
 __all__ = ["PostgresFailed", "Server", "Starting", "begin", "running", "start", "stop"]
 
@@ -28,7 +30,7 @@ class Server:
     """A running server: the superuser's URL of its database `postgres`, and the locks that say we use it."""
 
     dsn: str = field(repr=False)
-    port: int
+    folder: Path
     data: Path
     pid: int
     started_by_us: bool
@@ -70,8 +72,8 @@ def start(home: Path, *, exclusive: bool = False, system_folder: Path = SYSTEM_F
             password = read_password(place)
             if not place.data.exists():
                 initialise(place, password, starting.fileno())
-            postmaster, ours = serve(place)
             locks.append(held.enter_context(_open(place.base / "users.lock")))
+            postmaster, ours = serve(place, partial(_end_older, place, locks[-1]))
             fcntl.flock(locks[-1], fcntl.LOCK_SH)
         held.pop_all()
     return _server(place.data, password, postmaster, *locks, ours=ours)
@@ -84,8 +86,25 @@ def running(home: Path) -> Server | None:
         postmaster = None if data is None else find_postmaster(data)
         if data is None or postmaster is None or not postmaster.ready:
             return None
+        if postmaster.folder is None:
+            raise _older(data)
         password = (home.resolve() / "postgres" / "password").read_text().strip()
         return _server(data, password, postmaster, ours=False)
+
+
+def is_gone(home: Path) -> bool:
+    """Whether no process serves the data of this BUTLERS_HOME, not even one that starts or recovers."""
+    with _plainly():
+        data = find_data(home)
+        return data is not None and find_postmaster(data) is None
+
+
+def revive(home: Path, *, system_folder: Path = SYSTEM_FOLDER, patience: float = 5.0) -> None:
+    """Start the server again for whoever holds it; it goes on starting where it needs longer than `patience`."""
+    with _plainly():
+        place = find_place(home, system_folder)
+        with _starting(place.base):
+            serve(place, partial(_end_older, place, None), patience)
 
 
 def stop(server: Server, patience: float = 4.0) -> bool:
@@ -100,13 +119,32 @@ def stop(server: Server, patience: float = 4.0) -> bool:
             held.enter_context(lock)
         if not _locked_alone(server.locks[-1]):
             return False
-        end(server.pid, server.data, patience)
+        found = find_postmaster(server.data)  # it may be another than the one we began with
+        if found is not None:
+            end(found.pid, server.data, patience)
         return True
 
 
 def _server(data: Path, password: str, found: Postmaster, *locks: TextIO, ours: bool) -> Server:
-    dsn = f"postgresql://postgres:{password}@127.0.0.1:{found.port}/postgres"
-    return Server(dsn, found.port, data, found.pid, ours, locks)
+    if found.folder is None:
+        raise _older(data)
+    demand_own(found.folder, data.stat().st_uid)
+    return Server(url(found.folder, password), found.folder, data, found.pid, ours, locks)
+
+
+def _older(data: Path) -> PostgresFailed:
+    return PostgresFailed(
+        "postgres_older",
+        f"PostgreSQL in {data} still serves an older Butlers, by TCP.",
+        "Stop what uses it, then start with `butlers up`.",
+    )
+
+
+def _end_older(place: Place, users: TextIO | None, found: Postmaster) -> None:
+    """End a server on TCP that nobody uses any more; the one after it goes on with its data."""
+    if users is None or not _locked_alone(users):
+        raise _older(place.data)
+    end(found.pid, place.data, 4.0)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from shared import home, identity
 from shared.config import Settings, current
 from shared.db import LOST, Connection, Record, prepare_connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
+from shared.proof import connect
 
 Row = TypeVar("Row", Record, dict[str, object])
 
@@ -46,7 +47,7 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
     keys = home.read(settings.home, name)
     dsn = home.dsn_as(admin, name, keys.password)
     try:
-        connection = await asyncpg.connect(dsn, timeout=10)
+        connection = await connect(dsn, 10)
     except asyncpg.InvalidAuthorizationSpecificationError:
         raise Misconfigured("The database does not know this installation.", "Run `butlers migrate`.") from None
     except (*LOST, asyncpg.PostgresError) as lost:

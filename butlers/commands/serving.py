@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,6 +109,7 @@ def _import_servers() -> None:
 def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop) -> None:
     from butlers import host, migrate  # noqa: PLC0415
     from butlers.assemble import Plan  # noqa: PLC0415
+    from butlers.keeping import keep_serving  # noqa: PLC0415
 
     async def prepare() -> None:
         task = asyncio.current_task()
@@ -129,7 +131,8 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop
         stop.look()  # it may have come before the host listened for it
         await _tell(settings, dsn, served)
 
-    host.run(Plan(settings, dsn, entries, names, together=True), ready)
+    beside = [partial(keep_serving, settings.home)] if settings.database_url is None else []
+    host.run(Plan(settings, dsn, entries, names, together=True), ready, beside)
 
 
 def _needs_sandbox(settings: Settings) -> bool:

@@ -11,6 +11,7 @@ import pytest_asyncio
 from shared.keypairs import generate_key
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
+from tests.rig.gate import by_port
 from tests.rig.waiting import LONGEST
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -99,7 +100,7 @@ async def test_an_audit_that_is_not_sealed_is_named(patient: Fleet) -> None:
 async def test_a_database_that_is_away_is_named(patient: Fleet) -> None:
     assert patient.house.settings.database_url is not None
     dsn = patient.house.settings.database_url.reveal()
-    away = dsn.replace(str(await patient.value("SELECT inet_server_port()")), "9")
+    away = by_port(dsn, 9)
     [(text, remedy)] = await wrong(patient, DATABASE_URL=away)
     assert "cannot be reached: Connection refused" in text
     assert remedy == "Start it, or correct DATABASE_URL."

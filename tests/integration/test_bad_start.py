@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import asyncpg
 import pytest
@@ -73,6 +74,7 @@ def test_a_refused_connection_and_an_unknown_host_are_named_without_the_password
 def test_a_database_that_refuses_the_login_is_named(house: House, command: str) -> None:
     server = server_of(house)
     wrong = {"DATABASE_URL": f"postgresql://postgres:s3cret@{server}/{house.name}"}
+    server = unquote(server)
     told = f'The database {server}/{house.name} refused the login: password authentication failed for user "postgres".'
     demand_refused(house, (command,), f"{told} Correct DATABASE_URL.", wrong)
     missing = {"DATABASE_URL": f"{house.dsn.rpartition('/')[0]}/nowhere"}
@@ -127,6 +129,7 @@ def test_a_login_that_may_not_make_roles_or_tables_where_they_are_needed_is_refu
     told = f"The database's schema cannot be brought from nothing to {head()}: permission denied for schema public."
     demand_refused(house, ("migrate",), f"{told} Nothing was changed; remove that cause, or restore a backup.", env)
     env = {"DATABASE_URL": f"postgresql://bad_start_guest:w@{server}/{house.name}"}
+    server = unquote(server)
     told = f'The database {server}/{house.name} refused the login: permission denied for database "{house.name}".'
     demand_refused(house, ("up",), f"{told} Correct DATABASE_URL.", env)
 
@@ -177,7 +180,7 @@ def test_a_server_that_is_too_old_is_refused_by_its_version(house: House) -> Non
     told = "The database server is PostgreSQL 14, which is too old. Use PostgreSQL 15 or newer."
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldServer) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        env = {"DATABASE_URL": f"postgresql://u:p@127.0.0.1:{server.server_address[1]}/house"}
+        env = {"DATABASE_URL": f"postgresql://u@127.0.0.1:{server.server_address[1]}/house"}
         for command in ("up", "migrate"):
             demand_refused(house, (command,), told, env)
         server.shutdown()
@@ -358,6 +361,15 @@ def test_a_home_that_is_a_file_is_named_and_no_schema_is_made(house: House) -> N
     demand_refused(house, ("up",), f"{told} {access}", env_of(home))
 
 
+@pytest.fixture
+def passable(bench: Bench) -> Iterator[None]:
+    """Other users of this computer may connect to the server."""
+    bench.server.folder.chmod(0o711)
+    yield
+    bench.server.folder.chmod(0o700)
+
+
+@pytest.mark.usefixtures("passable")
 def test_a_home_closed_to_this_user_is_named(house: House) -> None:
     closed = house.folder / "closed"
     closed.mkdir(mode=0o755 if IS_ROOT else 0o555)

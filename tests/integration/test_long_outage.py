@@ -18,7 +18,7 @@ from shared.render import Wire
 from tests.integration.desks import due, in_queue, lose_lease, reap, work
 from tests.integration.house import House
 from tests.rig.cutting import Cut, cutting
-from tests.rig.gate import Gate
+from tests.rig.gate import Gate, by_port
 from tests.rig.waiting import LONGEST, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -79,8 +79,7 @@ async def gate(cut: Cut) -> AsyncIterator[Gate]:
 async def away(still_house: House, cut: Cut, gate: Gate) -> AsyncIterator[Desk]:
     """A Messenger's desk whose database is gone once a part has ended."""
     password = home.read(still_house.settings.home, home.UP).password
-    by_gate = cut.dsn(still_house.dsn).replace(f":{cut.port}/", f":{gate.port}/")
-    database = await Database.open(home.dsn_as(by_gate, home.UP, password))
+    database = await Database.open(home.dsn_as(by_port(still_house.dsn, gate.port), home.UP, password))
 
     async def go() -> None:
         gate.shut()

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -28,7 +27,8 @@ from tests.integration.desks import OLDER, admitted, enqueue, friend, work
 from tests.integration.house import House
 from tests.integration.test_switchboard import envelope, inner
 from tests.rig.cutting import cutting
-from tests.rig.gate import Gate
+from tests.rig.gate import Gate, server_of
+from tests.rig.gate import by_port as gated
 from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -105,9 +105,7 @@ class Outage:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def outage(still_house: House) -> AsyncIterator[Outage]:
-    port = urlsplit(still_house.dsn).port
-    assert port is not None
-    gate = Gate(port)
+    gate = Gate(server_of(still_house.dsn))
     await gate.open()
     async with by_port(still_house, gate.port) as database:
         made = Outage(still_house, gate, database, dict(still_house.assembly.doors))
@@ -119,9 +117,8 @@ async def outage(still_house: House) -> AsyncIterator[Outage]:
 @asynccontextmanager
 async def by_port(house: House, port: int) -> AsyncIterator[Database]:
     """A pool that comes to the house's rows by this port of this computer."""
-    url = urlsplit(house.dsn)
-    straight = house.dsn.replace(f":{url.port}/", f":{port}/")
-    database = await Database.open(home.dsn_as(straight, home.UP, home.read(house.settings.home, home.UP).password))
+    password = home.read(house.settings.home, home.UP).password
+    database = await Database.open(home.dsn_as(gated(house.dsn, port), home.UP, password))
     yield database
     await database.close()
 

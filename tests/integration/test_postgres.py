@@ -5,104 +5,24 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from shared.postgres import PostgresFailed, Server, begin, running, start, stop
+from shared.postgres import PostgresFailed, begin, running, stop
 from shared.postgres_process import find_postmaster
+from shared.postgres_socket import url
+from tests.integration.postgres_runner import HOLD, IS_ROOT, House, ask, finish, furnished, line
 from tests.rig.waiting import LONGEST
-
-ROOT = Path(__file__).resolve().parents[2]
-IS_ROOT = os.geteuid() == 0
-
-CHILD = """
-import os, sys, time
-sys.path.insert(0, {root!r})
-from pathlib import Path
-from shared.postgres import PostgresFailed, begin, running, start, stop
-home, system = Path(sys.argv[1]), Path(sys.argv[2])
-def say(*words):
-    print(*words, flush=True)
-try:
-    {body}
-except PostgresFailed as failed:
-    say("failed", failed.code, failed)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class House:
-    """A BUTLERS_HOME and a stand-in for /var/lib/butlers, both gone after the test."""
-
-    home: Path
-    system: Path
-
-    def start(self, *, exclusive: bool = False) -> Server:
-        return start(self.home, exclusive=exclusive, system_folder=self.system)
-
-    def data(self) -> Path:
-        where = self.home / "postgres" / "where"
-        base = Path(where.read_text().strip()) if where.exists() else self.home / "postgres"
-        return next(path for path in base.iterdir() if path.name.removeprefix("pg").isdigit())
-
-    def child(self, body: str, *options: str) -> "subprocess.Popen[str]":
-        """A process of its own that runs `body` with `home`, `system` and `say` at hand."""
-        code = CHILD.format(root=str(ROOT), body=body.strip().replace("\n", "\n    "))
-        command = [sys.executable, *options, "-c", code, str(self.home), str(self.system)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
-
-    def told(self, body: str, *options: str) -> list[str]:
-        """What such a process says until it ends."""
-        with self.child(body, *options) as child:
-            return child.communicate(timeout=60)[0].splitlines()
 
 
 @pytest.fixture
 def house() -> Iterator[House]:
-    folder = Path(tempfile.mkdtemp(prefix="butlers-test-"))
-    folder.chmod(0o755)  # the account PostgreSQL runs as must be able to pass
-    made = House(folder / "home", folder / "system")
-    yield made
-    if (made.home / "postgres").is_dir() and (left := running(made.home)):
-        os.kill(left.pid, signal.SIGQUIT)
-    shutil.rmtree(folder)
-
-
-def ask(dsn: str, question: str) -> str:
-    async def go() -> str:
-        connection = await asyncpg.connect(dsn)
-        try:
-            return str(await connection.fetchval(question))
-        finally:
-            await connection.close()
-
-    return asyncio.run(go())
-
-
-def line(child: "subprocess.Popen[str]") -> str:
-    assert child.stdout is not None
-    return child.stdout.readline().strip()
-
-
-def finish(child: "subprocess.Popen[str]") -> list[str]:
-    return child.communicate("\n", timeout=60)[0].splitlines()
-
-
-HOLD = """
-server = start(home, system_folder=system)
-say(server.pid, server.started_by_us)
-sys.stdin.readline()
-say(stop(server))
-"""
+    with furnished() as made:
+        yield made
 
 
 def test_begins_in_the_background_and_serves_with_its_settings(house: House) -> None:
@@ -110,8 +30,9 @@ def test_begins_in_the_background_and_serves_with_its_settings(house: House) -> 
     try:
         assert server.started_by_us
         for name, value in {
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
+            "listen_addresses": "",
+            "unix_socket_directories": f'"{server.folder}"',
+            "authentication_timeout": "10s",
             "fsync": "on",
             "synchronous_commit": "on",
             "max_connections": "500",
@@ -139,7 +60,7 @@ def test_the_password_is_private_and_needed(house: House) -> None:
         assert server.data.stat().st_mode & 0o777 == 0o700
         assert not list(server.data.parent.glob("initdb.password"))
         with pytest.raises(asyncpg.InvalidPasswordError):
-            ask(f"postgresql://postgres:wrong@127.0.0.1:{server.port}/postgres", "SELECT 1")
+            ask(url(server.folder, "wrong"), "SELECT 1")
         environment = Path(f"/proc/{server.pid}/environ")
         if environment.exists():
             assert b"BUTLERS" not in environment.read_bytes()
@@ -182,12 +103,12 @@ def test_the_servers_log_holds_no_word_of_a_statement_or_a_row(house: House) -> 
     assert "canary" not in log
 
 
-def test_data_and_port_survive_a_restart_and_a_crash(house: House) -> None:
+def test_data_and_place_survive_a_restart_and_a_crash(house: House) -> None:
     first = house.start()
     ask(first.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
     assert stop(first)
     second = house.start()
-    assert (second.port, second.data) == (first.port, first.data)
+    assert (second.folder, second.data) == (first.folder, first.data)
     assert second.pid != first.pid
     assert ask(second.dsn, "SELECT answer FROM kept") == "42"
     ask(second.dsn, "UPDATE kept SET answer = 43")
@@ -199,21 +120,6 @@ def test_data_and_port_survive_a_restart_and_a_crash(house: House) -> None:
     finally:
         stop(second)
         assert stop(third)
-
-
-def test_a_port_that_something_else_took_is_chosen_again_and_kept(house: House) -> None:
-    first = house.start()
-    stop(first)
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", first.port))
-        other.listen()
-        second = house.start()
-        stop(second)
-    assert second.port != first.port
-    third = house.start()
-    stop(third)
-    assert third.port == second.port
 
 
 def test_a_second_process_attaches_and_the_last_one_out_ends_the_server(house: House) -> None:
@@ -309,7 +215,7 @@ def test_what_is_wrong_is_said_in_sentences(house: House) -> None:
     major = data.name.removeprefix("pg")
     (data / "PG_VERSION").write_text(f"{major}\n")
     (data / "global" / "pg_control").rename(data / "pg_control")
-    with pytest.raises(PostgresFailed, match=r"ended at once: .*postgres\.log") as caught:
+    with pytest.raises(PostgresFailed, match=r"ended at once: .*postgres\.log; leave all files") as caught:
         house.start()
     assert caught.value.code == "postgres_start_failed"
     (data / "pg_control").rename(data / "global" / "pg_control")

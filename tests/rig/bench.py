@@ -84,7 +84,7 @@ class Bench:
     folder: Path
 
     def crash_postgres(self) -> None:
-        """End PostgreSQL at once, as a crash would, and start it again on the same port; blocks until it answers."""
+        """End PostgreSQL at once, as a crash would, and start it again in the same place; blocks until it answers."""
         self.lose_postgres()
         self.bring_postgres()
 
@@ -95,7 +95,7 @@ class Bench:
             time.sleep(0.01)
 
     def bring_postgres(self) -> None:
-        """Start what was lost on the same port; blocks until it answers."""
+        """Start what was lost in the same place; blocks until it answers."""
         crashed = self.server
         self.server = postgres.start(self.folder / "postgres", system_folder=self.folder / "system")
         for lock in crashed.locks:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+
+from tests.rig.gate import by_port, reach, server_of
 
 ENDS = (b"COMMIT\0", b"ROLLBACK\0")
 
@@ -22,9 +23,7 @@ class Cut:
 
     def dsn(self, straight: str) -> str:
         """The same database by way of this relay."""
-        url = urlsplit(straight)
-        login = url.netloc.rpartition("@")[0]
-        return urlunsplit(url._replace(netloc=f"{login}@127.0.0.1:{self.port}"))
+        return by_port(straight, self.port)
 
     def arm(self, words: str, *, counts: bool) -> None:
         """Cut the next transaction that says these words, with its end passed on or not."""
@@ -34,11 +33,11 @@ class Cut:
 @asynccontextmanager
 async def cutting(straight: str) -> AsyncIterator[Cut]:
     """A relay on loopback in front of the server of that URL."""
-    url, cut = urlsplit(straight), Cut()
+    server_there, cut = server_of(straight), Cut()
     ways: set[asyncio.Task[None]] = set()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        behind, onward = await asyncio.open_connection(url.hostname, url.port)
+        behind, onward = await reach(server_there)
         back = asyncio.create_task(_copy(behind, writer))
         ways.add(back)
         try:

@@ -111,7 +111,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     # Stages 1 to 5 in the butler
     after("accept.accepted", B, "notify.accept"),
     after("admit.lineage", B, "gate._lineage"),
-    after("admit.gathered", B, "approvals.gather"),
+    after("admit.gathered", B, "facts.gather"),
     after("admit.written", B, "notifications.admit"),
     *commit("admit.call", B, "gate.admit"),
     after("park.written", B, "approvals.park"),

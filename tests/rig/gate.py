@@ -2,13 +2,36 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+
+def server_of(dsn: str) -> int | Path:
+    """Where the database of that URL is reached: a port of this computer, or a socket."""
+    url = urlsplit(dsn)
+    assert url.port is not None
+    host = unquote(url.netloc.rpartition("@")[2].partition(":")[0])
+    return Path(host) / f".s.PGSQL.{url.port}" if host.startswith("/") else url.port
+
+
+def by_port(dsn: str, port: int) -> str:
+    """The same database by this port of this computer."""
+    url = urlsplit(dsn)
+    return urlunsplit(url._replace(netloc=f"{url.netloc.rpartition('@')[0]}@127.0.0.1:{port}"))
+
+
+async def reach(where: int | Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to what listens there."""
+    if isinstance(where, Path):
+        return await asyncio.open_unix_connection(where)
+    return await asyncio.open_connection("127.0.0.1", where)
 
 
 @dataclass(slots=True)
 class Gate:
-    """A port that leads to another while it is open, and refuses connections while it is not."""
+    """A port that leads to another, or to a socket, while it is open, and refuses connections while it is not."""
 
-    to: int
+    to: int | Path
     port: int = 0
     server: asyncio.Server | None = None
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -28,7 +51,7 @@ class Gate:
             writer.close()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self.to)
+        there, back = await reach(self.to)
         self.writers += [writer, back]
         await asyncio.gather(_copy(reader, back), _copy(there, writer))
 

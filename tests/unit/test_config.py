@@ -31,6 +31,7 @@ SECRETS = {
     "BUTLERS_CONSOLE_PASSWORD": "s3cr3t-six with spaces ",
 }
 PLAIN = {
+    "BUTLERS_WITNESS": "/elsewhere/witness",
     "BUTLERS_HOME": "/srv/butlers",
     "BUTLERS_FLEET": "fleet",
     "BUTLERS_HOST": "::1",

@@ -23,6 +23,7 @@ def row(**changes: object) -> Record:
         "parts": 1,
         "marked_at": datetime(2026, 1, 4, 12, 30, tzinfo=UTC),
         "outcome": "timeout",
+        "reason": None,
     }
     whom = {"id": ID, "attempt": 1, "origin_butler": "health", "name": "Anna", "address": "anna@example.org"}
     return cast("Record", {**whom, **known, "envelope": envelope, "owner_text": None, "said": None, **changes})

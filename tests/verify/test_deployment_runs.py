@@ -30,6 +30,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
 from shared import postgres
+from shared.postgres_socket import PORT
 from tests.rig.waiting import eventually
 from tests.verify.composed import ALL, COMPOSE, DAEMONS, HOME, OURS, ROOT, last_stage
 
@@ -56,7 +57,7 @@ class Machine:
 
     def placed(self, name: str, text: str) -> str:
         """The text with its folders and hosts as they are here."""
-        database = f"127.0.0.1:{self.database.port}"
+        database = f"{urllib.parse.quote(str(self.database.folder), safe='')}:{PORT}"
         for path in ("/run/database", "/run/console", HOME):
             text = text.replace(path, f"{self.root(name)}{path}")
         text = HOSTED.sub(lambda m: database if m[1] == "postgres" else f"{self.address(m[1])}:{m[2]}", text)

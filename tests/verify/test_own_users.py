@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -117,7 +116,7 @@ class Machine:
             "PATH": os.defpath,
             "HOME": str(self.folder),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "DATABASE_URL": f"postgresql://{urlsplit(self.dsn).netloc.rpartition('@')[2]}/{home.DATABASE}",
+            "DATABASE_URL": f"postgresql:///{home.DATABASE}?host={self.server.folder}",
             "BUTLERS_HOME": str(self.home),
             "BUTLERS_FLEET": str(self.folder / "fleet"),
             "BUTLERS_PORT_BASE": str(self.base),
@@ -178,6 +177,7 @@ def machine() -> Iterator[Machine]:
     made = Machine(folder, postgres.start(folder / "home", system_folder=folder / "system"), base)
     try:
         write_fleet(folder / "fleet", ("greeter", "health"))
+        made.server.folder.chmod(0o711)  # the owner lets these users connect, and nobody make a socket
         asyncio.run(migrate.ensure_database(made.dsn))
         settings = Settings.from_env({"BUTLERS_HOME": str(made.home)})
         asyncio.run(migrate.migrate(settings, made.dsn, fleet.load(folder / "fleet")))

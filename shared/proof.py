@@ -1,0 +1,131 @@
+"""Who answers for the database is proved before it is believed: by SCRAM, or by whose process holds the socket.
+
+asyncpg gives a server whatever it asks for, also the password itself, and has no option against it. It looks its class
+for the wire up anew for each connection. Ours reads along until the login is done and takes that class's place, for the
+whole process: whoever takes the port of a server that is gone gets no password, and is not taken for the database.
+"""
+
+import asyncio
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import asyncpg
+from asyncpg.protocol import protocol
+
+from shared.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from asyncpg.connect_utils import _ConnectionParameters
+
+# What a server says of authentication: it has ended well, or a step of SCRAM (SASL, SASLContinue, SASLFinal).
+ENDED: Final = 0
+SCRAM: Final = (10, 11, 12)
+# Authentication, an error, a notice, the version of the protocol: all that may come before the login is done.
+BEFORE: Final = b"RENv"
+HEAD: Final = struct.Struct("!cii")
+LONGEST_MESSAGE: Final = 65_536
+PEER: Final = struct.Struct("3i")
+
+
+class Unproved(Misconfigured):
+    """Whoever answers in the database's place has not shown that it is the database."""
+
+
+class Proving(protocol.Protocol):
+    """The wire of one connection; INVARIANT: nothing is answered but SCRAM, and no end of it believed unproved."""
+
+    def __init__(
+        self,
+        addr: "tuple[str, int] | str",
+        connected: "asyncio.Future[object]",
+        parameters: "_ConnectionParameters",
+        record_class: type[asyncpg.Record],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(addr, connected, parameters, record_class, loop)
+        self._where = addr if isinstance(addr, str) else ":".join(map(str, addr[:2]))
+        self._connected = connected
+        self._wire: asyncio.Transport | None = None
+        self._unread = b""
+        self._steps = 0
+        # Who gives no password away has SCRAM ask for none, and the kernel knows whose process holds a socket.
+        self._needs_proof = bool(parameters.password)
+        self._done = False
+
+    def connection_made(self, transport: object) -> None:
+        """Look at who listens before anything is said."""
+        self._wire = cast("asyncio.Transport", transport)
+        holder, allowed = _holder(self._wire)
+        if holder is not None and holder not in allowed:
+            self._refuse(
+                f"What answers on {self._where} runs as the user with id {holder}, who is not that folder's owner.",
+                "End that process, then start the database.",
+            )
+            return
+        self._needs_proof &= holder is None
+        super().connection_made(transport)
+
+    def data_received(self, data: object) -> None:
+        """Pass on what may be passed on; a message counts once it is whole, for asyncpg as for us."""
+        if self._done or self._may_pass(cast("bytes", data)):
+            super().data_received(data)
+
+    def _may_pass(self, data: bytes) -> bool:
+        self._unread += data
+        while len(self._unread) >= HEAD.size - 4:
+            kind, length, code = HEAD.unpack(self._unread[: HEAD.size].ljust(HEAD.size, b"\0"))
+            if kind not in BEFORE or not 4 <= length <= LONGEST_MESSAGE or (kind == b"R" and length < 8):  # noqa: PLR2004
+                return self._refuse(f"What answers on {self._where} is no PostgreSQL.", "Correct DATABASE_URL.")
+            if len(self._unread) <= length:
+                return True
+            self._unread = self._unread[1 + length :]
+            if kind == b"R" and not self._believes(code):
+                return False
+            if self._done:
+                return True
+        return True
+
+    def _believes(self, code: int) -> bool:
+        """Whether this step of the login is the next of SCRAM, or its end where nothing or everything was proved."""
+        if self._steps < len(SCRAM) and code == SCRAM[self._steps]:
+            self._steps += 1
+            return True
+        if code != ENDED:
+            return self._refuse(
+                f"The database on {self._where} asks for the password itself, or for what gives it away.",
+                "Let its pg_hba.conf say scram-sha-256, and set the login's password anew.",
+            )
+        if self._steps != len(SCRAM) and (self._needs_proof or self._steps):
+            return self._refuse(
+                f"The database on {self._where} did not show that it knows our password.",
+                "Let its pg_hba.conf say scram-sha-256 for Butlers' logins.",
+            )
+        self._done, self._unread = True, b""
+        return True
+
+    def _refuse(self, message: str, remedy: str) -> bool:
+        if not self._connected.done():
+            self._connected.set_exception(Unproved(message, remedy))
+        if self._wire is not None:
+            self._wire.abort()
+        return False
+
+
+def _holder(transport: asyncio.Transport) -> tuple[int | None, set[int]]:
+    """Whose process listens, where the kernel tells, and whose may: the folder's owner's, root's and our own."""
+    wire, path = transport.get_extra_info("socket"), transport.get_extra_info("peername")
+    if wire is None or wire.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None, set()
+    _, holder, _ = PEER.unpack(wire.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return holder, {Path(os.fsdecode(path)).parent.stat().st_uid, os.geteuid(), 0}
+
+
+asyncpg.protocol.Protocol = Proving  # type: ignore[assignment,misc]  # what each connection from here on speaks by
+
+
+async def connect(dsn: str, timeout: float) -> "asyncpg.Connection[asyncpg.Record]":
+    """One connection by this URL, to a server that has proved itself."""
+    return await asyncpg.connect(dsn, timeout=timeout)
