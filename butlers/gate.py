@@ -102,10 +102,7 @@ async def _admit_missing(
     channel, action_id = new.envelope.delivery.channel, new.id
     answer = answers.missing(new.id, action_id, channel)
     new = replace(new, answer=answer, contact_id=missing.contact_id, third_party=True)
-    summary = (
-        f"{new.origin} wants to tell {missing.contact_name} something by {channel}, "
-        f"and there is no {channel} identifier on file for {missing.contact_name}."
-    )
+    summary = why_missing(new.envelope, missing.contact_name)
     current = await notifications.admit(connection, new)
     if current.first:
         await _park(connection, by, new, action_id, summary)
@@ -149,6 +146,13 @@ async def _park(connection: Connection, by: Admitter, new: NewNotification, acti
 def why_asked(origin: str, findings: Sequence[Finding]) -> str:
     """What the owner reads before deciding: who wants something, and why nothing lets it out unasked."""
     return " ".join([f"{origin} wants to send this.", *(finding.text for finding in findings)])
+
+
+def why_missing(envelope: NotifyEnvelope, name: str) -> str:
+    """The same where there is nowhere to send it."""
+    origin, channel = envelope.origin_butler, envelope.delivery.channel
+    wants = f"{origin} wants to tell {name} something by {channel}"
+    return f"{wants}, and there is no {channel} identifier on file for {name}."
 
 
 def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:

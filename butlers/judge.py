@@ -4,6 +4,7 @@ Used wherever a decision about stored words is made: at the Messenger's marker, 
 and on the command line. Everything is read afresh; nothing a mover brought counts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from butlers.aim import action_of, aim, going
@@ -15,8 +16,8 @@ from shared.errors import ButlersError
 from shared.facts import gather
 from shared.identity import MissingIdentifier, Target, Whom
 from shared.policy import Action, Decision, Facts, decide
-from shared.render import Message, Wire, email, telegram
-from shared.render.visible import in_line
+from shared.render import Message, Wire, email, owner, telegram
+from shared.render.approval import marking
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,12 @@ class Judged:
     facts: Facts
     action: Action
     decision: Decision
+    # What the house has to say about it, where it goes to the owner.
+    notes: tuple[str, ...] = ()
 
     def wires(self) -> tuple[Wire, ...]:
         """What would go out now."""
-        return render(self.row, self.envelope, self.target, self.facts.sender)
+        return render(self.row, self.envelope, self.target, self.facts.sender, self.notes)
 
 
 async def look(connection: Connection, notification_id: str, *, lock: bool) -> Judged | MissingIdentifier:
@@ -68,26 +71,28 @@ def afresh(judged: Judged) -> Decision:
     return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
 
 
-def marking(origin: str, admitted_by: str) -> str:
-    """What the owner reads of a message that its butler did not admit itself; nothing of any other."""
-    return "" if admitted_by == origin else f"Admitted by {in_line(admitted_by)} in the name of {origin}."
+def render(
+    row: Record, asked: NotifyEnvelope, target: Target, sender: str, notes: Sequence[str] = ()
+) -> tuple[Wire, ...]:
+    """The wires of one notification to one address; the same for the same rows.
 
-
-def render(row: Record, asked: NotifyEnvelope, target: Target, sender: str) -> tuple[Wire, ...]:
-    """The wires of one notification to one address; the same for the same rows."""
+    Others get the words as they are; the owner is told whose they are, and can press nothing in them.
+    """
     envelope = going(asked, target)
     delivery = envelope.delivery
-    mark = marking(envelope.origin_butler, row["admitted_by"]) if target.is_owner else ""
     message = Message(
         notification_id=row["id"],
         channel=delivery.channel,
         intent=delivery.intent,
         address=target.address,
-        text=f"{mark}\n\n{delivery.message}" if mark else delivery.message,
+        text=delivery.message,
         subject=delivery.subject,
         emoji=delivery.emoji,
         thread=thread_of(envelope),
         sender=sender,
         created_at=row["created_at"],
     )
+    if target.is_owner:
+        mark = marking(envelope.origin_butler, row["admitted_by"])
+        return owner.by_butler(message, envelope.origin_butler, [*notes, *([mark] if mark else [])])
     return telegram.render(message) if delivery.channel == "telegram" else email.render(message)

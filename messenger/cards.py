@@ -6,33 +6,27 @@ and content by a tag that only the Messenger can make.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from butlers.aim import aim, going
+from butlers.asked import asked
 from butlers.butler import Ground
-from butlers.judge import marking
 from messenger import views
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
-from shared import approvals, notifications, realms
+from shared import approvals, realms
 from shared.auth import tag, tag_matches
-from shared.contracts import NotifyEnvelope
 from shared.db import Connection, Record
-from shared.errors import InvalidInput, Misconfigured
-from shared.identity import MissingIdentifier, Target, UnknownContact, Whom
-from shared.keys import short
 from shared.policy import Decision, Finding
-from shared.render import Message, Wire, email
-from shared.render.telegram import Button, render, split, utf16_units, with_buttons
-from shared.render.visible import in_line, quoted, said
+from shared.render import Message, Wire, approval, owner
+from shared.render.approval import Asked
+from shared.render.owner import Said, Sheet
+from shared.render.telegram import Button, with_buttons
 
 VERBS: Final = {"ok": "approved", "no": "denied"}
 STALE: Final = "stale"
 NOT_VALID: Final = "This button is no longer valid."
-ROOM: Final = 4096
-CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,108 +62,48 @@ async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground
     return None
 
 
-async def last_words(connection: Connection, action: Record, ground: Ground) -> str:
-    """The text of the part that carries the buttons, as the card would be written now."""
-    _, _, text = await _asked(connection, action, ground)
-    return bodies(text)[-1]
+async def last_words(connection: Connection, action: Record, ground: Ground) -> Said:
+    """The message that carries the buttons, as the card would be written now."""
+    return owner.bubbles(sheet(await asked(connection, action), action["id"], ground))[-1]
 
 
-async def _asked(
-    connection: Connection, action: Record, ground: Ground
-) -> tuple[NotifyEnvelope, Target | MissingIdentifier, tuple[str, str]]:
-    envelope = notifications.envelope_of(action)
-    target = await _target(connection, envelope, action["whom"])
-    head, text = card_text(going(envelope, target), target, action)
-    if isinstance(target, MissingIdentifier):
-        head = f"{head}\nAdd it here: {link(ground, 'contacts', target.contact_id)}"
-    elif not target.deliverable:
-        head = f"{head}\nEdit or deny it here: {link(ground, 'approvals', action['id'])}"
-    return envelope, target, (head, text)
-
-
-async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -> Target | MissingIdentifier:
-    """Whom it is for; where what the owner has on file is of no use, nobody who could be sent to.
-
-    Raises InvalidInput where the row itself names nobody.
-    """
-    meant = Whom.parse(whom)
-    try:
-        return await aim(connection, envelope, meant)
-    except UnknownContact:
-        raise
-    except (InvalidInput, Misconfigured):
-        return Target("no identifier that could be used", deliverable=False)
+def sheet(question: Asked, action_id: str, ground: Ground) -> Sheet:
+    """The question as a message: what is asked above and below the words that would go out."""
+    head, where = approval.head(question), ""
+    if not question.deliverable:
+        unknown = not question.address
+        where = link(ground, *(("contacts", question.contact_id) if unknown else ("approvals", action_id)))
+        head.append(f"{'Add it' if unknown else 'Edit or deny it'} here: {where}")
+    return Sheet("\n".join(head), approval.quotes(question), "\n".join(approval.foot(question)), where)
 
 
 async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
-    envelope, target, text = await _asked(connection, action, ground)
+    question = await asked(connection, action)
+    shown = sheet(question, action["id"], ground)
     if claimed.channel == "email":
-        subject = f"{envelope.origin_butler} asks: may this go out?"
-        return await mailed(connection, claimed, subject, text, link(ground, "approvals", action["id"]))
-    can_approve = isinstance(target, Target) and target.deliverable
-    return telegram_card(claimed, text, buttons(ground.secret, action, can_approve=can_approve))
+        subject = f"{question.origin} asks: may this go out?"
+        return await mailed(connection, claimed, subject, shown, link(ground, "approvals", action["id"]))
+    wires = await told(connection, claimed, "", shown)
+    return with_keyboard(wires, buttons(ground.secret, action, can_approve=question.deliverable))
 
 
-async def mailed(
-    connection: Connection, claimed: Claimed, subject: str, text: tuple[str, str], where: str
-) -> tuple[Wire, ...]:
+async def mailed(connection: Connection, claimed: Claimed, subject: str, shown: Sheet, where: str) -> tuple[Wire, ...]:
     """The card as a mail, which decides nothing and says where that is done."""
-    return await told(connection, claimed, subject, f"{text[0]}\n\n{text[1]}\n\nDecide here: {where}")
+    below = "\n".join(filter(None, [f"Decide here: {where}", shown.foot]))
+    return await told(connection, claimed, subject, replace(shown, foot=below))
 
 
-async def told(connection: Connection, claimed: Claimed, subject: str, body: str) -> tuple[Wire, ...]:
-    """Words to the owner that ask nothing, by the channel of the delivery."""
-    by_mail = claimed.channel == "email"
-    sender = await realms.sender(connection) if by_mail else ""
+async def told(connection: Connection, claimed: Claimed, subject: str, shown: Sheet) -> tuple[Wire, ...]:
+    """A message of the house to the owner, by the channel of the delivery."""
+    sender = await realms.sender(connection) if claimed.channel == "email" else ""
     to, created_at = claimed.address, claimed.created_at
-    message = Message(claimed.id, claimed.channel, "send", to, body, subject, sender=sender, created_at=created_at)
-    return email.render(message) if by_mail else render(message)
+    message = Message(claimed.id, claimed.channel, "send", to, "", subject, sender=sender, created_at=created_at)
+    return owner.by_house(message, shown)
 
 
-def telegram_card(claimed: Claimed, text: tuple[str, str], keyboard: list[list[Button]]) -> tuple[Wire, ...]:
-    """One message if it fits, else the whole text before it in numbered parts and the buttons on the last."""
-    wires = [
-        wire for body in bodies(text) for wire in render(Message(claimed.id, "telegram", "send", claimed.address, body))
-    ]
+def with_keyboard(wires: tuple[Wire, ...], keyboard: list[list[Button]]) -> tuple[Wire, ...]:
+    """The same messages with the buttons on the last."""
     return (*wires[:-1], with_buttons(wires[-1], keyboard))
-
-
-def bodies(text: tuple[str, str]) -> list[str]:
-    """Head and quoted text as the messages they make."""
-    head, below = text
-    together = f"{head}\n\n{below}"
-    return [together] if utf16_units(together) <= ROOM else [*numbered(below), f"{head}\n\n(Its text stands above.)"]
-
-
-def numbered(text: str) -> list[str]:
-    """A quoted text in parts that say which of how many they are; nothing is cut, and all of it stays a quotation."""
-    first, *rest = split(text, ROOM - 20)
-    parts = [first, *(part if part.startswith("> ") else f"> {part}" for part in rest)]
-    return [f"({n}/{len(parts)})\n{part}" for n, part in enumerate(parts, start=1)]
-
-
-def card_text(envelope: NotifyEnvelope, target: Target | MissingIdentifier, action: Record) -> tuple[str, str]:
-    """What is asked, and the whole text: every word of others is shown as data, hidden characters visible.
-
-    Of the action it reads admitted_by, agent_summary, expires_at and content_sha.
-    """
-    delivery = envelope.delivery
-    name = target.contact_name or "unknown"
-    address = target.address if isinstance(target, Target) else "no identifier on file"
-    lines = [
-        f"{envelope.origin_butler} wants to {delivery.intent} by {CHANNEL_NAMES[delivery.channel]}",
-        f"To: {in_line(name)} ({in_line(address)})",
-    ]
-    if mark := marking(envelope.origin_butler, action["admitted_by"]):
-        lines.insert(1, mark)
-    if delivery.subject:
-        lines.append(f"Subject: {in_line(delivery.subject)}")
-    if delivery.emoji:
-        lines.append(f"Emoji: {in_line(delivery.emoji)}")
-    why, until = said(action["agent_summary"]), f"{action['expires_at']:%Y-%m-%d %H:%M} UTC"
-    lines += [f"Why asked, as {envelope.origin_butler} says: {why}", f"Until: {until}"]
-    lines.append(f"Length: {len(delivery.message)} characters, hash {in_line(short(action['content_sha']))}")
-    return "\n".join(lines), f"Text:\n{quoted(delivery.message)}"
 
 
 def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Button]]:

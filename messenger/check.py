@@ -124,12 +124,9 @@ def _now_or_later(verdict: Cleared | Stopped, judged: Judged) -> Cleared | Stopp
 
 def _marked(judged: Judged, claimed: Claimed) -> Judged:
     """What goes to the owner once more after an unknown ending says so at its beginning."""
-    delivery = judged.envelope.delivery
-    if claimed.kind != "owner" or not claimed.repeated or delivery.intent == "react":
+    if claimed.kind != "owner" or not claimed.repeated:
         return judged
-    text = f"Possible repeat (ref {reference(claimed.id)}): {delivery.message}"
-    words = delivery.model_copy(update={"message": text})
-    return replace(judged, envelope=judged.envelope.model_copy(update={"delivery": words}))
+    return replace(judged, notes=(f"Possible repeat (ref {reference(claimed.id)})",))
 
 
 def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:

@@ -14,7 +14,10 @@ from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from shared import approvals, deliveries, realms, standing
 from shared.db import Connection, Record
 from shared.errors import Unavailable
+from shared.render import owner
+from shared.render.owner import Said
 from shared.render.telegram import LIMIT_UNITS, utf16_units
+from shared.render.visible import MARK, in_line
 from shared.telemetry import logger
 
 log = logger("messenger.closing")
@@ -51,7 +54,7 @@ async def close(ground: Ground, telegram: TelegramChannel) -> int:
 
 async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, edit: Edit) -> None:
     # A card whose row cannot be read loses its buttons all the same, and keeps none of the others from it.
-    method, payload = edited(card["address"], card["provider_id"], "", "")
+    method, payload = edited(card["address"], card["provider_id"], Said(), "")
     with apart(log, "a card keeps its words", card=card["id"]):
         try:
             method, payload = await edit(ground, card)
@@ -73,7 +76,7 @@ async def _edit(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
     async with ground.db.work() as connection:
         action = await approvals.open_action(connection, card["action_id"])
         shown = action is not None and realms.may_ask(realms.realm_of(ground.settings, "telegram"), action["realm"])
-        words = await cards.last_words(connection, action, ground) if action is not None and shown else ""
+        words = await cards.last_words(connection, action, ground) if action is not None and shown else Said()
         said = await _outcome(connection, card)
     return edited(card["address"], card["provider_id"], words, said)
 
@@ -83,18 +86,18 @@ async def _edit_doubt(ground: Ground, card: Record) -> tuple[str, dict[str, obje
     async with ground.db.work() as connection:
         row = await views.doubt(connection, card["about"], card["revision"])
     if row is None or not realms.may_ask(realms.realm_of(ground.settings, "telegram"), row["realm"]):
-        return edited(card["address"], card["provider_id"], "", "")
-    words = cards.bodies(uncertain.words(row))[-1]
+        return edited(card["address"], card["provider_id"], Said(), "")
+    words = owner.bubbles(uncertain.words(row))[-1]
     return edited(card["address"], card["provider_id"], words, uncertain.outcome(row))
 
 
-def edited(chat: str, message_id: str, words: str, said: str) -> tuple[str, dict[str, object]]:
+def edited(chat: str, message_id: str, words: Said, outcome: str) -> tuple[str, dict[str, object]]:
     """The card with its outcome and without buttons; a card that is full keeps its words and loses the buttons."""
     at: dict[str, object] = {"chat_id": int(chat), "message_id": int(message_id)}
-    text = f"{words}\n\n{said}"
-    if not words or utf16_units(text) > LIMIT_UNITS:
+    shown = words + owner.plain(f"\n\n{MARK} {in_line(outcome)}")
+    if not words.text or utf16_units(shown.text) > LIMIT_UNITS:
         return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}
-    return "editMessageText", {**at, "link_preview_options": {"is_disabled": True}, "text": text}
+    return "editMessageText", {**at, "link_preview_options": {"is_disabled": True}, **shown.fields}
 
 
 async def _outcome(connection: Connection, card: Record) -> str:

@@ -4,13 +4,14 @@ A digest decides nothing. Each line is data only, and its button sends the card 
 the message and takes the yes; it binds the action, its revision and its content like any button of a card.
 """
 
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlencode
 
 from butlers.apart import apart
 from butlers.butler import Ground
 from messenger import asking, cards, unreadable, views
-from messenger.cards import CHANNEL_NAMES, Press
+from messenger.cards import Press
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
@@ -18,9 +19,10 @@ from shared import approvals, notifications, realms
 from shared.db import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.policy import Decision, Finding
-from shared.render import Wire
+from shared.render import Wire, owner
+from shared.render.approval import CHANNEL_NAMES, clipped
+from shared.render.owner import Sheet
 from shared.render.telegram import Button, keyboard
-from shared.render.visible import in_line
 from shared.telemetry import logger
 
 log = logger("messenger.digests")
@@ -68,12 +70,12 @@ def _readable(row: Record) -> bool:
 
 
 async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
-    title, text = words(rows, _page(ground, rows))
+    title, shown = words(rows, _page(ground, rows))
     if claimed.channel == "email":
         pages = [f"{n}. {cards.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
-        body = "\n".join([f"{title}:", "", text, "", "Read and decide them here:", *pages])
-        return await cards.told(connection, claimed, title, body)
-    return cards.telegram_card(claimed, (f"{title}:", text), buttons(ground.secret, rows))
+        body = "\n".join([shown.foot, "", "Read and decide them here:", *pages])
+        return await cards.told(connection, claimed, title, replace(shown, foot=body))
+    return cards.with_keyboard(await cards.told(connection, claimed, "", shown), buttons(ground.secret, rows))
 
 
 def _page(ground: Ground, rows: list[Record]) -> str:
@@ -82,13 +84,13 @@ def _page(ground: Ground, rows: list[Record]) -> str:
     return f"{cards.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
 
 
-def words(rows: list[Record], where: str) -> tuple[str, str]:
+def words(rows: list[Record], where: str) -> tuple[str, Sheet]:
     """Title, and a numbered line for each; `where` is the page that lists those for which there is no room."""
     total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
     title = f"{butler} asks {total} more thing{'' if total == 1 else 's'}"
     lines = [f"{n}. {_line(row)}" for n, row in enumerate(rows, start=1)]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
-    return title, "\n".join([*lines, *more, "", NO_ANSWER_HERE])
+    return title, Sheet(f"{title}:", foot="\n".join([*lines, *more, "", NO_ANSWER_HERE]), link=where)
 
 
 def _line(row: Record) -> str:
@@ -96,14 +98,9 @@ def _line(row: Record) -> str:
     delivery = notifications.envelope_of(row).delivery
     named = row["whom"].removeprefix("thread:") if row["whom"].startswith("thread:") else None
     address = row["address"] or delivery.recipient or named or "no identifier on file"
-    to = f"{_clipped(row['name'] or 'unknown', NAME_ROOM)} ({_clipped(address, ADDRESS_ROOM)})"
+    to = f"{clipped(row['name'] or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
     how = "to" if delivery.intent == "send" else f"{delivery.intent} to"
     return f"{how} {to} by {CHANNEL_NAMES[delivery.channel]}, {len(delivery.message)} characters"
-
-
-def _clipped(text: str, room: int) -> str:
-    shown = in_line(text)
-    return shown if len(shown) <= room else f"{shown[: room - 3]}..."
 
 
 def buttons(secret: bytes, rows: list[Record]) -> list[list[Button]]:
@@ -172,14 +169,11 @@ async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) 
 
 def edited(ground: Ground, card: Record, rows: list[Record]) -> dict[str, object]:
     """The message as it should stand now; without buttons once nothing in it waits."""
-    text = OVER
-    if rows:
-        title, lines = words(rows, _page(ground, rows))
-        text = f"{title}:\n\n{lines}"
+    _, shown = words(rows, _page(ground, rows)) if rows else ("", Sheet(OVER))
     return {
         "chat_id": int(card["address"]),
         "message_id": int(card["provider_id"]),
         "link_preview_options": {"is_disabled": True},
-        "text": text,
+        **owner.bubbles(shown)[-1].fields,
         "reply_markup": {"inline_keyboard": keyboard(buttons(ground.secret, rows))},
     }

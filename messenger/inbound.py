@@ -19,7 +19,7 @@ from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestS
 from shared.db import Connection, Record, pause
 from shared.errors import ButlersError, HopFailed, InvalidInput, Unavailable
 from shared.refusals import Refused
-from shared.render.visible import visible
+from shared.render.visible import MARK, visible
 from shared.resolutions import Resolution
 from shared.telemetry import logger
 
@@ -233,7 +233,7 @@ async def _handle_message(connection: Connection, desk: Desk, bot: str, row: Rec
     await updates.handled(connection, bot, row["update_id"], outcome)
     if outcome != "paired":
         return ()
-    return [("sendMessage", {"chat_id": message["chat"]["id"], "text": "This chat is now known as yours."})]
+    return [("sendMessage", {"chat_id": message["chat"]["id"], "text": f"{MARK} This chat is now known as yours."})]
 
 
 def _pairing_code(message: Mapping[str, object]) -> str | None:

@@ -18,7 +18,8 @@ from shared.db import Connection, Record, tell
 from shared.db import pause as wait_for
 from shared.errors import ButlersError
 from shared.policy import Decision, Finding
-from shared.render.visible import in_line, visible
+from shared.render.owner import Sheet
+from shared.render.visible import said, visible
 from shared.telemetry import channel_paused, logger
 
 log = logger("messenger.pauses")
@@ -132,7 +133,7 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     if stopped is not None:
         return stopped
     title, body = words(found[0])
-    wires = await cards.told(connection, claimed, title, body)
+    wires = await cards.told(connection, claimed, title, Sheet(body))
     return Cleared(wires, Decision("allow", (Finding("channel_paused", title),)))
 
 
@@ -144,8 +145,8 @@ def words(row: Record) -> tuple[str, str]:
     remedy = REMEDIES[row["channel"]] if locked_out else "It is tried every few seconds; nothing need be done here."
     since = f"{row['since']:%Y-%m-%d %H:%M} UTC"
     waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waited when this was written."
-    said = f"It said: {in_line(row['detail'])}"
-    return title, f"{title}\n{remedy}\nSince {since} nothing leaves by it; {waiting} Nothing is lost.\n{said}"
+    lines = [title, remedy, f"Since {since} nothing leaves by it; {waiting} Nothing is lost."]
+    return title, "\n".join([*lines, f"It said: {said(row['detail'])}"])
 
 
 def sentences(rows: list[Record]) -> dict[str, str]:

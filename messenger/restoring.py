@@ -17,6 +17,7 @@ from shared.db import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.policy import Decision, Finding
 from shared.realms import SANDBOX
+from shared.render.owner import Sheet
 from shared.telemetry import logger
 
 log = logger("messenger.restoring")
@@ -103,7 +104,7 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     if stopped is not None:
         return stopped
     title, body = words(restored)
-    wires = await cards.told(connection, claimed, title, body)
+    wires = await cards.told(connection, claimed, title, Sheet(body))
     return Cleared(wires, Decision("allow", (Finding("restored", title),)))
 
 

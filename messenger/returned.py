@@ -7,7 +7,7 @@ names and that we sent to. Reading anything twice changes nothing. The only writ
 import asyncio
 import re
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from butlers.butler import Ground
@@ -23,7 +23,10 @@ from shared.db import Connection, Record, pause, tell
 from shared.errors import ButlersError, Misconfigured
 from shared.keys import reference
 from shared.policy import Decision, Finding
-from shared.render.visible import in_line, quoted
+from shared.render import approval
+from shared.render.owner import Sheet
+from shared.render.quotes import written
+from shared.render.visible import in_line
 from shared.telemetry import deliveries_total, logger
 
 log = logger("messenger.returned")
@@ -147,19 +150,17 @@ async def _is_about(connection: Connection, bounce: Bounce, delivery: Record) ->
     return all(receipt == bounce.message_id for receipt in receipts if receipt.startswith("<"))
 
 
-def words(row: Record, answer: Mapping[str, object]) -> tuple[str, str]:
+def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
     """Title and text of what the owner is told: every word of others is shown as data."""
     delivery, error = notifications.envelope_of(row).delivery, answer.get("error")
     whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
     title = f"What {row['origin_butler']} wrote to {whom} by e-mail came back (ref {reference(row['id'])})."
-    lines = [title, f"To: {in_line(row['name'] or 'unknown')} ({in_line(row['address'])})"]
-    if delivery.subject:
-        lines.append(f"Subject: {in_line(delivery.subject)}")
+    lines = [title, f"To: {approval.whom(row['name'] or '', row['address'])}"]
     lines += [
         in_line(str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}"),
         "It did not arrive, and nobody sends it again.",
     ]
-    return title, "\n".join(lines) + f"\n\nText:\n{quoted(delivery.message)}"
+    return title, Sheet("\n".join(lines), written(delivery.subject, None, delivery.message))
 
 
 async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Cleared | Stopped:
@@ -167,9 +168,9 @@ async def check(connection: Connection, claimed: Claimed, row: Record, ground: G
     stopped = await cards.elsewhere(connection, claimed, row["realm"], ground)
     if stopped is not None:
         return stopped
-    said = await notifications.one(connection, row["notification_id"])
-    title, text = words(row, said["answer"] if said is not None else {})
-    text += f"\n\nSee {cards.link(ground, 'deliveries', row['id'])}"
+    answered = await notifications.one(connection, row["notification_id"])
+    title, shown = words(row, answered["answer"] if answered is not None else {})
+    where = cards.link(ground, "deliveries", row["id"])
     subject = f"A message came back (ref {reference(row['id'])})"
-    wires = await cards.told(connection, claimed, subject, text)
+    wires = await cards.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
     return Cleared(wires, Decision("allow", (Finding("bounced", title),)))

@@ -142,7 +142,7 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
         return answers.sent(notification_id, delivered, answers.TWICE if claimed.repeated else None)
     if then.delivery == "uncertain":
         return answers.uncertain(notification_id, UNKNOWN_CLASS.get(then.reason or "", "internal_error"))
-    said = f"The provider refused it: {then.detail}"
+    said = answers.refusal(then.detail)
     if await deliveries.begun(connection, notification_id):
         said = f"{said} {answers.EARLIER}"
     return answers.failed(notification_id, "provider_rejected", said)

@@ -12,6 +12,7 @@ from shared import pairing
 from shared.db import Connection
 from shared.policy import Decision, Finding
 from shared.realms import realm_of
+from shared.render.owner import Sheet
 
 NOTICE: Final = "strangers"
 # Of one unknown sender in a day, and of how many unknown senders.
@@ -98,5 +99,5 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
         f"{MOST_SENDERS} people. Who is among your contacts is not limited: add whoever should reach you.\n"
         "You are told once a day."
     )
-    wires = await cards.told(connection, claimed, title, body)
+    wires = await cards.told(connection, claimed, title, Sheet(body))
     return Cleared(wires, Decision("allow", (Finding("strangers", title),)))

@@ -8,7 +8,7 @@ from typing import Final
 
 from butlers.butler import Ground
 from messenger import cards
-from messenger.cards import CHANNEL_NAMES, Press
+from messenger.cards import Press
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
 from shared import notifications, resolutions
@@ -17,8 +17,11 @@ from shared.db import Connection, Record
 from shared.keys import reference
 from shared.policy import Decision, Finding
 from shared.render import Wire
+from shared.render.approval import CHANNEL_NAMES, measured, whom
+from shared.render.owner import Sheet
+from shared.render.quotes import written
 from shared.render.telegram import Button
-from shared.render.visible import in_line, quoted
+from shared.render.visible import in_line
 from shared.resolutions import Word
 
 VERBS: Final[dict[str, Word]] = {"ar": "arrived", "ag": "again", "lv": "leave"}
@@ -40,27 +43,26 @@ async def check(connection: Connection, claimed: Claimed, row: Record | None, gr
 
 
 async def _wires(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> tuple[Wire, ...]:
-    text = words(row)
+    shown = words(row)
     if claimed.channel == "email":
         subject = f"Did it arrive? (ref {reference(row['id'])})"
-        return await cards.mailed(connection, claimed, subject, text, cards.link(ground, "deliveries", row["id"]))
-    return cards.telegram_card(claimed, text, buttons(ground.secret, row))
+        return await cards.mailed(connection, claimed, subject, shown, cards.link(ground, "deliveries", row["id"]))
+    return cards.with_keyboard(await cards.told(connection, claimed, "", shown), buttons(ground.secret, row))
 
 
-def words(row: Record) -> tuple[str, str]:
+def words(row: Record) -> Sheet:
     """What is known, and the whole text: every word of others is shown as data."""
     delivery = notifications.envelope_of(row).delivery
+    to = whom(row["name"] or "", row["address"])
     lines = [
         f"This may have arrived, and may not (ref {reference(row['id'])}).",
-        f"From {row['origin_butler']}, by {CHANNEL_NAMES[delivery.channel]}",
-        f"To: {in_line(row['name'] or 'unknown')} ({in_line(row['address'])})",
+        f"From {in_line(row['origin_butler'])}, by {CHANNEL_NAMES[delivery.channel]}",
+        f"To: {to}",
+        resolutions.evidence(row),
+        "Nobody sends it again unless you say so.",
     ]
-    if delivery.subject:
-        lines.append(f"Subject: {in_line(delivery.subject)}")
-    if delivery.emoji:
-        lines.append(f"Emoji: {in_line(delivery.emoji)}")
-    lines += [resolutions.evidence(row), "Nobody sends it again unless you say so."]
-    return "\n".join(lines), f"Text:\n{quoted(delivery.message)}"
+    words = written(delivery.subject, delivery.emoji, delivery.message)
+    return Sheet("\n".join(lines), words, f"To {to}: {measured(delivery.message)}")
 
 
 def outcome(row: Record) -> str:

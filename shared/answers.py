@@ -3,6 +3,7 @@
 from typing import Final
 
 from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wire
+from shared.render.visible import said
 
 ASKED: Final = frozenset({"pending_approval", "pending_missing_identifier"})
 """As what a message waits for the owner; in any other state no word on a question moves it."""
@@ -80,9 +81,15 @@ def failed(
     )
 
 
-def bounced(notification_id: str, status: str, said: str) -> NotifyResponse:
-    """It was taken and came back; what the far end said, after the code for it."""
-    return failed(notification_id, "provider_rejected", f"It bounced: {status} {said}".strip())
+def refusal(wrote: str) -> str:
+    """That the provider does not take it; what it wrote, or a far end wrote through it, stands there as its words."""
+    return f"The provider refused it: {said(wrote)}"
+
+
+def bounced(notification_id: str, status: str, wrote: str) -> NotifyResponse:
+    """It was taken and came back; what the far end wrote stands after the code for it, as its words."""
+    words = f" The other mail server wrote: {said(wrote)}" if wrote else ""
+    return failed(notification_id, "provider_rejected", f"It bounced: {status}.{words}")
 
 
 def uncertain(notification_id: str, error_class: ErrorClass, message: str = UNKNOWN) -> NotifyResponse:

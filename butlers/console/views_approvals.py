@@ -6,16 +6,17 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from butlers.aim import going
+from butlers.asked import asked
 from butlers.console.words import ACTION, STATUS, ago, count, event, excerpt, mapping, moment, span, text
 from butlers.judge import Judged, look
-from shared import notifications
+from shared import approvals, notifications
 from shared.db import Connection, Record
 from shared.decoding import EXPIRES
 from shared.errors import ButlersError, Unreadable
 from shared.identity import MissingIdentifier
-from shared.keys import short
 from shared.readable import message, shown, unreadable
-from shared.render.visible import in_line, said, seen, visible
+from shared.render.approval import Asked, foot, thread_words
+from shared.render.visible import in_line, seen, visible
 
 ONE = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
@@ -66,7 +67,6 @@ class Letter:
     text: str
     length: int
     parts: int
-    findings: tuple[str, ...]
     sandbox: bool
     missing: bool
     readable: bool
@@ -90,10 +90,13 @@ class Question:
     id: str
     revision: int
     notification_id: str
-    # The beginning of the content's hash, as on its card.
-    hash: str
     letter: Letter
+    # Of the question as every surface shows it: the thread it goes into, why it is asked, what its butler says about
+    # it beyond that, and the line that stands right above the buttons.
+    thread: str
+    findings: tuple[str, ...]
     summary: str
+    last: str
     # What the owner's text took the place of, if it did.
     original: str
     # What the owner may change, without what cannot be seen.
@@ -143,15 +146,18 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         return None
     events = await connection.fetch(EVENTS, UUID(action_id), UUID(row["notification_id"]))
     status = "expired" if row["status"] == "pending" and not row["open"] else row["status"]
-    asked = mapping(mapping(row["envelope"]).get("delivery"))
+    as_asked = mapping(mapping(row["envelope"]).get("delivery"))
+    shown = await _asked(connection, action_id)
     return Question(
         id=row["id"],
         revision=row["revision"],
         notification_id=row["notification_id"],
-        hash=in_line(short(row["content_sha"])),
         letter=await letter(connection, row),
-        summary=said(row["agent_summary"]),
-        original=text(asked, "message") if row["owner_text"] is not None else "",
+        thread=thread_words(shown) if shown else "",
+        findings=tuple(in_line(one) for one in shown.findings) if shown else (),
+        summary=visible(shown.summary) if shown else "",
+        last=foot(shown)[-1] if shown else "",
+        original=text(as_asked, "message") if row["owner_text"] is not None else "",
         draft=seen(str(notifications.delivery_of(row).get("message", ""))),
         status=status,
         words=ACTION[status],
@@ -167,6 +173,14 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         expires_at=moment(row["expires_at"]),
         history=(*left_out(events), *map(step, events)),
     )
+
+
+async def _asked(connection: Connection, action_id: str) -> Asked | None:
+    action = await approvals.open_action(connection, action_id)
+    try:
+        return await asked(connection, action) if action is not None else None
+    except ButlersError:
+        return None
 
 
 async def letter(connection: Connection, row: Record) -> Letter:
@@ -193,7 +207,6 @@ async def letter(connection: Connection, row: Record) -> Letter:
         text=visible(delivery.message),
         length=len(delivery.message),
         parts=parts,
-        findings=tuple(visible(one.text) for one in found.decision.findings) if isinstance(found, Judged) else (),
         sandbox=row["realm"] == "sandbox",
         missing=isinstance(found, MissingIdentifier),
         readable=True,
@@ -215,7 +228,6 @@ def _unreadable(row: Record, odd: Unreadable) -> Letter:
         text=unreadable(row["notification_id"]),
         length=0,
         parts=0,
-        findings=(),
         sandbox=row["realm"] == "sandbox",
         missing=False,
         readable=False,

@@ -103,8 +103,13 @@ def canonical(payload: Mapping[str, object]) -> bytes:
 
 def with_buttons(wire: Wire, rows: Sequence[Sequence[Button]]) -> Wire:
     """The same wire with an inline keyboard; no rows means an empty keyboard."""
+    return with_fields(wire, {"reply_markup": {"inline_keyboard": keyboard(rows)}})
+
+
+def with_fields(wire: Wire, fields: Mapping[str, object]) -> Wire:
+    """The same wire with these fields, which take the place of any it has."""
     body: dict[str, object] = json.loads(wire.body)
-    return replace(wire, body=canonical({**body, "reply_markup": {"inline_keyboard": keyboard(rows)}}))
+    return replace(wire, body=canonical({**body, **fields}))
 
 
 def keyboard(rows: Sequence[Sequence[Button]]) -> list[list[dict[str, str]]]:

@@ -1,31 +1,51 @@
 """The words of others as a person may be shown them: on a card, a page or a terminal, with nothing hidden."""
 
+import itertools
+import re
 import unicodedata
+from collections.abc import Iterator
+from typing import Final
 
-JOINER = "\u200d"
+JOINER: Final = "\u200d"
+# What the house begins its own lines to the owner with. In the words of others it is written out.
+MARK: Final = "\u25a3"
 # Blank on the screen though Unicode calls them letters, marks or symbols.
-_UNSEEN = frozenset(
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u3164\uffa0\ufff0\ufff1\ufff2\ufff3\ufff4"
-    "\ufff5\ufff6\ufff7\ufff8\U0001d159\ufe00\ufe01\ufe02\ufe03\ufe04\ufe05\ufe06\ufe07\ufe08\ufe09\ufe0a\ufe0b\ufe0c\ufe0d"
+_UNSEEN: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u2d7f\u303f\u3164\uffa0\ufff0\ufff1\ufff2\ufff3"
+    "\ufff4\ufff5\ufff6\ufff7\ufff8\ufffc\U00011a47\U00011a99\U0001107f\U00016fe4\U0001bc9d\U0001d159"
+    "\ufe00\ufe01\ufe02\ufe03\ufe04\ufe05\ufe06\ufe07\ufe08\ufe09\ufe0a\ufe0b\ufe0c\ufe0d"
 )
+# Blank and lost signs of the Egyptian hieroglyphs; tags and selectors of a plane that has no visible character.
+_UNSEEN_ROWS: Final = (("\U00013440", "\U00013455"), ("\U000e0000", "\U000e0fff"))
 # Whether what stands before is shown as text or as a picture; after anything else they carry something unseen.
-_STYLES = frozenset("\ufe0e\ufe0f")
-_STYLED = frozenset({"So", "Sm", "Sk", "Po", "Pd", "Nd"})
-# Tags and selectors of a plane that has no visible character.
-_UNSEEN_PLANE = ("\U000e0000", "\U000e0fff")
+_STYLES: Final = frozenset("\ufe0e\ufe0f")
+_STYLED: Final = frozenset({"So", "Sm", "Sk", "Po", "Pd", "Nd"})
 # Shown as they are: a line end and a tab are layout, not deceit.
-_LAYOUT = frozenset("\n\t")
+_LAYOUT: Final = frozenset("\n\t")
+# More white space in a row than this could end a line where none ends, more marks on a letter hide the line above.
+_BLANKS_IN_A_ROW: Final = re.compile(r"[\t \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]{4,}")
+_PILE: Final = 4
+# So many columns with the mark of a quotation, so that no mail program and no terminal breaks its lines anew.
+_COLUMNS: Final = 72
 
 
 def visible(text: str) -> str:
-    """The text with everything a reader cannot see written out, as <U+202E>.
+    """The text with everything a reader cannot see written out, as <U+202E>, and a run of it as <U+0020 x 40>.
 
-    Control, bidirectional, zero-width and private characters are shown, and others that leave no ink. Line end, tab,
-    the style of an emoji and a joiner between two of them stay: they are what they look like.
+    Control, bidirectional, zero-width and private characters are shown, others that leave no ink, white space in runs,
+    piles of combining marks, and the house's own mark. Line end, tab, the style of an emoji and a joiner between two
+    of them stay: they are what they look like.
     """
-    return "".join(
-        f"<U+{ord(character):04X}>" if _is_hidden(text, n) else character for n, character in enumerate(text)
-    )
+    written = _written(text)
+    shown = list[str]()
+    for (character, hidden), run in itertools.groupby((one, n in written) for n, one in enumerate(text)):
+        length = sum(1 for _ in run)
+        shown.append(_named(character, length) if hidden else character * length)
+    return "".join(shown)
+
+
+def _named(character: str, times: int) -> str:
+    return f"<U+{ord(character):04X}{f' x {times}' if times > 1 else ''}>"
 
 
 def in_line(text: str) -> str:
@@ -34,8 +54,33 @@ def in_line(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """The same for a whole text: each of its lines begins with a mark, so that none passes for one of ours."""
-    return "\n".join(f"> {line}" if line else ">" for line in visible(text).split("\n"))
+    """The same for a whole text: each line as it is shown begins with a mark, so that none passes for one of ours."""
+    lines = (row for line in visible(text).split("\n") for row in _rows(line))
+    return "\n".join(f"> {line}" if line else ">" for line in lines)
+
+
+def _rows(line: str) -> Iterator[str]:
+    """A line in rows that fit behind a mark, broken after a space where there is one; together they are the line."""
+    start, columns, space = 0, 0, 0
+    for n, character in enumerate(line):
+        columns += _columns(character)
+        if columns > _COLUMNS:
+            end = space or n
+            yield line[start:end]
+            start, space = end, 0
+            columns = sum(map(_columns, line[start : n + 1]))
+        if character == " ":
+            space = n + 1
+    yield line[start:]
+
+
+def _columns(character: str) -> int:
+    """How wide a terminal shows it; a tab at its widest."""
+    if character == "\t":
+        return 8
+    if unicodedata.category(character) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
 def said(text: str, most: int = 500) -> str:
@@ -45,12 +90,34 @@ def said(text: str, most: int = 500) -> str:
 
 
 def seen(text: str) -> str:
-    """The text without everything a reader cannot see."""
-    return "".join(character for n, character in enumerate(text) if not _is_hidden(text, n))
+    """The text without everything a reader cannot see; of white space in a row one character stays."""
+    while True:
+        text = _BLANKS_IN_A_ROW.sub(lambda run: run[0][0], text)
+        written = _written(text)
+        if not written:
+            return text
+        text = "".join(character for n, character in enumerate(text) if n not in written)
+
+
+def _written(text: str) -> set[int]:
+    """Which of the characters are to be written out."""
+    found = {n for run in _BLANKS_IN_A_ROW.finditer(text) for n in range(*run.span())}
+    pile, base = 0, "\n"
+    for n, character in enumerate(text):
+        if _is_hidden(text, n):
+            found.add(n)
+        if unicodedata.category(character) in {"Mn", "Me"}:
+            pile += 1
+            # What has no letter below it may leave no ink at all.
+            if pile > _PILE or base.isspace():
+                found.add(n)
+        else:
+            pile, base = 0, character
+    return found
 
 
 def _is_hidden(text: str, n: int) -> bool:
-    """Whether text[n] leaves no ink, or changes the order of others."""
+    """Whether text[n] leaves no ink, changes the order of others, or is a mark that is ours."""
     character = text[n]
     if character in _LAYOUT:
         return False
@@ -60,4 +127,4 @@ def _is_hidden(text: str, n: int) -> bool:
     if character in _STYLES:
         return n == 0 or unicodedata.category(text[n - 1]) not in _STYLED
     hidden = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or character in _UNSEEN
-    return hidden or _UNSEEN_PLANE[0] <= character <= _UNSEEN_PLANE[1]
+    return hidden or character == MARK or any(first <= character <= last for first, last in _UNSEEN_ROWS)

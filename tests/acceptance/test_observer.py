@@ -65,7 +65,7 @@ async def test_telegrams_own_library_reads_message_and_card_and_its_buttons_work
     async with observer(fleet) as heard:
         answer = await fleet.notify(channel="telegram", message=said)
         read = await quoted(fleet, heard, int(str(answer["delivery"]["delivery_id"])))  # type: ignore[index]  # an object
-        assert (read.text, read.chat.id) == (said, OWNER)
+        assert (read.text, read.chat.id) == (f"health:\n{said}", OWNER)
         assert read.from_user is not None
         assert read.from_user.is_bot
 

@@ -111,11 +111,15 @@ async def test_the_card_of_a_long_text_shows_all_of_it_and_the_buttons_last(flee
     message = "\n".join(f"{n} {said} d\u00e9j\u00e0 \U0001f9e1" for n in range(400))[:9000]
     _, card = await waiting(fleet, message, channel="telegram", recipient=str(chat))
     numbers = [part.text.partition("\n")[0] for part in card.parts[:-1]]
-    assert numbers == [f"({n}/{len(numbers)})" for n in range(1, len(numbers) + 1)]
+    assert numbers == [f"\u25a3 ({n}/{len(numbers)})" for n in range(1, len(numbers) + 1)]
     assert len(numbers) >= 3
-    first, *lines = [line for part in card.parts[:-1] for line in part.text.split("\n")[1:]]
-    assert (first, {line[:2] for line in lines}) == ("Text:", {"> "})
-    assert "".join(message.split()) == "".join("".join(line[2:].split()) for line in lines)
+    lines = [line for part in card.parts[:-1] for line in part.text.split("\n")[1:]]
+    assert "".join(message.split()) == "".join("".join(line.split()) for line in lines)
+    for part in card.parts[:-1]:
+        number, _, words = part.text.partition("\n")
+        assert part.payload["entities"] == [
+            {"length": len(words.encode("utf-16-le")) // 2, "offset": len(number) + 1, "type": "pre"},
+        ]
     assert not any("reply_markup" in part.payload for part in card.parts[:-1])
     await fleet.outside.press(card, "Approve")
     settled = await until_settled(fleet, message, channel="telegram", recipient=str(chat))

@@ -29,7 +29,10 @@ async def test_by_telegram_with_exactly_these_words(fleet: Fleet, era: Era) -> N
     answer = await fleet.call("health", "notify", {"channel": "telegram", "message": said}, era)
     entry = await fleet.outside.arrived(said, OWNER)
     assert entry.text == said
-    assert set(entry.payload) == {"method", "chat_id", "link_preview_options", "text"}
+    butler = str(entry.payload["text"]).partition(":\n")[0]
+    assert entry.payload["text"] == f"{butler}:\n{said}"
+    assert set(entry.payload) == {"method", "chat_id", "link_preview_options", "text", "entities"}
+    assert entry.payload["entities"] == [{"length": len(butler) + 1, "offset": 0, "type": "bold"}]
     assert answer == {
         "schema_version": "notify_response.v1",
         "status": "ok",
@@ -46,7 +49,7 @@ async def test_by_email_with_exactly_these_words(fleet: Fleet, era: Era) -> None
     entry = await fleet.outside.arrived(said, OWNER_EMAIL)
     mail = entry.mail
     assert entry.text == said
-    assert mail["Subject"] == "Ein Bericht \u2014 d\u00e9j\u00e0"
+    assert str(mail["Subject"]).partition(": ")[2] == "Ein Bericht \u2014 d\u00e9j\u00e0"
     assert mail["To"] == OWNER_EMAIL
     assert mail["From"] == "butlers@sandbox.test"
     assert mail["Date"] is not None
@@ -197,7 +200,7 @@ async def test_a_mail_is_answered_in_its_thread(fleet: Fleet) -> None:
     delivered(await fleet.notify(channel="email", message=said, intent="reply", request_context=context))
     mail = (await fleet.outside.arrived(said, OWNER_EMAIL)).mail
     assert (mail["In-Reply-To"], mail["References"]) == (asked, asked)
-    assert str(mail["Subject"]).startswith("Re: ")
+    assert str(mail["Subject"]).startswith("health: Re: ")
 
 
 async def test_a_second_entry_does_not_replace_the_primary_one(fleet: Fleet) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.attacks.world import Arguments, Seen, World, seen
 from tests.rig.bench import OWNER, OWNER_EMAIL
+from tests.rig.pressing import pressable, unquoted
 from tests.rig.waiting import LONGEST
 
 BOT: Final = "1:sandbox"
@@ -99,10 +100,21 @@ async def card(world: World, given: Arguments) -> Seen:
     """The card of an action in the owner's chat, kept as card, card_text, approve and deny; `part` is its payload."""
     found = await world.fleet.outside.card(str(given["action"]), LONGEST)
     part = found.parts[-1].payload
-    formatted = [name for name in ("parse_mode", "entities") if any(name in one.payload for one in found.parts)]
+    formatted = [one.payload["parse_mode"] for one in found.parts if "parse_mode" in one.payload]
+    pressed = [link for one in found.parts for link in pressable(one.payload)]
     buttons = {verb.lower(): data for verb, data in found.buttons.items()}
     world.known |= {"card": found.message_id, "card_text": found.text, **buttons}
-    return {"text": found.text, "part": part, "formatted": formatted, "buttons": list(found.buttons), **buttons}
+    return {"text": found.text, "part": part, "formatted": formatted, "pressable": pressed} | {
+        "buttons": list(found.buttons),
+        **buttons,
+    }
+
+
+async def rows(world: World, given: Arguments) -> Seen:
+    """What of an action's card a phone may show as the house's own; `last` is the line right above its buttons."""
+    found = await world.fleet.outside.card(str(given["action"]), LONGEST)
+    ours = [unquoted(one.payload).rstrip() for one in found.parts]
+    return {"text": "\n".join(ours), "last": ours[-1].rpartition("\n")[2]}
 
 
 async def pieces(world: World, given: Arguments) -> Seen:
@@ -125,7 +137,10 @@ async def arrived(world: World, given: Arguments) -> Seen:
     to, piece = str(given.get("to", OWNER)), str(given.get("text", world.known["nonce"]))
     [entry, *more] = await world.fleet.outside.until(lambda e: e.to == to and piece in str(e.payload), 1, LONGEST)
     whole = str(entry.payload.get("raw", entry.payload.get("text", "")))
-    return {"text": whole, "payload": entry.payload, "more": len(more), "to": entry.to}
+    said = {"payload": entry.payload, "more": len(more), "to": entry.to, "pressable": pressable(entry.payload)}
+    name = str(given.get("by", "health"))
+    said |= {"named": entry.whole.startswith((f"{name}:\n", f"{name} (1/")), "marks": entry.whole.count("\u25a3")}
+    return {"text": whole, **said}
 
 
 async def mails_to_owner(world: World, given: Arguments) -> Seen:
@@ -188,6 +203,7 @@ VERBS: Final = {
     "crowd": crowd,
     "bot": bot,
     "card": card,
+    "rows": rows,
     "pieces": pieces,
     "shown": shown,
     "arrived": arrived,

@@ -16,6 +16,7 @@ from messenger.channels.telegram import TelegramChannel
 from shared import approvals, identity
 from shared.db import Record
 from shared.realms import SANDBOX
+from shared.render.owner import as_text
 from tests.integration.desks import ACTION, admitted, new_chat, work
 from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
@@ -201,7 +202,8 @@ async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
     await ask(quiet, BURST + digests.MOST + 4)
     await write(quiet)
     rows = await items(quiet)
-    title, text = digests.words(rows, "http://here/approvals")
+    title, sheet = digests.words(rows, "http://here/approvals")
+    text = as_text(sheet)
     assert title == "greeter asks 24 more things"
     assert len(digests.buttons(quiet.ground("messenger").secret, rows)[-1]) == digests.IN_A_ROW
     assert "\nand 4 more: http://here/approvals\n" in text
@@ -254,11 +256,13 @@ async def test_card_and_page_show_the_same_hash_and_quote_the_butlers_reason(qui
     action = await approvals.open_action(quiet.sql, action_id)
     assert question is not None
     assert action is not None
-    text = await cards.last_words(quiet.sql, action, quiet.ground("messenger"))
-    assert question.hash == action["content_sha"][:8]
-    assert f" characters, hash {question.hash}\n" in text
-    assert question.summary == "\"because<U+000A>'Approved.' he said\""
-    assert f"Why asked, as greeter says: {question.summary}\n" in text
+    said = await cards.last_words(quiet.sql, action, quiet.ground("messenger"))
+    assert question.last.endswith(f" characters, hash {action['content_sha'][:8]}")
+    assert said.text.endswith(f"\n\u25a3 {question.last}")
+    assert question.summary == forged
+    assert f"greeter says:\n{forged}\n" in said.text
+    quoted = [said.text[one.start : one.end] for one in said.stretches if one.kind == "pre"]
+    assert forged in quoted
 
 
 async def test_each_open_digest_gets_its_turn_however_many_there_are(quiet: House) -> None:
@@ -323,7 +327,7 @@ async def test_everything_in_a_digest_is_decided_in_telegram_by_a_card_that_show
     await until(lambda: [text for text in texts(busy, "answerCallbackQuery") if text.startswith(GONE)] or None)
     await busy.decide(told[-2]["action_id"], approve=False)
     await busy.sql.execute(LOOK_AGAIN)
-    await until(lambda: [text for text in texts(busy, "editMessageText") if text == digests.OVER] or None)
+    await until(lambda: [text for text in texts(busy, "editMessageText") if text == f"\u25a3 {digests.OVER}"] or None)
     await eventually(partial(busy.sql.fetchval, CLOSED))
 
 

@@ -81,7 +81,7 @@ async def test_it_is_called_bounced_and_its_butler_gets_an_error_that_says_why(
     assert found["status"] == "error"
     assert found["error"] == {
         "class": "provider_rejected",
-        "message": f"It bounced: 5.1.1 {SAID}",
+        "message": f'It bounced: 5.1.1. The other mail server wrote: "{SAID}"',
         "retryable": False,
     }
 
@@ -97,7 +97,7 @@ async def test_the_owner_is_told_once_and_reading_it_again_changes_nothing(still
     for words in (
         "What greeter wrote to Anna by e-mail",
         (await still_house.delivery(told))["address"],
-        f"It bounced: 5.1.1 {SAID}",
+        f'It bounced: 5.1.1. The other mail server wrote: "{SAID}"',
         message,
         "/deliveries/",
     ):

@@ -93,6 +93,8 @@ async def test_a_proved_thread_is_asked_about_and_answered_in(house: House, mess
     assert (answer["status"], answer.get("note"), house.sent(message)) == ("pending_approval", None, [])
     [card] = await until(lambda: house.cards(message))
     assert "greeter wants to reply by Telegram" in str(card)
+    number = thread.partition(":")[2]
+    assert f"Answers: message {number} of chat {chat}" in str(card["payload"]["text"])  # type: ignore[index]
     assert UNPROVED not in await approved(house, answer)
     assert payload(house, message)["reply_parameters"] == {"message_id": int(thread.partition(":")[2])}
 

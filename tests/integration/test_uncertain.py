@@ -251,7 +251,7 @@ async def test_the_owner_is_sent_it_once_more_and_told_that_it_may_be_a_repeat(
     await work(still_house.desk())
     texts = [str(line["payload"]["text"]) for line in still_house.sent(message)]  # type: ignore[index]
     ref = reference((await still_house.delivery(told))["id"])
-    assert texts == [message, f"Possible repeat (ref {ref}): {message}"]
+    assert texts == [f"greeter:\n{message}", f"\u25a3 Possible repeat (ref {ref})\ngreeter:\n{message}"]
     found = await answer(still_house, told)
     assert found["status"] == "ok"
     assert "may have arrived twice" in str(found["note"])
@@ -288,7 +288,8 @@ async def test_a_long_text_to_the_owner_is_repeated_whole(still_house: House, me
     await repeated(still_house)
     await work(still_house.desk())
     texts = [str(line["payload"]["text"]) for line in still_house.box.sandbox.lines[before:]]  # type: ignore[index]
-    assert "\n".join(texts).partition(": ")[2] == text
+    assert all(one.startswith("\u25a3 Possible repeat (ref ") for one in texts)
+    assert "\n".join(one.partition("):\n")[2] for one in texts) == text
     assert await still_house.status(told) == "ok"
 
 

@@ -352,7 +352,7 @@ async def test_what_the_switchboard_admitted_says_so_to_the_owner(house: House, 
     told = inner(await route(house, "greeter", envelope("greeter", message)))
     assert told["status"] == "ok"
     [line] = house.sent(message)
-    assert str(line["payload"]["text"]) == f"{mark}\n\n{message}"  # type: ignore[index]
+    assert str(line["payload"]["text"]) == f"\u25a3 {mark}\ngreeter:\n{message}"  # type: ignore[index]
     contact = await house.contact("Zoe", telegram=(chat := new_chat()))
     asked_for = envelope("greeter", f"{message} for Zoe", recipient=chat)
     assert inner(await route(house, "greeter", asked_for))["status"] == "pending_approval", contact
@@ -366,4 +366,4 @@ async def test_what_the_switchboard_admitted_says_so_to_the_owner(house: House, 
 async def test_what_a_butler_admitted_itself_bears_no_mark(house: House, message: str) -> None:
     assert (await house.notify(message=message))["status"] == "ok"
     [line] = house.sent(message)
-    assert (line["to"], str(line["payload"]["text"])) == (str(OWNER), message)  # type: ignore[index]
+    assert (line["to"], str(line["payload"]["text"])) == (str(OWNER), f"greeter:\n{message}")  # type: ignore[index]

@@ -5,15 +5,21 @@ import email
 import email.message
 import email.policy
 import json
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 import aiohttp
 
-from tests.rig.bench import OWNER
+from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.waiting import LONGEST
+
+OWNERS: Final = (str(OWNER), OWNER_EMAIL)
+# What the house puts before a butler's words to the owner: lines of its own, then the name.
+NAMED: Final = re.compile(r"\A((?:\u25a3 [^\n]*\n)*)[a-z][a-z0-9_]{0,30}(?: \([0-9]+/[0-9]+\))?:\n{1,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,12 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """The text as it was accepted, a mail's subject aside."""
+        """The words as they were accepted, a mail's subject aside; to the owner without the name of their butler."""
+        return NAMED.sub(r"\1", self.whole) if self.to in OWNERS else self.whole
+
+    @property
+    def whole(self) -> str:
+        """The same with the name."""
         if self.channel == "telegram":
             return str(self.payload.get("text", ""))
         found = self.mail.get_body(("plain",))
@@ -131,9 +142,9 @@ class Outside:
         [last, *_] = await self.until(lambda e: e.to == str(OWNER) and short in json.dumps(_keyboard(e)), 1, within)
         parts = [e for e in await self.journal() if e.to == str(OWNER) and e.method == "sendMessage" and e.n < last.n]
         numbered: list[Entry] = []
-        while parts and parts[-1].text.startswith("("):
+        while parts and parts[-1].text.startswith("\u25a3 ("):
             numbered.insert(0, parts.pop())
-            if numbered[0].text.startswith("(1/"):
+            if numbered[0].text.startswith("\u25a3 (1/"):
                 break
         buttons = {str(b["text"]): str(b["callback_data"]) for row in _keyboard(last) for b in row}
         long = "stands above" in last.text

@@ -1,6 +1,7 @@
 """What the owner is asked: the whole text, every hidden character visible, and buttons bound to exactly this."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
 
@@ -8,123 +9,181 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from butlers.butler import Ground
 from messenger import cards
-from messenger.store import Claimed
-from shared.contracts import NotifyEnvelope
 from shared.db import Record
-from shared.identity import MissingIdentifier, Target
-from shared.render import Wire
+from shared.render import Message, owner
+from shared.render.approval import Asked, lines
 from shared.render.telegram import utf16_units
 
 SECRET = b"k" * 32
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
 UNTIL = datetime(2026, 1, 4, 12, 30, tzinfo=UTC)
-ANNA = Target("4242", "c1", "Anna", "e1")
-CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 1, UNTIL)
+QUESTION = Asked(
+    origin="health",
+    admitted_by="health",
+    intent="send",
+    channel="telegram",
+    contact_id="c1",
+    name="Anna",
+    address="4242",
+    deliverable=True,
+    subject="",
+    emoji="",
+    thread="",
+    findings=(),
+    summary="",
+    until=UNTIL,
+    message="Hello",
+    content_sha="sha",
+)
 
 
 def action(**changes: object) -> Record:
     """A pending action's row as far as buttons read it."""
-    row = {"id": ID, "revision": 1, "content_sha": "sha", "agent_summary": "why", "expires_at": UNTIL}
-    row["admitted_by"] = "health"
-    return cast("Record", {**row, **changes})
+    return cast("Record", {"id": ID, "revision": 1, "content_sha": "sha", **changes})
 
 
-def asked(message: str = "Hello", **delivery: object) -> NotifyEnvelope:
-    given = {"channel": "telegram", "message": message, **delivery}
-    return NotifyEnvelope.model_validate({"origin_butler": "health", "delivery": given})
+def text_of(question: Asked) -> str:
+    return "\n".join(lines(question))
 
 
-def text_of(envelope: NotifyEnvelope, target: Target | MissingIdentifier = ANNA, summary: str = "why") -> str:
-    return "\n\n".join(cards.card_text(envelope, target, action(agent_summary=summary)))
-
-
-def card(message: str) -> list[dict[str, object]]:
-    """The bodies of the card that asks for this message."""
+def card(question: Asked) -> list[dict[str, object]]:
+    """The bodies of the card that asks this."""
     keyboard = cards.buttons(SECRET, action(), can_approve=True)
-    wires: tuple[Wire, ...] = cards.telegram_card(CLAIMED, cards.card_text(asked(message), ANNA, action()), keyboard)
-    return [json.loads(wire.body) for wire in wires]
+    # A page is named only where nothing can be delivered.
+    shown = cards.sheet(question, ID, cast("Ground", None))
+    wires = owner.by_house(Message("d1", "telegram", "send", "5000000000000001", ""), shown)
+    return [json.loads(wire.body) for wire in cards.with_keyboard(wires, keyboard)]
+
+
+def blocks(body: dict[str, object]) -> list[str]:
+    """What Telegram shows in a block of its own, in order."""
+    raw = str(body["text"]).encode("utf-16-le")
+    found = cast("list[dict[str, int | str]]", body.get("entities", []))
+    spans = [(int(one["offset"]), int(one["offset"]) + int(one["length"])) for one in found if one["type"] == "pre"]
+    return [raw[2 * start : 2 * end].decode("utf-16-le") for start, end in spans]
 
 
 def test_it_says_where_another_admitted_it_in_the_name_of_its_butler() -> None:
     mark = "Admitted by switchboard in the name of health."
     for message in ("Hello", "x" * 10_000):
-        bodies = cards.bodies(cards.card_text(asked(message), ANNA, action(admitted_by="switchboard")))
+        bodies = [str(body["text"]) for body in card(replace(QUESTION, message=message, admitted_by="switchboard"))]
         assert mark in bodies[-1].split("\n")
-        assert all(len(body) <= cards.ROOM for body in bodies)
-    assert "Admitted by" not in text_of(asked())
+        assert all(utf16_units(body) <= 4096 for body in bodies)
+    assert "Admitted by" not in text_of(QUESTION)
 
 
 def test_it_says_who_wants_what_to_whom_why_and_until_when() -> None:
-    text = text_of(asked("See you at nine.", channel="email", subject="Dinner", recipient="anna@example.org"))
-    for words in (
+    findings, message = ("The address belongs to no contact.",), "See you at nine."
+    mail = replace(QUESTION, channel="email", subject="Dinner", address="anna@example.org", message=message)
+    assert lines(replace(mail, findings=findings, summary="because")) == [
         "health wants to send by e-mail",
-        "To: Anna (4242)",
-        "Subject: Dinner",
-        'Why asked, as health says: "why"',
+        "To: Anna (anna@example.org)",
+        "",
+        "Subject:",
+        "> Dinner",
+        "",
+        "> See you at nine.",
+        "",
+        "health says:",
+        "> because",
+        "",
+        "Why: The address belongs to no contact.",
         "Until: 2026-01-04 12:30 UTC",
-        "Length: 16 characters, hash sha",
-        "Text:\n> See you at nine.",
-    ):
-        assert words in text
+        "To Anna (anna@example.org): 16 characters, hash sha",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("channel", "intent", "thread", "line"),
+    [
+        ("telegram", "reply", "-100123:17", "Answers: message 17 of chat -100123"),
+        ("telegram", "react", "4242:9", "Reacts to: message 9 of chat 4242"),
+        ("email", "reply", "<a.b@example.org>", "Answers: the mail <a.b@example.org>"),
+    ],
+)
+def test_it_says_which_thread_an_answer_goes_into(channel: str, intent: str, thread: str, line: str) -> None:
+    assert line in lines(replace(QUESTION, channel=channel, intent=intent, thread=thread))
+    assert "Answers" not in text_of(QUESTION)
 
 
 def test_a_missing_identifier_is_told() -> None:
-    assert "To: Anna (no identifier on file)" in text_of(asked(), MissingIdentifier("c1", "Anna"))
+    assert "To: Anna (no identifier on file)" in text_of(replace(QUESTION, address=""))
 
 
 def test_an_address_without_a_contact_is_unknown() -> None:
-    assert "To: unknown (4242)" in text_of(asked(), Target("4242"))
+    assert "To: unknown (4242)" in text_of(replace(QUESTION, name="", contact_id=""))
 
 
 def test_a_reaction_shows_its_emoji() -> None:
-    assert "Emoji: 👍" in text_of(asked("", intent="react", emoji="👍"))
+    assert "Emoji:\n> 👍" in text_of(replace(QUESTION, intent="react", emoji="👍", message=""))
 
 
-@pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\u2066", "\x07", "\u00ad", "\ufeff"])
+@pytest.mark.parametrize(
+    "hidden", ["\u202e", "\u200b", "\u2066", "\x07", "\u00ad", "\ufeff", "\U00013441", "\U00016fe4"]
+)
 def test_hidden_characters_are_visible_wherever_others_words_are_shown(hidden: str) -> None:
     shown = f"<U+{ord(hidden):04X}>"
-    envelope = asked(f"pay{hidden}me", channel="email", subject=f"su{hidden}bject")
-    text = text_of(envelope, Target("4242", "c1", f"An{hidden}na"), f"be{hidden}cause")
+    words = {"message": f"pay{hidden}me", "subject": f"su{hidden}bject", "summary": f"be{hidden}cause"}
+    text = text_of(replace(QUESTION, name=f"An{hidden}na", **words))  # type: ignore[arg-type]  # each a text
     assert hidden not in text
-    assert text.count(shown) == 4
+    # The name stands above the words and below them.
+    assert text.count(shown) == 5
 
 
 @given(st.text(st.sampled_from("ab \n\t\u202eé😀👨\u200d"), min_size=1, max_size=60))
 def test_it_holds_the_whole_message(message: str) -> None:
-    shown = text_of(asked(message))
+    (shown,) = blocks(card(replace(QUESTION, message=message))[0])
     for character in message:
-        assert character in shown or f"<U+{ord(character):04X}>" in shown
-    if not {"\u202e", "\u200d"} & set(message):
-        lines = shown.partition("Text:\n")[2].split("\n")
-        assert [line.removeprefix(">").removeprefix(" ") for line in lines] == message.split("\n")
+        assert character in shown or f"<U+{ord(character):04X}" in shown
+    if not {"\u202e", "\u200d"} & set(message) and "    " not in message.replace("\t", " "):
+        assert shown == message
 
 
 def test_a_short_text_is_one_message_with_its_buttons() -> None:
-    (body,) = card("Hello")
-    assert "Text:\n> Hello" in str(body["text"])
+    (body,) = card(QUESTION)
+    assert blocks(body) == ["Hello"]
     assert [button["text"] for button in _keyboard(body)] == ["Approve", "Deny"]
+
+
+def test_right_above_the_buttons_stands_once_more_to_whom_and_what() -> None:
+    for message in ("Hello", "word " * 1500):
+        *_, last = card(replace(QUESTION, message=message, subject="Dinner", summary="why"))
+        shown = str(last["text"]).split("\n")
+        assert shown[0] == "▣ health wants to send by Telegram"
+        assert shown[-1] == f"▣ To Anna (4242): {len(message)} characters, hash sha"
 
 
 def test_a_long_text_comes_whole_in_numbered_parts_with_the_buttons_last() -> None:
     words = " ".join(f"word{n}" for n in range(1100))
-    bodies = card(words)
-    assert len(bodies) == 4
+    bodies = card(replace(QUESTION, message=words, subject="Dinner"))
+    assert len(bodies) == 5
     assert all("reply_markup" not in body for body in bodies[:-1])
     assert [button["text"] for button in _keyboard(bodies[-1])] == ["Approve", "Deny"]
     texts = [str(body["text"]) for body in bodies[:-1]]
-    assert [text.partition("\n")[0] for text in texts] == ["(1/3)", "(2/3)", "(3/3)"]
-    assert [line[:2] for text in texts for line in text.split("\n")[1:]] == ["Te", "> ", "> ", "> "]
-    assert " ".join(text.partition("\n")[2] for text in texts).replace("> ", "").split() == ["Text:", *words.split()]
+    assert [text.partition("\n")[0] for text in texts] == [f"▣ ({n}/4)" for n in range(1, 5)]
+    subject, *parts = [block for body in bodies for block in blocks(body)]
+    assert subject == "Dinner"
+    assert " ".join(parts).split() == words.split()
     assert all(utf16_units(str(body["text"])) <= 4096 for body in bodies)
     assert "health wants to send" in str(bodies[-1]["text"])
 
 
 @pytest.mark.parametrize("length", [3000, 3900, 4096, 10_000])
 def test_no_character_is_cut_at_any_length(length: int) -> None:
-    bodies = card("😀" * (length // 2))
+    bodies = card(replace(QUESTION, message="😀" * (length // 2)))
     assert sum(str(body["text"]).count("😀") for body in bodies) == length // 2
     assert all(utf16_units(str(body["text"])) <= 4096 for body in bodies)
+
+
+def test_no_card_is_too_long_whatever_others_wrote() -> None:
+    wide = "\u202e\u202d" * 250
+    worst = replace(QUESTION, message=wide * 20, subject=wide, summary=wide, name=wide, emoji=wide[:32], thread=wide)
+    for question in (worst, replace(worst, channel="email", address=f"{'a' * 64}@{'b.' * 120}example.org")):
+        bodies = card(question)
+        assert all(utf16_units(str(body["text"])) <= 4096 for body in bodies)
+        assert all(len(cast("list[object]", body.get("entities", []))) <= 100 for body in bodies)
 
 
 def _keyboard(body: dict[str, object]) -> list[dict[str, str]]:
@@ -189,9 +248,3 @@ def test_a_button_speaks_for_its_own_verb_and_secret_only() -> None:
 )
 def test_what_was_never_a_button_of_ours_is_none(data: str) -> None:
     assert cards.read(data) is None
-
-
-def test_the_mail_card_says_where_to_decide() -> None:
-    head, quoted = cards.card_text(asked("Hello"), ANNA, action())
-    assert "Hello" not in head
-    assert quoted == "Text:\n> Hello"

@@ -35,6 +35,7 @@ ASSEMBLED_SQL: dict[str, str] = {
 
 # The files that may hold SQL: one table has one writing module.
 SQL_FILES = (
+    "butlers/asked.py",
     "butlers/console/sessions.py",
     "butlers/console/views*.py",
     "butlers/directory.py",

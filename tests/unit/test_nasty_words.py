@@ -1,6 +1,7 @@
 """Words made to deceive whoever reads a card, a mail or a page: what is shown of each, to the letter."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from email import message_from_bytes
 from email.policy import default
@@ -8,21 +9,20 @@ from typing import cast
 
 import pytest
 
+from butlers.butler import Ground
 from butlers.console import words as console
 from messenger import cards, closing, digests
-from messenger.store import Claimed
 from shared.contracts import NotifyEnvelope
 from shared.db import Record
-from shared.identity import Target
 from shared.keys import short
-from shared.render import Message, email
+from shared.render import Message, approval, owner
+from shared.render.approval import Asked
+from shared.render.owner import Sheet
 from shared.render.telegram import utf16_units
 from shared.render.visible import in_line, quoted, said, seen, visible
 
-SECRET = b"k" * 32
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
 UNTIL = datetime(2026, 1, 4, 12, 30, tzinfo=UTC)
-CLAIMED = Claimed("d1", None, "card", "telegram", "5000000000000001", 1, 1, ID, 1, UNTIL)
 SHA = "9f86d081884c7d659a2feaa0c55ad015"
 
 # What somebody writes, and each line of it as the owner reads it.
@@ -98,23 +98,50 @@ NASTY = [
     ("Grüße, Zoë! 你好 שלום", "> Grüße, Zoë! 你好 שלום"),
     ("1\ufe0f\u20e3 ❤\ufe0f 👩\u200d💻", "> 1\ufe0f\u20e3 ❤\ufe0f 👩\u200d💻"),
     ("a\tb", "> a\tb"),
+    ("let me\n  in,\n   please", "> let me\n>   in,\n>    please"),
+    ("Cafe\u0301, Việt Nam, שָׁלוֹם, ทั้งหมด", "> Cafe\u0301, Việt Nam, שָׁלוֹם, ทั้งหมด"),
+    # Blanks in a row, of whichever kind, and marks in a pile.
+    ("a" + " " * 40 + "To: Anna", "> a<U+0020 x 40>To: Anna"),
+    ("a" + "\u00a0" * 40 + "To: Anna", "> a<U+00A0 x 40>To: Anna"),
+    ("a\u2003\u3000 \u2009b", "> a<U+2003><U+3000><U+0020><U+2009>b"),
+    ("a\t\t\t\tb", "> a<U+0009 x 4>b"),
+    ("a\U00013441\U00013441b", "> a<U+13441 x 2>b"),
+    ("a \U00016fe4 b", "> a <U+16FE4> b"),
+    ("a\u303f\ufffc\u2d7fb", "> a<U+303F><U+FFFC><U+2D7F>b"),
+    ("a \u17d2 \u17d2 b", "> a <U+17D2> <U+17D2> b"),
+    ("a" + "\u0301" * 40, "> a" + "\u0301" * 4 + "<U+0301 x 36>"),
+    ("\u25a3 This chat is now known as yours.", "> <U+25A3> This chat is now known as yours."),
 ]
 CASES = [(words, shown if shown.startswith(">") else f"> {shown}") for words, shown in NASTY]
 
 
-def action(**changes: object) -> Record:
-    row = {"id": ID, "revision": 1, "content_sha": SHA, "agent_summary": "why", "expires_at": UNTIL}
-    row["admitted_by"] = "health"
-    return cast("Record", {**row, **changes})
+QUESTION = Asked(
+    origin="health",
+    admitted_by="health",
+    intent="send",
+    channel="telegram",
+    contact_id="c1",
+    name="Anna",
+    address="4242",
+    deliverable=True,
+    subject="",
+    emoji="",
+    thread="",
+    findings=(),
+    summary="",
+    until=UNTIL,
+    message="",
+    content_sha=SHA,
+)
 
 
-def asked(message: str, **delivery: object) -> NotifyEnvelope:
-    given = {"channel": "telegram", "message": message, **delivery}
-    return NotifyEnvelope.model_validate({"origin_butler": "health", "delivery": given})
+def asked(message: str, **changes: object) -> Asked:
+    return replace(QUESTION, message=message, **changes)  # type: ignore[arg-type]  # by its fields' names
 
 
-def text_of(envelope: NotifyEnvelope, name: str = "Anna", **changes: object) -> tuple[str, str]:
-    return cards.card_text(envelope, Target("4242", "c1", name, "e1"), action(**changes))
+def sheet_of(question: Asked) -> Sheet:
+    # A page is named only where nothing can be delivered.
+    return cards.sheet(question, ID, cast("Ground", None))
 
 
 def test_there_are_enough_of_them() -> None:
@@ -123,13 +150,21 @@ def test_there_are_enough_of_them() -> None:
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_message_is_shown_as_data(words: str, shown: str) -> None:
-    head, below = text_of(asked(words))
-    assert below == f"Text:\n{shown}"
-    assert head.endswith(f"Length: {len(words)} characters, hash 9f86d081")
-    wires = cards.telegram_card(CLAIMED, (head, below), [])
-    bodies = [json.loads(wire.body) for wire in wires]
-    assert [set(body) for body in bodies] == [{"chat_id", "link_preview_options", "reply_markup", "text"}]
-    assert bodies[0]["link_preview_options"] == {"is_disabled": True}
+    (said,) = owner.bubbles(sheet_of(asked(words)))
+    head, foot = (
+        "▣ health wants to send by Telegram\nTo: Anna (4242)\n\n",
+        "\n\nUntil: 2026-01-04 12:30 UTC\n▣ To Anna",
+    )
+    plain = "\n".join(line.removeprefix(">").removeprefix(" ") for line in shown.split("\n"))
+    assert said.text == f"{head}{plain}{foot} (4242): {len(words)} characters, hash 9f86d081"
+    (block,) = [one for one in said.stretches if one.kind == "pre"]
+    assert said.text[block.start : block.end] == plain
+    message = Message("d1", "telegram", "send", "5000000000000001", "")
+    (wire,) = owner.by_house(message, sheet_of(asked(words)))
+    body = json.loads(wire.body)
+    assert set(body) == {"chat_id", "link_preview_options", "text", "entities"}
+    assert body["link_preview_options"] == {"is_disabled": True}
+    assert {"text": body["text"], "entities": body["entities"]} == said.fields
 
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
@@ -145,8 +180,9 @@ def test_in_a_line_of_ours_it_stays_in_that_line(words: str, shown: str) -> None
     assert quotation.startswith('"')
     assert quotation.endswith('"')
     assert quotation.count('"') == 2
-    for text in text_of(asked("x", channel="email", subject=words), name=words, agent_summary=words):
-        assert text.count("\n") == {True: 5, False: 1}[text.startswith("health")]
+    question = asked("x", channel="email", subject="x", name=words, summary=words, findings=(words,), thread=words)
+    assert [len(approval.head(question)), len(approval.foot(question))] == [3, 3]
+    assert not any("\n" in one for one in (*approval.head(question), *approval.foot(question)))
 
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
@@ -157,12 +193,13 @@ def test_what_the_owner_may_edit_holds_nothing_unseen(words: str, shown: str) ->
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_mail_is_plain_text_with_the_same_words(words: str, shown: str) -> None:
-    body = "\n\n".join(text_of(asked(words)))
     to, by, subject = "owner@example.org", "butlers@example.org", "health asks: may this go out?"
-    (wire,) = email.render(Message("d1", "email", "send", to, body, subject, sender=by, created_at=UNTIL))
+    message = Message("d1", "email", "send", to, "", subject, sender=by, created_at=UNTIL)
+    (wire,) = owner.by_house(message, sheet_of(asked(words)))
     read = message_from_bytes(wire.body, policy=default)
     assert read.get_content_type() == "text/plain"
-    assert [line.rstrip() for line in read.get_content().split("\n")[7:]][: shown.count("\n") + 1] == [
+    assert read["Subject"] == "▣ health asks: may this go out?"
+    assert [line.rstrip() for line in read.get_content().split("\n")[3:]][: shown.count("\n") + 1] == [
         line.rstrip() for line in shown.split("\n")
     ]
 
@@ -177,37 +214,53 @@ def test_a_page_shows_what_the_card_shows(words: str, shown: str) -> None:
 
 def test_a_long_text_is_a_quotation_in_every_part_and_its_end_is_shown() -> None:
     message = "\n" * 4000 + "Approved.\n" + "x " * 2500 + "and send the keys to https://evil.example"
-    bodies = cards.bodies(text_of(asked(message)))
-    assert all(utf16_units(body) <= 4096 for body in bodies)
-    lines = [line for body in bodies[:-1] for line in body.split("\n")[1:]]
-    assert lines[0] == "Text:"
-    assert all(line.startswith(">") for line in lines[1:])
-    assert lines[-1].endswith("and send the keys to https://evil.example")
-    assert bodies[-1].endswith("hash 9f86d081\n\n(Its text stands above.)")
+    *parts, last = owner.bubbles(sheet_of(asked(message)))
+    assert all(utf16_units(part.text) <= 4096 for part in (*parts, last))
+    for part in parts:
+        (block,) = [one for one in part.stretches if one.kind == "pre"]
+        first, _, rest = part.text.partition("\n")
+        assert first.startswith("▣ (")
+        assert part.text[block.start : block.end] == rest
+    assert parts[-1].text.endswith("and send the keys to https://evil.example")
+    assert "\n\n(Its text stands above.)\n\n" in last.text
+    assert last.text.endswith("hash 9f86d081")
+
+
+@pytest.mark.parametrize(
+    "words", ["x" * 1000, "To: Anna (4242) " * 60, "語" * 500, "a\u0301" * 300, "x" * 73, "\t" * 3 + "y" * 90]
+)
+def test_each_row_of_a_quotation_has_its_mark_in_a_mail_and_on_a_terminal(words: str) -> None:
+    rows = quoted(words).split("\n")
+    assert all(row.startswith("> ") for row in rows)
+    assert "".join(row.removeprefix("> ") for row in rows) == visible(words)
+    assert all(sum(2 if one == "語" else one != "\u0301" for one in row) <= 76 for row in rows)
 
 
 def test_a_butlers_own_reason_is_clipped_and_says_so() -> None:
-    head, _ = text_of(asked("Hello"), agent_summary="because " * 1000 + '"\nApproved.')
-    assert "\nApproved." not in head
-    assert " ... (8011 characters)\nUntil:" in head
-    assert len(head) < 800
+    text = "\n".join(approval.lines(asked("Hello", summary="because " * 1000 + '"\nApproved.')))
+    assert "Approved." not in text
+    assert " ... (8011 characters)\n\nUntil:" in text.replace("\n> ", "")
+    assert len(text) < 800
 
 
 def test_what_has_no_address_has_no_hash() -> None:
     assert short(None) == "none"
-    assert text_of(asked("Hello"), content_sha=None)[0].endswith("Length: 5 characters, hash none")
+    assert approval.foot(asked("Hello", content_sha=None))[-1].endswith("5 characters, hash none")
 
 
 def item(name: str = "Zoe", whom: str = "contact:c1", **delivery: object) -> Record:
-    envelope = asked("secret words", **delivery).model_dump(exclude_none=True)
+    given = {"channel": "telegram", "message": "secret words", **delivery}
+    envelope = NotifyEnvelope.model_validate({"origin_butler": "health", "delivery": given}).model_dump(
+        exclude_none=True
+    )
     row = {"id": ID, "revision": 1, "content_sha": SHA, "envelope": envelope, "owner_text": None, "whom": whom}
     return cast("Record", {**row, "name": name, "address": None, "total": 1})
 
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, shown: str) -> None:
-    _, text = digests.words([item(name=words or shown, recipient="anna@example.org")], "link")
-    first, empty, last = text.split("\n")
+    _, sheet = digests.words([item(name=words or shown, recipient="anna@example.org")], "link")
+    first, empty, last = sheet.foot.split("\n")
     assert first.startswith("1. to ")
     assert first.endswith("(anna@example.org) by Telegram, 12 characters")
     assert (empty, last) == ("", digests.NO_ANSWER_HERE)
@@ -215,10 +268,11 @@ def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, s
 
 
 def test_the_outcome_on_a_card_shows_no_preview_of_a_link() -> None:
-    method, payload = closing.edited("5000000000000001", "7", "> https://evil.example", "Denied.")
+    method, payload = closing.edited("5000000000000001", "7", owner.as_block("https://evil.example"), "Denied.")
     assert method == "editMessageText"
-    assert set(payload) == {"chat_id", "message_id", "link_preview_options", "text"}
+    assert set(payload) == {"chat_id", "message_id", "link_preview_options", "text", "entities"}
     assert payload["link_preview_options"] == {"is_disabled": True}
+    assert str(payload["text"]).endswith("\n\n▣ Denied.")
 
 
 def test_quoting_twice_is_seen() -> None:

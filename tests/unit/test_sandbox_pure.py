@@ -39,7 +39,7 @@ def test_offsets_count_utf16_units() -> None:
 def test_a_quote_stands_alone_without_the_line_ends_at_its_edges() -> None:
     before, quote, after = blocks("a\nquoted\nb", [{"type": "blockquote", "offset": 2, "length": 6}])
     assert [block.runs[0].text for block in (before, quote, after)] == ["a", "quoted", "b"]
-    assert [block.quoted for block in (before, quote, after)] == [False, True, False]
+    assert [block.kind for block in (before, quote, after)] == ["", "quote", ""]
 
 
 def test_only_web_addresses_become_links() -> None:

@@ -8,6 +8,7 @@ import pytest
 from messenger import cards, uncertain
 from shared import resolutions
 from shared.db import Record
+from shared.render.owner import as_text, bubbles
 
 SECRET = b"k" * 32
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
@@ -31,9 +32,11 @@ def row(**changes: object) -> Record:
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\x07", "\ufeff"])
 def test_hidden_characters_are_visible_wherever_others_words_are_shown(hidden: str) -> None:
-    text = "\n".join(uncertain.words(row(message=f"pay{hidden}me", subject=f"su{hidden}bject", name=f"An{hidden}na")))
-    assert hidden not in text
-    assert text.count(f"<U+{ord(hidden):04X}>") == 3
+    sheet = uncertain.words(row(message=f"pay{hidden}me", subject=f"su{hidden}bject", name=f"An{hidden}na"))
+    for text in (as_text(sheet), bubbles(sheet)[0].text):
+        assert hidden not in text
+        # The name stands above the words and below them.
+        assert text.count(f"<U+{ord(hidden):04X}>") == 4
 
 
 @pytest.mark.parametrize(
