@@ -144,7 +144,7 @@ async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet:
         fleet, "approvals", "edit", action, "--message", "late"
     )
     told = await said(fleet, "why", action)
-    assert f"put other words in its place by way of cli. It says: {other}" in told
+    assert f'put other words in its place by way of cli. It says: "{other}"' in told
     assert told.count("said yes by way of cli") == 1
 
 
