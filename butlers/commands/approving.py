@@ -154,22 +154,22 @@ def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason
 def _carry_out(
     action_id: str, home_folder: Path | None, said: "Callable[[Connection, About], Awaitable[Outcome]]"
 ) -> None:
-    """Print to whom it would go, and take the owner's word for the revision that was printed and for no other."""
+    """Take the owner's word for the revision that was read here and for no other, and print to whom that goes."""
     settings = settings_of(None, home_folder)
 
-    async def carry() -> "Outcome":
+    async def carry() -> "tuple[Outcome, Question | None]":
         async with as_owner(settings) as connection:
             by = await owner_id(connection)
             row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
             question = await _question(connection, row)
-            if question is not None:
-                _say_whom(question)
             revision = question.revision if question is not None else row["revision"]
-            return await said(connection, About(row["id"], revision, by, settings))
+            return await said(connection, About(row["id"], revision, by, settings)), question
 
-    outcome = asyncio.run(carry())
+    outcome, question = asyncio.run(carry())
     if outcome.code not in {"approved", "denied", "edited"}:
         raise ButlersError(outcome.text)
+    if question is not None:
+        _say_whom(question)
     say(outcome.text)
 
 
