@@ -91,9 +91,7 @@ WITH moved AS (
     WHERE id = $6 AND revision = $7 AND status = 'pending' {WRITTEN}
 SELECT id FROM moved
 """
-LAST_OF = """
-SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1
-"""
+LAST_OF = "SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1"
 MOVE = f"""
 WITH moved AS (
     UPDATE shared.pending_actions SET status = $1, execution_result = coalesce($8, execution_result)
