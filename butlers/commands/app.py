@@ -60,7 +60,10 @@ def _unforeseen(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 def run(argv: Sequence[str] | None = None) -> None:
-    """Run a command, this process's own or `argv`: exit 0 done, 1 failed or refused, 2 usage; a person never sees a traceback."""
+    """Run a command, this process's own or `argv`: exit 0 done, 1 failed or refused, 2 usage.
+
+    A person never sees a traceback.
+    """
     quiet_third_parties()
     sys.excepthook = _unforeseen
     try:
