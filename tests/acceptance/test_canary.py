@@ -32,7 +32,7 @@ from tests.acceptance.canary import (
 )
 from tests.rig import fresh
 from tests.rig.bench import Bench
-from tests.rig.code import copy_of_code, plant
+from tests.rig.code import Edit, copy_of_code, plant
 from tests.rig.fleet import MODES, Mode
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -69,7 +69,7 @@ async def canary(
     shape, _, whole = request.param.partition(", ")
     mode: Mode = next(name for name in MODES if name == shape)
     code = copy_of_code(tmp_path_factory.mktemp("canary"))
-    plant(code, "messenger/purging.py", "    wait = pace.first\n", CRASH + "    wait = pace.first\n")
+    plant(code, Edit("purging.run", "    wait = pace.first\n", CRASH + "    wait = pace.first\n"))
     made = await begun(await settled_house(bench, code=code), mode)
     try:
         await exercise(made, whole=bool(whole))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.rig import fresh
 from tests.rig.bench import CLAIM, Bench, free_block
-from tests.rig.code import ROOT, copy_of_code, plant
+from tests.rig.code import ROOT, Edit, copy_of_code, edited, plant
 from tests.rig.fleet import Fleet
 from tests.rig.waiting import LONGEST
 
@@ -29,18 +29,21 @@ with running() as bench:
 @in_session
 async def test_daemons_run_the_copy_they_are_given(bench: Bench, tmp_path: Path) -> None:
     code = copy_of_code(tmp_path / "code")
-    plant(code, "shared/answers.py", "It waits for the owner's yes", "It waits for a planted yes")
+    plant(code, Edit("answers.WAITS_FOR_YES", "It waits for the owner's yes", "It waits for a planted yes"))
     fleet = await Fleet.start(await bench.house(code=code))
     answer = await fleet.notify(channel="telegram", message="Hello", recipient=str(fresh.chat()))
     assert str(answer["message"]).startswith("It waits for a planted yes")
     await fleet.stop()
 
 
-def test_a_patch_that_does_not_fit_exactly_once_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text("a = 1\na = 1\n")
+def test_an_edit_that_does_not_fit_exactly_once_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "x.py").write_text("def f():\n    a = 1\n    a = 1\n\nb = 1\n")
     for old in ("a = 1", "b = 1"):
-        with pytest.raises(ValueError, match="times"):
-            plant(tmp_path, "x.py", old, "c = 1")
+        with pytest.raises(LookupError, match="times"):
+            edited(tmp_path, [Edit("x.f", old, "c = 1")])
+    with pytest.raises(LookupError, match="0 places"):
+        edited(tmp_path, [Edit("x.g", "a = 1", "c = 1")])
 
 
 @in_session

@@ -20,11 +20,11 @@ from tests.attacks.campaign import opened
 from tests.attacks.corpus import CLASSES, AttackClass, classes, modules
 from tests.attacks.engine import Tried, run_class
 from tests.attacks.world import World
+from tests.planted.bugs import bugs
 from tests.rig import figures
 from tests.rig.bench import Bench, running
 from tests.rig.forks import ROOT
 
-BUGS: Final = ROOT / "tests" / "planted" / "bugs"
 PLANTED: Final = (sys.executable, "-m", "pytest", "-q", "-s", "--planted=all", "tests/planted", "-k", "hole_")
 COUNTED: Final = re.compile(r"(\d+) (passed|failed|errors?)\b")
 CAUGHT: Final = re.compile(r"(hole_\w+): caught by .+")
@@ -84,7 +84,7 @@ def played(number: int, module: Path) -> tuple[int, int]:
 
 def all_holes_caught() -> bool:
     """Try each planted hole in a copy of the tree, and tell by name what caught it, or that nothing did."""
-    wanted = {path.stem for path in BUGS.glob("hole_*.patch")}
+    wanted = {name for name in bugs() if name.startswith("hole_")}
     caught = set()
     with subprocess.Popen(PLANTED, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as ran:
         assert ran.stdout is not None

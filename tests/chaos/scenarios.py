@@ -1,6 +1,6 @@
 """The moments in which a bug must show, each brought about on a small fleet; and which bugs show in which.
 
-The bugs are patches of tests/planted; several of them are the same evil done in different ways.
+The bugs are those of tests/planted; several of them are the same evil done in different ways.
 """
 
 import asyncio
@@ -358,12 +358,12 @@ async def press(stage: Stage, card: Card, verb: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Evil:
-    """A bug by its patch, the scenario it shows in, the settings of its fleet, and what is planted in the rows.
+    """A bug by its name, the scenario it shows in, the settings of its fleet, and what is planted in the rows.
 
     `says` is part of the words by which it is found wrong there.
     """
 
-    patch: str
+    bug: str
     scenario: Scenario
     says: str
     env: Mapping[str, str] = field(default_factory=dict)
@@ -377,7 +377,7 @@ LATE: Final = "a yes counted after its time"
 LEASE_RAN_OUT: Final = "a lease ran out whose holder lives"
 ONE_OF_TWO: Final = "2 messages with the same words, 1 sent"
 NO_AUTHORITY: Final = "sent to a third party without authority"
-# The reference's words for each bug, and the patch; the last is our own. Only what is never released shows by nothing
+# The reference's words for each bug, and our name; the last is our own. Only what is never released shows by nothing
 # but staying open.
 EVILS: Final[Mapping[str, Evil]] = {
     "marker after send": Evil("marker_after_send", killed_after_the_byte, TWICE),

@@ -1,7 +1,7 @@
 """A suite that cannot fail proves nothing: each planted bug must make the test it names fail.
 
-A bug is a patch on a copy of our packages and tests. Its head says in one line what is wrong and names, line
-by line after `caught-by:`, the tests that must fail; on the clean tree the same tests pass elsewhere in the run.
+A bug is an edit in a copy of our packages and tests (bugs.py says how it is told), and names the tests that must
+fail; on the clean tree the same tests pass elsewhere in the run.
 """
 
 import os
@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.planted.bugs import Bug, bugs
+from tests.rig.code import plant
 from tests.rig.forks import Forks, Order
 
 ROOT = Path(__file__).resolve().parents[2]
-BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
+BUGS = [bug for bug in bugs().values() if bug.caught_by]
 COPIED = ("butlers", "messenger", "migrations", "shared", "switchboard", "tests", "docs")
 FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "docker-compose.yml", "Dockerfile", "Makefile")
-CAUGHT_BY = re.compile(r"^caught-by: (\S.*)$", re.MULTILINE)
 # Only what hangs takes so long: the slowest wait for what the bug keeps from coming, again and again.
 SECONDS = 900
 TESTS_FAILED = 1
@@ -30,10 +31,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per bug that is tried."""
     if "bug" in metafunc.fixturenames:
         chosen = rotation(str(metafunc.config.getoption("--planted", default="all")))
-        metafunc.parametrize("bug", chosen, ids=[bug.stem for bug in chosen])
+        metafunc.parametrize("bug", chosen, ids=[bug.name for bug in chosen])
 
 
-def rotation(wanted: str) -> list[Path]:
+def rotation(wanted: str) -> list[Bug]:
     """All bugs, or so many spread over them, beginning at a place the commit decides: neighbours cost alike."""
     if wanted == "all":
         return BUGS
@@ -66,14 +67,10 @@ def forks() -> Iterator[Forks]:
     made.close()
 
 
-def test_planted_bug_is_caught(bug: Path, copy: Path, forks: Forks) -> None:
+def test_planted_bug_is_caught(bug: Bug, copy: Path, forks: Forks) -> None:
     """Each named test fails on the damaged copy, and fails as a test: a broken import catches nothing."""
-    tests = CAUGHT_BY.findall(bug.read_text(encoding="utf-8"))
-    assert tests, f"{bug.name} names no test"
-    applied = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", str(bug)], cwd=copy, check=False, capture_output=True, text=True
-    )
-    assert applied.returncode == 0, f"{bug.name} no longer fits: {applied.stderr}"
+    tests = bug.caught_by
+    plant(copy, *bug.edits)
     argv = [
         "-q",
         f"--maxfail={len(tests)}",
@@ -86,9 +83,9 @@ def test_planted_bug_is_caught(bug: Path, copy: Path, forks: Forks) -> None:
     ran = forks.spawn(Order(argv, os.environ, copy, copy.parent / "run", code=copy, entry="pytest:main"))
     ended, said = ran.ended.wait(SECONDS), ran.out.read_text()
     ran.send(signal.SIGKILL)
-    assert ended, f"{bug.stem}: its tests did not end within {SECONDS} s\n{said[-3000:]}"
-    assert ran.code == TESTS_FAILED, f"{bug.stem} lives: pytest ended with {ran.code}\n{said[-3000:]}"
+    assert ended, f"{bug.name}: its tests did not end within {SECONDS} s\n{said[-3000:]}"
+    assert ran.code == TESTS_FAILED, f"{bug.name} lives: pytest ended with {ran.code}\n{said[-3000:]}"
     failed = set(re.findall(r"^FAILED (.+?)(?: - |$)", said, re.MULTILINE))
     blind = [test for test in tests if not failed & {test, *(one for one in failed if one.startswith(f"{test}["))}]
-    assert not blind, f"{bug.stem} lives: {', '.join(blind)} did not fail as a test\n{said[-3000:]}"
-    print(f"{bug.stem}: caught by {', '.join(tests)}")
+    assert not blind, f"{bug.name} lives: {', '.join(blind)} did not fail as a test\n{said[-3000:]}"
+    print(f"{bug.name}: caught by {', '.join(tests)}")

@@ -1,10 +1,23 @@
-"""A copy of our packages to plant bugs in."""
+"""A copy of our packages to plant bugs in, and the planting."""
 
 import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from tests.rig import symbols
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("butlers", "switchboard", "messenger", "shared", "migrations")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Other words for the one place in a symbol's source that reads `replace`."""
+
+    symbol: str
+    replace: str
+    by: str
 
 
 def copy_of_code(folder: Path) -> Path:
@@ -14,10 +27,28 @@ def copy_of_code(folder: Path) -> Path:
     return folder
 
 
-def plant(folder: Path, file: str, old: str, new: str) -> None:
-    """Replace the one place in a copied file that reads `old`; anything but exactly one is an error."""
-    path = folder / file
-    source = path.read_text(encoding="utf-8")
-    if (count := source.count(old)) != 1:
-        raise ValueError(f"{file} holds {count} times: {old[:60]!r}")
-    path.write_text(source.replace(old, new), encoding="utf-8")
+def plant(code: Path, *edits: Edit) -> None:
+    """Make these edits in a fresh copy of our packages; LookupError where one does not fit exactly once."""
+    for path, text in edited(ROOT, edits).items():
+        (code / path.relative_to(ROOT)).write_text(text, encoding="utf-8")
+
+
+def edited(root: Path, edits: Sequence[Edit]) -> Mapping[Path, str]:
+    """Each file below `root` that these edits change, as it would be; all are found before the first is made."""
+    spans: dict[Path, list[tuple[int, int, str]]] = {}
+    for edit in edits:
+        place = symbols.find(root, edit.symbol)
+        lines = place.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        source, before = "".join(lines[place.start : place.end]), len("".join(lines[: place.start]))
+        if (count := source.count(edit.replace)) != 1:
+            raise LookupError(f"{edit.symbol} holds {count} times: {edit.replace}")
+        at = before + source.index(edit.replace)
+        spans.setdefault(place.path, []).append((at, at + len(edit.replace), edit.by))
+    return {path: _spliced(path.read_text(encoding="utf-8"), found) for path, found in spans.items()}
+
+
+def _spliced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
+    """The text with each span replaced, the last first, so that none moves another."""
+    for start, end, by in sorted(spans, reverse=True):
+        text = text[:start] + by + text[end:]
+    return text

@@ -13,11 +13,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
 
 Moment = Literal["before", "after"]
+OURS: Final = ("butlers", "messenger", "shared", "switchboard")
 # Any function at all can be wrapped here, so that nothing is known of its arguments.
 # ruff: noqa: ANN401
 # What a failpoint may ask about its moment: arguments and result of a call, or the local names of who commits.
@@ -27,7 +29,11 @@ When = Callable[[Seen], bool]
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
-    """One moment: before or after a function (`module:name`, looked up where it is called), or a commit in it."""
+    """One moment: before or after a function, looked up where it is called, or a commit in it.
+
+    Its site is a symbol as planted bugs name it (`deliver.send_part`), so that a file may move; `module:name` for what
+    is not ours.
+    """
 
     name: str
     daemon: str
@@ -103,93 +109,93 @@ def _handles(*, presses: bool) -> When:
 B, S, M = "butler", "switchboard", "messenger"
 FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     # Stages 1 to 5 in the butler
-    after("accept.accepted", B, "butlers.tools.notify:accept"),
-    after("admit.lineage", B, "butlers.gate:_lineage"),
-    after("admit.gathered", B, "shared.approvals:gather"),
-    after("admit.written", B, "shared.notifications:admit"),
-    *commit("admit.call", B, "butlers.gate:admit"),
-    after("park.written", B, "shared.approvals:park"),
-    before("route.begun", B, "butlers.tools.notify:_route"),
-    after("route.answered", B, "butlers.tools.notify:_route"),
-    before("route.failed", B, "butlers.tools.notify:_after_failure", rare=True),
-    before("wait.begun", B, "butlers.tools.notify:wait_settled"),
-    after("wait.answered", B, "butlers.tools.notify:wait_settled"),
-    after("tell.answered", B, "butlers.tools.notify:tell"),
-    *commit("withdraw.asked", B, "butlers.tools.status:_withdraw"),
-    before("heartbeat.begun", B, "shared.mcp:Hops.call", when=_argument("heartbeat")),
-    after("heartbeat.told", B, "shared.mcp:Hops.call", when=_argument("heartbeat")),
+    after("accept.accepted", B, "notify.accept"),
+    after("admit.lineage", B, "gate._lineage"),
+    after("admit.gathered", B, "approvals.gather"),
+    after("admit.written", B, "notifications.admit"),
+    *commit("admit.call", B, "gate.admit"),
+    after("park.written", B, "approvals.park"),
+    before("route.begun", B, "notify._route"),
+    after("route.answered", B, "notify._route"),
+    before("route.failed", B, "notify._after_failure", rare=True),
+    before("wait.begun", B, "notify.wait_settled"),
+    after("wait.answered", B, "notify.wait_settled"),
+    after("tell.answered", B, "notify.tell"),
+    *commit("withdraw.asked", B, "status._withdraw"),
+    before("heartbeat.begun", B, "mcp.Hops.call", when=_argument("heartbeat")),
+    after("heartbeat.told", B, "mcp.Hops.call", when=_argument("heartbeat")),
     # Stage 6 in the Switchboard
-    after("route.read", S, "switchboard.butler:notify_request"),
-    after("route.proved", S, "switchboard.butler:demand_own_origin"),
-    before("forward.begun", S, "switchboard.forward:_hand_over", when=lambda seen: seen["kwargs"]["wait"]),
-    after("forward.answered", S, "switchboard.forward:_hand_over", when=lambda seen: seen["kwargs"]["wait"]),
-    after("forward.rows_asked", S, "switchboard.forward:_as_it_stands", rare=True),
-    *commit("forward.noted", S, "switchboard.forward:forward"),
-    after("forward.told", S, "switchboard.butler:route"),
-    *commit("admit.carried", S, "butlers.gate:admit"),
-    *commit("sweep.looked", S, "switchboard.forward:sweep"),
-    before("sweep.begun", S, "switchboard.forward:_hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
-    after("sweep.told", S, "switchboard.forward:_hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
-    *commit("registry.tidied", S, "switchboard.forward:sweep_for_ever"),
-    *commit("registry.heard", S, "switchboard.butler:heartbeat"),
-    *commit("inbox.stored", S, "switchboard.butler:ingest"),
+    after("route.read", S, "butler.notify_request"),
+    after("route.proved", S, "butler.demand_own_origin"),
+    before("forward.begun", S, "forward._hand_over", when=lambda seen: seen["kwargs"]["wait"]),
+    after("forward.answered", S, "forward._hand_over", when=lambda seen: seen["kwargs"]["wait"]),
+    after("forward.rows_asked", S, "forward._as_it_stands", rare=True),
+    *commit("forward.noted", S, "forward.forward"),
+    after("forward.told", S, "butler.route"),
+    *commit("admit.carried", S, "gate.admit"),
+    *commit("sweep.looked", S, "forward.sweep"),
+    before("sweep.begun", S, "forward._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
+    after("sweep.told", S, "forward._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
+    *commit("registry.tidied", S, "forward.sweep_for_ever"),
+    *commit("registry.heard", S, "butler.heartbeat"),
+    *commit("inbox.stored", S, "butler.ingest"),
     # The Messenger takes a route
-    before("execute.begun", M, "messenger.butler:_take"),
-    after("execute.answered", M, "messenger.butler:execute"),
-    *commit("enqueue.put", M, "messenger.butler:_enqueue"),
+    before("execute.begun", M, "butler._take"),
+    after("execute.answered", M, "butler.execute"),
+    *commit("enqueue.put", M, "butler._enqueue"),
     # Stage 7
-    *commit("claim.taken", M, "messenger.deliver:claim_some", when=lambda seen: bool(seen.get("taken"))),
-    *commit("check.asked", M, "messenger.deliver:_asked", when=_local("marker", is_set=False)),
-    *commit("parts.kept", M, "messenger.deliver:deliver"),
-    before("prepare.begun", M, "messenger.deliver:send_part"),
-    after("prepare.connected", M, "messenger.channels.http1:Pool._connect"),
-    after("prepare.telegram", M, "messenger.channels.telegram:TelegramChannel.prepare"),
-    after("prepare.greeted", M, "messenger.channels.email:EmailChannel._client"),
-    after("prepare.recipient", M, "messenger.channels.email:_expect"),
-    after("prepare.mail", M, "messenger.channels.email:EmailChannel.prepare"),
-    *commit("prepare.failed", M, "messenger.deliver:send_part"),
+    *commit("claim.taken", M, "deliver.claim_some", when=lambda seen: bool(seen.get("taken"))),
+    *commit("check.asked", M, "deliver._asked", when=_local("marker", is_set=False)),
+    *commit("parts.kept", M, "deliver.deliver"),
+    before("prepare.begun", M, "deliver.send_part"),
+    after("prepare.connected", M, "http1.Pool._connect"),
+    after("prepare.telegram", M, "telegram.TelegramChannel.prepare"),
+    after("prepare.greeted", M, "email.EmailChannel._client"),
+    after("prepare.recipient", M, "email._expect"),
+    after("prepare.mail", M, "email.EmailChannel.prepare"),
+    *commit("prepare.failed", M, "deliver.send_part"),
     # Stage 8
-    after("marker.locked", M, "shared.approvals:lock_authority"),
-    after("marker.judged", M, "messenger.deliver:check", when=lambda seen: seen["kwargs"].get("marker")),
-    after("marker.written", M, "messenger.store:mark"),
-    after("marker.spent", M, "shared.approvals:spend"),
-    after("marker.approved", M, "shared.approvals:move", within="_mark"),
-    *commit("marker.set", M, "messenger.deliver:_asked", when=_marker()),
-    *commit("marker.card", M, "messenger.deliver:_asked", when=_marker("card")),
+    after("marker.locked", M, "approvals.lock_authority"),
+    after("marker.judged", M, "deliver.check", when=lambda seen: seen["kwargs"].get("marker")),
+    after("marker.written", M, "store.mark"),
+    after("marker.spent", M, "approvals.spend"),
+    after("marker.approved", M, "approvals.move", within="_mark"),
+    *commit("marker.set", M, "deliver._asked", when=_marker()),
+    *commit("marker.card", M, "deliver._asked", when=_marker("card")),
     # Stage 9: around the committing byte
-    before("byte.telegram_unwritten", M, "messenger.channels.http1:Held._commit", within="TelegramPart.finish"),
-    after("byte.telegram_written", M, "messenger.channels.http1:Held._commit", within="TelegramPart.finish"),
-    before("byte.mail_unwritten", M, "messenger.channels.email:EmailChannel.finish"),
+    before("byte.telegram_unwritten", M, "http1.Held._commit", within="TelegramPart.finish"),
+    after("byte.telegram_written", M, "http1.Held._commit", within="TelegramPart.finish"),
+    before("byte.mail_unwritten", M, "email.EmailChannel.finish"),
     before("byte.mail_written", M, "aiosmtplib.protocol:SMTPProtocol.read_response", within="EmailChannel.finish"),
-    after("answer.telegram", M, "messenger.channels.telegram:TelegramChannel.finish"),
-    after("answer.mail", M, "messenger.channels.email:EmailChannel.finish"),
+    after("answer.telegram", M, "telegram.TelegramChannel.finish"),
+    after("answer.mail", M, "email.EmailChannel.finish"),
     # Stage 10
-    after("settle.chosen", M, "messenger.deliver:_after"),
-    after("settle.part", M, "messenger.store:end_part"),
-    after("settle.turned", M, "messenger.store:turn"),
-    after("settle.told", M, "shared.notifications:settle", within="part_ended"),
-    *commit("settle.written", M, "messenger.ending:write_down"),
+    after("settle.chosen", M, "deliver._after"),
+    after("settle.part", M, "store.end_part"),
+    after("settle.turned", M, "store.turn"),
+    after("settle.told", M, "notifications.settle", within="part_ended"),
+    *commit("settle.written", M, "ending.write_down"),
     # The Messenger's loops
-    *commit("lease.renewed", M, "messenger.deliver:renew"),
-    *commit("tidy.done", M, "messenger.deliver:tidy"),
-    after("reap.written", M, "messenger.store:reap", when=_true, rare=True),
-    after("card.queued", M, "messenger.asking:write_missing_cards", when=_true),
-    after("card.checked", M, "messenger.cards:check"),
-    after("card.edited", M, "messenger.closing:_edit", rare=True),
-    after("poll.leased", M, "messenger.updates:take_lease", when=_true),
-    before("poll.begun", M, "messenger.inbound:_poll_once"),
-    *commit("poll.stored", M, "messenger.inbound:_poll_once"),
-    before("press.judged", M, "shared.approvals:decide"),
-    after("press.decided", M, "messenger.inbound:decide"),
-    *commit("press.handled", M, "messenger.inbound:_turn", when=_handles(presses=True)),
-    after("press.shown", M, "messenger.channels.telegram:TelegramChannel.call", within="_turn"),
-    after("message.brought", M, "messenger.inbound:_bring_in"),
-    *commit("message.handled", M, "messenger.inbound:_turn", when=_handles(presses=False)),
-    *commit("withdraw.looked", M, "messenger.revisit:_withdrawn"),
-    after("withdraw.cancelled", M, "messenger.unheld:cancel", when=_true, rare=True),
-    after("identifier.looked", M, "messenger.unheld:identified", when=_true, rare=True),
-    *commit("identifier.asked", M, "messenger.revisit:identified", when=lambda s: "notification_id" in s, rare=True),
-    after("reopen.written", M, "messenger.reopening:reopen", when=_true, rare=True),
+    *commit("lease.renewed", M, "deliver.renew"),
+    *commit("tidy.done", M, "deliver.tidy"),
+    after("reap.written", M, "store.reap", when=_true, rare=True),
+    after("card.queued", M, "asking.write_missing_cards", when=_true),
+    after("card.checked", M, "cards.check"),
+    after("card.edited", M, "closing._edit", rare=True),
+    after("poll.leased", M, "updates.take_lease", when=_true),
+    before("poll.begun", M, "inbound._poll_once"),
+    *commit("poll.stored", M, "inbound._poll_once"),
+    before("press.judged", M, "shared.approvals.decide"),
+    after("press.decided", M, "inbound.decide"),
+    *commit("press.handled", M, "inbound._turn", when=_handles(presses=True)),
+    after("press.shown", M, "telegram.TelegramChannel.call", within="_turn"),
+    after("message.brought", M, "inbound._bring_in"),
+    *commit("message.handled", M, "inbound._turn", when=_handles(presses=False)),
+    *commit("withdraw.looked", M, "revisit._withdrawn"),
+    after("withdraw.cancelled", M, "unheld.cancel", when=_true, rare=True),
+    after("identifier.looked", M, "unheld.identified", when=_true, rare=True),
+    *commit("identifier.asked", M, "revisit.identified", when=lambda s: "notification_id" in s, rare=True),
+    after("reopen.written", M, "reopening.reopen", when=_true, rare=True),
 )
 BY_NAME: Final[Mapping[str, Failpoint]] = {one.name: one for one in FAILPOINTS}
 
@@ -211,7 +217,7 @@ def arm(armed: Armed) -> None:
             os.kill(os.getpid(), number)
 
     if failpoint.commit:
-        owner, name = found("shared.db:Database.work")
+        owner, name = found("db.Database.work")
         found(failpoint.site)
         setattr(owner, name, committing(getattr(owner, name), failpoint, reached))
     else:
@@ -221,7 +227,7 @@ def arm(armed: Armed) -> None:
 
 def prepare(words: Sequence[str]) -> None:
     """In the child: say under which name this process will hold leases, and arm what is asked for, three words each."""
-    assembly, _ = found("butlers.assemble:Assembly.__init__")
+    assembly, _ = found("assemble.Assembly.__init__")
     begin = assembly.__init__
 
     def told(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -234,15 +240,53 @@ def prepare(words: Sequence[str]) -> None:
 
 
 def found(site: str) -> tuple[Any, str]:
-    """Where the attribute of a site lives, and its name; LookupError if it is not there."""
-    module, _, path = site.partition(":")
+    """Where the attribute of a site lives, and its name; LookupError if it is not there, or in several modules."""
+    module, _, path = located(site).partition(":")
+    found = _within(module, path)
+    if found is None:
+        raise LookupError(f"There is no {site}.")
+    return found
+
+
+@cache
+def located(site: str) -> str:
+    """The site as `module:name`, where it is given by the last words of its module's name."""
+    if ":" in site:
+        return site
+    *words, name = site.split(".")
+    split = [(words[:n], ".".join((*words[n:], name))) for n in range(1, len(words) + 1)]
+    places = [
+        f"{module}:{path}"
+        for module in modules()
+        for last, path in split
+        if module.split(".")[-len(last) :] == last and _within(module, path) is not None
+    ]
+    if len(places) != 1:
+        raise LookupError(f"{site} stands at {len(places)} places: {', '.join(places)}")
+    return places[0]
+
+
+@cache
+def modules() -> tuple[str, ...]:
+    """Every module of ours by its name, where this process would import it from."""
+    found = []
+    for package in OURS:
+        root = Path(importlib.import_module(package).__path__[0])
+        for path in sorted(root.rglob("*.py")):
+            words = (package, *path.relative_to(root).with_suffix("").parts)
+            found.append(".".join(words[:-1] if words[-1] == "__init__" else words))
+    return tuple(found)
+
+
+def _within(module: str, path: str) -> tuple[Any, str] | None:
+    """The owner and the name of something that can be called, or None."""
     owner: Any = importlib.import_module(module)
     *way, name = path.split(".")
     for step in way:
         owner = getattr(owner, step, None)
-    if not callable(getattr(owner, name, None)):
-        raise LookupError(f"There is no {site}.")  # noqa: TRY004  # the name leads nowhere: no matter of types
-    return owner, name
+        if inspect.ismodule(owner):
+            return None  # another module's own
+    return (owner, name) if callable(getattr(owner, name, None)) else None
 
 
 def called_by(name: str, frame: FrameType | None) -> bool:
@@ -303,6 +347,6 @@ def committing(
         while holder.f_code is opened.__code__ and holder.f_back is not None:
             holder = holder.f_back  # another failpoint is around this one
         opener = f"{holder.f_globals['__name__']}:{holder.f_code.co_qualname}"
-        return watched(begun, holder) if opener == failpoint.site else begun
+        return watched(begun, holder) if opener == located(failpoint.site) else begun
 
     return opened

@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 from tests.chaos.crew import STOPPABLE, Schedule
-from tests.rig.failpoints import BY_NAME, FAILPOINTS, Failpoint, Seen, after, before, committing, found
+from tests.rig.failpoints import BY_NAME, FAILPOINTS, Failpoint, Seen, after, before, committing, found, located
 
 ROOT = Path(__file__).resolve().parents[2]
 ENOUGH = 60
@@ -45,7 +45,7 @@ def test_it_stands_where_the_code_is(failpoint: Failpoint) -> None:
     owner, name = found(failpoint.site)
     assert callable(getattr(owner, name))
     if failpoint.commit:
-        assert ".work()" in Path(sys.modules[failpoint.site.partition(":")[0]].__file__ or "").read_text()
+        assert ".work()" in Path(sys.modules[located(failpoint.site).partition(":")[0]].__file__ or "").read_text()
 
 
 def test_the_product_knows_of_none() -> None:
