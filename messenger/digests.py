@@ -4,6 +4,7 @@ A digest decides nothing. Each line is data only, and its button sends the card 
 the message and takes the yes; it binds the action, its revision and its content like any button of a card.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from shared import approvals, notifications, realms
 from shared.db import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.policy import Decision, Finding
+from shared.recipients import Recipient, recipient
 from shared.render import Wire, owner
 from shared.render.approval import CHANNEL_NAMES, clipped
 from shared.render.owner import Sheet
@@ -70,7 +72,7 @@ def _readable(row: Record) -> bool:
 
 
 async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
-    title, shown = words(rows, _page(ground, rows))
+    title, shown = words(rows, await recipients_of(connection, rows), _page(ground, rows))
     if claimed.channel == "email":
         pages = [f"{n}. {cards.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
         body = "\n".join([shown.foot, "", "Read and decide them here:", *pages])
@@ -84,21 +86,26 @@ def _page(ground: Ground, rows: list[Record]) -> str:
     return f"{cards.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
 
 
-def words(rows: list[Record], where: str) -> tuple[str, Sheet]:
+async def recipients_of(connection: Connection, rows: list[Record]) -> list[Recipient]:
+    """Whom each is for, as its card will say: by the house's own look."""
+    channels = [notifications.envelope_of(row).delivery.channel for row in rows]
+    return [await recipient(connection, row["whom"], channel) for row, channel in zip(rows, channels, strict=True)]
+
+
+def words(rows: list[Record], to: Sequence[Recipient], where: str) -> tuple[str, Sheet]:
     """Title, and a numbered line for each; `where` is the page that lists those for which there is no room."""
     total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
     title = f"{butler} asks {total} more thing{'' if total == 1 else 's'}"
-    lines = [f"{n}. {_line(row)}" for n, row in enumerate(rows, start=1)]
+    lines = [f"{n}. {_line(row, one)}" for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
     return title, Sheet(f"{title}:", foot="\n".join([*lines, *more, "", NO_ANSWER_HERE]), link=where)
 
 
-def _line(row: Record) -> str:
+def _line(row: Record, one: Recipient) -> str:
     """Whom it is for, by which channel, and how long: no word of the message itself."""
     delivery = notifications.envelope_of(row).delivery
-    named = row["whom"].removeprefix("thread:") if row["whom"].startswith("thread:") else None
-    address = row["address"] or delivery.recipient or named or "no identifier on file"
-    to = f"{clipped(row['name'] or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
+    address = one.address or "no identifier on file"
+    to = f"{clipped(one.name or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
     how = "to" if delivery.intent == "send" else f"{delivery.intent} to"
     return f"{how} {to} by {CHANNEL_NAMES[delivery.channel]}, {len(delivery.message)} characters"
 
@@ -150,10 +157,11 @@ async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
 async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) -> bool:
     async with ground.db.work() as connection:
         rows = await waiting(connection, card["digest_id"], realms.realm_of(ground.settings, "telegram"))
+        to = await recipients_of(connection, rows)
     before, shown = list(card["shown"]), listed(rows)
     if shown != before:
         try:
-            await telegram.call("editMessageText", edited(ground, card, rows), wait=10)
+            await telegram.call("editMessageText", edited(ground, card, rows, to), wait=10)
         except ProviderRefused as refused:
             if refused.is_for_all:
                 raise
@@ -167,9 +175,9 @@ async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) 
     return shown != before
 
 
-def edited(ground: Ground, card: Record, rows: list[Record]) -> dict[str, object]:
+def edited(ground: Ground, card: Record, rows: list[Record], to: Sequence[Recipient]) -> dict[str, object]:
     """The message as it should stand now; without buttons once nothing in it waits."""
-    _, shown = words(rows, _page(ground, rows)) if rows else ("", Sheet(OVER))
+    _, shown = words(rows, to, _page(ground, rows)) if rows else ("", Sheet(OVER))
     return {
         "chat_id": int(card["address"]),
         "message_id": int(card["provider_id"]),

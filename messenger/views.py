@@ -59,7 +59,8 @@ WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel 
 ORDER BY d.created_at LIMIT 20
 """
 
-# A delivery with what is known of one attempt: the last part that came to its marker then.
+# A delivery with what is known of one attempt: the last part that came to its marker then. Its name is that of whoever
+# has the address, not of whom its butler wrote down.
 DOUBT = """
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.repeated,
     n.realm, n.envelope, n.owner_text, n.origin_butler, c.name, a.n, tried.attempt AS tried, a.marked_at, a.outcome,
@@ -68,7 +69,8 @@ SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.sta
         AND r.outcome = 'done' AND r.word <> 'retry' ORDER BY r.at LIMIT 1) AS said
 FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
 CROSS JOIN LATERAL (SELECT coalesce($2, d.attempt) AS attempt) tried
-LEFT JOIN shared.contacts c ON c.id = n.contact_id
+LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
+LEFT JOIN shared.contacts c ON c.id = i.contact_id
 LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.attempt = tried.attempt
     AND a.marked_at IS NOT NULL ORDER BY a.n DESC LIMIT 1) a ON true
 WHERE d.id = $1
@@ -88,11 +90,9 @@ ORDER BY d.created_at LIMIT 20
 # that are. Of what is live the sandbox lists nothing.
 DIGEST_ITEMS = """
 SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
-    n.whom, c.name, i.value AS address, count(*) OVER () AS total
+    n.whom, count(*) OVER () AS total
 FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
 JOIN shared.notifications n ON n.id = q.notification_id
-LEFT JOIN shared.contacts c ON c.id = n.contact_id
-LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
 WHERE t.digest_id = $1 AND ($2 <> 'sandbox' OR n.realm = 'sandbox')
     AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
     SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id AND d.revision = q.revision)

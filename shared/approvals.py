@@ -74,9 +74,7 @@ WITH moved AS (
     WHERE id = $6 AND revision = $7 AND status = 'pending' {WRITTEN}
 SELECT id FROM moved
 """
-LAST_OF = """
-SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1
-"""
+LAST_OF = "SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1"
 MOVE = f"""
 WITH moved AS (
     UPDATE shared.pending_actions SET status = $1, execution_result = coalesce($8, execution_result)
@@ -96,8 +94,10 @@ ORDER BY notification_id NULLS LAST LIMIT 100
 """
 LIST = f"""
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
-    {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text
+    {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text,
+    n.whom, coalesce(d.channel, n.envelope #>> '{{delivery,channel}}', '') AS channel, d.address AS sent_to
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """
 

@@ -14,12 +14,14 @@ from shared.keys import reference
 
 # A reference may look like the beginning of another's id, so that an id is asked for by more than a reference has.
 SHORTEST: Final = 5
+# The contact is whoever has the address now: it is the Messenger's word, and what a notification names is its butler's.
 LIST: Final = """
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,
     d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
     coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, n.envelope #>> '{delivery,emoji}' AS emoji
 FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
-LEFT JOIN shared.contacts c ON c.id = n.contact_id
+LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
+LEFT JOIN shared.contacts c ON c.id = i.contact_id
 WHERE ($1::text IS NULL OR d.status = $1) AND ($2::uuid IS NULL OR d.id = $2)
 ORDER BY d.created_at DESC, d.id LIMIT $3
 """

@@ -9,6 +9,8 @@ from uuid import UUID
 from shared.db import Connection, Record
 from shared.decoding import bounded
 from shared.errors import InvalidInput, Unreadable
+from shared.recipients import Recipient, recipient
+from shared.render.visible import in_line, said
 
 # By its own id, by that of its pending action or by that of its delivery.
 FIND: Final = """
@@ -19,9 +21,10 @@ SELECT DISTINCT found.id::text FROM (
 WHERE found.id IS NOT NULL AND starts_with(found.shown::text, $1) LIMIT 2
 """
 ASKED: Final = """
-SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n.third_party, n.envelope, n.owner_text,
-    n.status, n.answer, n.created_at, c.name AS contact
-FROM shared.notifications n LEFT JOIN shared.contacts c ON 'contact:' || c.id::text = n.whom WHERE n.id = $1
+SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n.envelope, n.owner_text, n.status,
+    n.answer, n.created_at, coalesce(d.channel, n.envelope #>> '{delivery,channel}', '') AS channel,
+    d.address AS sent_to
+FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id WHERE n.id = $1
 """
 # Being sent, and how that ended, is told by the attempts.
 # The newest of each kind, of events those of each actor: however many a butler writes, they hide nobody else's.
@@ -65,6 +68,9 @@ WHERE d.notification_id = $1 AND a.ended_at IS NOT NULL
 ) AS every) AS latest WHERE newest <= 200 ORDER BY at, seq
 """
 SHORTEST: Final = 4
+DECIDING: Final = frozenset({"owner", "console", "messenger"})
+# Nothing is cut off: the texts in the rows are bounded.
+ALL: Final = 1_000_000
 DONE: Final[Mapping[str, str]] = {
     "parked": "asked for the owner's yes",
     "approved": "said yes",
@@ -114,37 +120,39 @@ async def life(connection: Connection, beginning: str) -> Life:
     asked = await connection.fetchrow(ASKED, key)
     assert asked is not None  # noqa: S101  # a notification is never deleted
     rows = await connection.fetch(STEPS, key)
-    return told(asked, rows, left_out=rows[0]["total"] - len(rows) if rows else 0)
+    to = await recipient(connection, asked["whom"], asked["channel"], asked["sent_to"])
+    return told(asked, to, rows, left_out=rows[0]["total"] - len(rows) if rows else 0)
 
 
-def told(
-    asked: Mapping[str, object] | Record, rows: Sequence[Mapping[str, object] | Record], *, left_out: int = 0
-) -> Life:
-    """The rows as sentences, in the order in which they happened, and how many older ones there are. Pure."""
-    steps = _asked(asked)
+def told(asked: Record, to: Recipient, rows: Sequence[Record], *, left_out: int = 0) -> Life:
+    """The rows as sentences, in the order in which they happened, and how many older ones there are. Pure.
+
+    What butlers and providers wrote stands in quotation marks: the rest of each sentence is the house's.
+    """
+    steps = _asked(asked, to)
     if left_out:
         steps.append(Step(steps[0].at, "left_out", f"Of what follows, {left_out} older lines are left out."))
     steps += [_step(row) for row in rows]
     edits = [n for n, step in enumerate(steps) if step.what == "edited"]
     if edits and asked["owner_text"] is not None:
         last = steps[edits[-1]]
-        steps[edits[-1]] = replace(last, text=f"{last.text} It says: {asked['owner_text']}")
-    return Life(asked["id"], asked["status"], asked["answer"], tuple(steps))  # type: ignore[arg-type]  # the columns
+        steps[edits[-1]] = replace(last, text=f"{last.text} It says: {said(asked['owner_text'], ALL)}")
+    return Life(asked["id"], asked["status"], asked["answer"], tuple(steps))
 
 
-def _asked(asked: Mapping[str, object] | Record) -> list[Step]:
-    at = asked["created_at"]
-    assert isinstance(at, datetime)  # noqa: S101  # the column's type
+def _asked(asked: Record, to: Recipient) -> list[Step]:
+    at, origin = asked["created_at"], in_line(asked["origin_butler"])
+    where = f"in {said(asked['lineage'])}, realm {said(asked['realm'])}"
     steps = [
-        Step(at, "asked", f"{asked['origin_butler']} {_words(asked)}"),
-        Step(at, "admitted", f"{asked['admitted_by']} admitted it in {asked['lineage']}, realm {asked['realm']}."),
+        Step(at, "asked", f"{origin} {_words(asked, to)}"),
+        Step(at, "admitted", f"{in_line(asked['admitted_by'])} admitted it {where}."),
     ]
-    if not asked["third_party"]:
+    if to.is_owner:
         steps.append(Step(at, "to_the_owner", "It goes to the owner, for which no yes is needed."))
     return steps
 
 
-def _words(asked: Mapping[str, object] | Record) -> str:
+def _words(asked: Record, to: Recipient) -> str:
     """What its butler asked for; what the owner put in its place is told by its own step."""
     from shared.notifications import envelope_of  # noqa: PLC0415  # keeps --help quick
 
@@ -154,26 +162,29 @@ def _words(asked: Mapping[str, object] | Record) -> str:
         delivery = envelope_of({"envelope": named, "origin_butler": origin, "owner_text": None}).delivery
     except Unreadable:
         return "asked for something that cannot be read."
-    who = f"{asked['contact']} ({asked['whom']})" if asked["contact"] else f"{asked['whom']}"
-    return f"asked to {delivery.intent} by {delivery.channel} to {who}: {delivery.message}"
+    return f"asked to {delivery.intent} by {delivery.channel} to {in_line(str(to))}: {said(delivery.message, ALL)}"
 
 
-def _step(row: Mapping[str, object] | Record) -> Step:
-    at, what, who, text, place = row["at"], row["what"], row["who"], row["text"], row["place"]
-    assert isinstance(at, datetime)  # noqa: S101  # the column's type
-    ended = f"The attempt at part {place} ended: {what}." + (f" {text}" if text else "")
+def _step(row: Record) -> Step:
+    at, kind, what, place = row["at"], row["kind"], in_line(row["what"]), row["place"]
+    who, text = in_line(row["who"] or ""), in_line(row["text"] or "")
+    # What butlers, the Switchboard and providers say is quoted.
+    ours = kind == "event" and row["who"] in DECIDING
+    quoted = f" {text if ours else said(row['text'], ALL)}" if row["text"] else ""
+    if kind == "event":
+        return Step(at, row["what"], _event(row, who, what) + quoted)
     sentences = {
         "rule": f"A use of the standing rule {what} was spent: {text}.",
-        "route": f"The Switchboard brought it to {who}: {what}." + (f" {text}" if text else ""),
+        "route": f"The Switchboard brought it to {who}: {what}.{quoted}",
         "delivery": f"The Messenger took it as delivery {place}, by {what} to {text}.",
         "mark": f"Attempt {what} at part {place} was marked: from here on it may be out, bytes {text}.",
-        "end": ended + (f" The receipt is {who}." if who else ""),
+        "end": f"The attempt at part {place} ended: {what}.{quoted}" + (f" The receipt is {who}." if who else ""),
     }
-    kind = str(row["kind"])
-    if kind != "event":
-        return Step(at, {"mark": "marked", "end": str(what)}.get(kind, kind), sentences[kind])
-    actor = f"{who} ({row['by']})" if row["by"] else str(who)
-    where = f" by way of {place}" if place else ""
-    did = DONE.get("allowed" if what == "approved" and who != "owner" else str(what))
-    happened = f"{actor} {did}" if did else f"{actor}: {what}"
-    return Step(at, str(what), f"{happened}{where}." + (f" {text}" if text else ""))
+    return Step(at, {"mark": "marked", "end": row["what"]}.get(kind, kind), sentences[kind])
+
+
+def _event(row: Record, who: str, what: str) -> str:
+    actor = f"{who} ({in_line(row['by'])})" if row["by"] else who
+    where = f" by way of {in_line(row['place'])}" if row["place"] else ""
+    did = DONE.get("allowed" if what == "approved" and who != "owner" else what)
+    return f"{actor} {did}{where}." if did else f"{actor}: {what}{where}."

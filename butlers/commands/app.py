@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -25,6 +26,7 @@ from butlers.commands import (
     tokens,
     why,
 )
+from butlers.commands.desk import complain
 from shared.config import quiet_third_parties
 from shared.errors import ButlersError
 
@@ -55,24 +57,25 @@ def _unforeseen(kind: type[BaseException], error: BaseException, trace: Tracebac
     """What nobody foresaw, in one line: what it was and, for whoever mends it, by which way it came."""
     way = " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(traceback.extract_tb(trace)[-6:]))
     said = " ".join(str(error).split())
-    sys.stderr.write(
-        f"butlers: Something unforeseen went wrong: {kind.__name__}: {said}. Please report it with: {way}\n"
-    )
+    complain(f"Something unforeseen went wrong: {kind.__name__}: {said}. Please report it with: {way}")
 
 
-def run() -> None:
-    """Run a command: exit 0 done, 1 failed or refused, 2 usage; a person never sees a traceback."""
+def run(argv: Sequence[str] | None = None) -> None:
+    """Run a command, this process's own or `argv`: exit 0 done, 1 failed or refused, 2 usage.
+
+    A person never sees a traceback.
+    """
     quiet_third_parties()
     sys.excepthook = _unforeseen
     try:
-        get_command(app)()
+        get_command(app)(argv)
     except ButlersError as failed:
-        sys.stderr.write(f"butlers: {failed}\n")
+        complain(str(failed))
         raise SystemExit(1) from None
     except OSError as refused:
         if refused.filename is None:
             raise
-        sys.stderr.write(f"butlers: {refused.filename} cannot be used: {refused.strerror}. Correct it, or its owner.\n")
+        complain(f"{refused.filename} cannot be used: {refused.strerror}. Correct it, or its owner.")
         raise SystemExit(1) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise SystemExit(130) from None

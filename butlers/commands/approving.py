@@ -2,31 +2,59 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.commands.desk import as_owner, one_of, owner_id, say, say_json, say_lines, settings_of, table
 from butlers.commands.options import SHORT, HomeOption, JsonOption
 from shared import approvals
 from shared.config import Settings
 from shared.db import Connection, Record
-from shared.errors import ButlersError, InvalidInput
+from shared.errors import ButlersError, InvalidInput, Unreadable
 from shared.keys import short
-from shared.render.visible import in_line, quoted, said
+from shared.recipients import Recipient, recipient
+from shared.render.visible import quoted
 
 if TYPE_CHECKING:  # keeps --help quick
     from butlers.deciding import Outcome
+    from shared.render.approval import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the owner's word is about: an action in the revision that was printed, who says it, and the settings."""
+
+    action_id: str
+    revision: int
+    by: str
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A revision as its card would show it."""
+
+    revision: int
+    asked: "Asked"
+
 
 app = typer.Typer(help="What waits for your yes.", no_args_is_help=True)
 IdArgument = Annotated[str, typer.Argument(help="The action's id; its beginning is enough.")]
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 
-async def _read(home_folder: Path | None, status: str | None) -> list[Record]:
+async def _read(home_folder: Path | None, status: str | None) -> list[tuple[Record, Recipient]]:
     async with as_owner(settings_of(None, home_folder)) as connection:
-        return await approvals.list_actions(connection, status)
+        return [(row, await _to(connection, row)) for row in await approvals.list_actions(connection, status)]
+
+
+async def _to(connection: Connection, row: Record) -> Recipient:
+    """Whom it is for now; of what was decided, whom the Messenger took it for."""
+    went = None if row["status"] == "pending" else row["sent_to"]
+    return await recipient(connection, row["whom"] or "", row["channel"], went)
 
 
 @app.command("list")
@@ -38,12 +66,15 @@ def list_all(
     """Pending actions, oldest first."""
     if status not in {None, *STATUSES}:
         raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
-    rows = asyncio.run(_read(home_folder, status))
+    found = asyncio.run(_read(home_folder, status))
     if as_json:
-        say_json({"actions": [{**row, "tool_args": _args(row)} for row in rows]})
+        say_json({"actions": [_object(row, to) for row, to in found]})
         return
-    cells = [[r["id"][:SHORT], r["status"], r["origin_butler"], _message(r)[:60]] for r in rows]
-    table(("id", "status", "butler", "message"), cells)
+    cells = [
+        [row["id"][:SHORT], row["status"], row["origin_butler"], f"{to} by {row['channel']}", _message(row)[:60]]
+        for row, to in found
+    ]
+    table(("id", "status", "butler", "to", "message"), cells)
 
 
 @app.command()
@@ -52,19 +83,30 @@ def show(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """One pending action, with its whole text."""
-    row = one_of(asyncio.run(_read(home_folder, None)), action_id, "approval")
+    """One pending action as its card shows it, with its whole text."""
+
+    async def read() -> tuple[Record, Recipient, Question | None]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
+            return row, await _to(connection, row), await _question(connection, row)
+
+    row, to, question = asyncio.run(read())
     if as_json:
-        say_json({**row, "tool_args": _args(row)})
+        say_json(_object(row, to))
         return
-    for key in ("id", "status", "origin_butler", "requested_at", "expires_at"):
-        say(f"{key}: {in_line(str(row[key]))}")
-    say(f"agent_summary: {said(row['agent_summary'])}")
-    for key, value in (_args(row) or {}).items():
-        if key != "message":
-            say(f"{key}: {in_line(str(value))}")
+    for key in ("id", "status", "origin_butler", "requested_at"):
+        say(f"{key}: {row[key]}")
+    say("")
+    if question is not None and row["status"] == "pending":
+        from shared.render.approval import lines  # noqa: PLC0415  # keeps --help quick
+
+        for line in lines(question.asked):
+            say(line)
+        return
     message = _message(row)
-    say(f"length: {len(message)} characters, hash {in_line(short(row['content_sha']))}\nmessage:\n{quoted(message)}")
+    say(f"To: {to} by {row['channel']}")
+    say(f"Length: {len(message)} characters, hash {short(row['content_sha'])}")
+    say_lines(quoted(message))
 
 
 @app.command()
@@ -92,8 +134,9 @@ def edit(
     """Put other words in its place; it waits anew for your yes, and the butler is told what was sent."""
     from butlers.deciding import Edit, edit  # noqa: PLC0415  # keeps --help quick
 
-    def change(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
-        return edit(connection, Edit(row["id"], message, by, "cli", settings.approval_ttl))
+    def change(connection: Connection, about: About) -> "Awaitable[Outcome]":
+        asked_anew = about.settings.approval_ttl
+        return edit(connection, Edit(about.action_id, message, about.by, "cli", asked_anew, about.revision))
 
     _carry_out(action_id, home_folder, change)
 
@@ -101,29 +144,55 @@ def edit(
 def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
     from butlers.deciding import Word, decide  # noqa: PLC0415  # keeps --help quick
 
-    def word(connection: Connection, row: Record, by: str, settings: Settings) -> "Awaitable[Outcome]":
-        return decide(connection, Word(row["id"], approve, by, "cli", settings.approval_ttl, reason))
+    def word(connection: Connection, about: About) -> "Awaitable[Outcome]":
+        lasts = about.settings.approval_ttl
+        return decide(connection, Word(about.action_id, approve, about.by, "cli", lasts, reason, about.revision))
 
     _carry_out(action_id, home_folder, word)
 
 
 def _carry_out(
-    action_id: str,
-    home_folder: Path | None,
-    said: "Callable[[Connection, Record, str, Settings], Awaitable[Outcome]]",
+    action_id: str, home_folder: Path | None, said: "Callable[[Connection, About], Awaitable[Outcome]]"
 ) -> None:
+    """Take the owner's word for the revision that was read here and for no other, and print to whom that goes."""
     settings = settings_of(None, home_folder)
 
-    async def carry() -> "Outcome":
+    async def carry() -> "tuple[Outcome, Question | None]":
         async with as_owner(settings) as connection:
             by = await owner_id(connection)
             row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
-            return await said(connection, row, by, settings)
+            question = await _question(connection, row)
+            revision = question.revision if question is not None else row["revision"]
+            return await said(connection, About(row["id"], revision, by, settings)), question
 
-    outcome = asyncio.run(carry())
+    outcome, question = asyncio.run(carry())
     if outcome.code not in {"approved", "denied", "edited"}:
         raise ButlersError(outcome.text)
+    if question is not None:
+        _say_whom(question)
     say(outcome.text)
+
+
+def _say_whom(question: Question) -> None:
+    from shared.render.approval import foot, head  # noqa: PLC0415  # keeps --help quick
+
+    say(head(question.asked)[0])
+    say(foot(question.asked)[-1])
+
+
+async def _question(connection: Connection, row: Record) -> Question | None:
+    """What its card would ask now; None where it cannot be read."""
+    from butlers.asked import asked  # noqa: PLC0415  # keeps --help quick
+
+    action = await approvals.open_action(connection, row["id"])
+    try:
+        return None if action is None else Question(action["revision"], await asked(connection, action))
+    except (Unreadable, InvalidInput):
+        return None
+
+
+def _object(row: Record, to: Recipient) -> dict[str, object]:
+    return {**row, "tool_args": _args(row), "to": asdict(to)}
 
 
 def _args(row: Record) -> Mapping[str, object] | None:

@@ -7,14 +7,14 @@ from typing import Annotated, Final
 
 import typer
 
-from butlers.commands.desk import as_login, as_owner, owner_id, say, say_json, settings_of, table
+from butlers.commands.desk import as_login, as_owner, owner_id, say, say_json, say_lines, settings_of, table
 from butlers.commands.options import SHORT, HomeOption, JsonOption
 from shared import deliveries, home, resolutions
 from shared.db import Connection, Record
 from shared.deliveries import Shown
 from shared.errors import ButlersError, InvalidInput
 from shared.keys import reference
-from shared.render.visible import visible
+from shared.render.visible import quoted
 from shared.resolutions import Outcome, Resolution, Word
 from shared.states import STATUSES
 
@@ -49,7 +49,7 @@ def list_all(
             reference(r["id"]),
             r["status"],
             r["origin_butler"],
-            f"{r['contact'] or r['address']} ({r['channel']})",
+            f"{r['contact'] or 'unknown'} ({r['address']}) by {r['channel']}",
             (r["message"] or r["emoji"] or "")[:60],
         ]
         for r in rows
@@ -75,8 +75,9 @@ def show(
         say_json({**deliveries.as_object(found.delivery), **lists})
         return
     for name, value in deliveries.as_object(found.delivery).items():
-        say(f"{name}: {visible('' if value is None else str(value))}")
-    say("")
+        if name != "message":
+            say(f"{name}: {'' if value is None else value}")
+    say_lines(f"message:\n{quoted(found.delivery['message'] or '')}\n")
     table(("part", "status", "receipt"), [(p["n"], p["status"], p["provider_id"] or "") for p in found.parts])
     say("")
     table(("part", "attempt", "sent at", "ended", "how"), [_tried(row) for row in found.attempts])

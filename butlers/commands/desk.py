@@ -1,4 +1,8 @@
-"""What the client commands share: settings, one connection as the owner, and how answers are printed."""
+"""What the client commands share: settings, one connection as the owner, and how answers are printed.
+
+INVARIANT: nothing of the command line is printed but from here, so that no word of others moves a terminal, begins a
+line of its own or hides a character, whatever a command prints.
+"""
 
 import json
 import sys
@@ -17,6 +21,7 @@ from shared.config import Settings, current
 from shared.db import LOST, Connection, Record, prepare_connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.proof import connect
+from shared.render.visible import in_line, printable
 
 Row = TypeVar("Row", Record, dict[str, object])
 
@@ -29,7 +34,7 @@ def settings_of(fleet: Path | None = None, where: Path | None = None) -> Setting
     if fleet is not None:
         settings = replace(settings, fleet=fleet)
     for unknown in settings.unknown:
-        sys.stderr.write(f"butlers: {unknown}\n")
+        complain(str(unknown))
     return replace(settings, home=settings.home.resolve())
 
 
@@ -83,19 +88,29 @@ def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
 
 def say(text: str) -> None:
     """One line for a person."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def say_lines(text: str) -> None:
+    """The same of a text whose lines are ours, or marked as somebody's by `quoted`."""
+    for line in text.split("\n"):
+        say(line)
+
+
+def complain(text: str) -> None:
+    """One line about what is wrong."""
+    sys.stderr.write(f"butlers: {printable(text)}\n")
 
 
 def say_json(value: object) -> None:
-    """The same for a program."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str, indent=2) + "\n")
+    """The same for a program; a terminal is given nothing but printable ASCII."""
+    text = json.dumps(value, ensure_ascii=True, default=str, indent=2)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows in columns; control characters of others' texts are shown, not obeyed."""
-    from shared.render.visible import visible  # noqa: PLC0415  # keeps --help quick
-
-    cells = [[visible(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    """Rows in columns; of a text with several lines the lines stand beside each other."""
+    cells = [[in_line(str(cell).replace("\n", " ")) for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
     for row in ([title.upper() for title in head], *cells):
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from butlers.console import views, views_approvals
+from butlers.console import views, views_approvals, views_decided
 from butlers.console.house import House, Session, demand_csrf, demand_id, read_form
 from butlers.deciding import Edit, Word, decide, edit
 from shared import identity
@@ -25,7 +25,7 @@ async def index(house: House, request: Request, session: Session) -> Response:
     known = number.isdecimal() and 0 < len(number) <= LONGEST_NUMBER
     async with house.ground.db.work() as connection:
         shown = await views.page_of_waiting(connection, butler or None, max(1, int(number)) if known else 1)
-        decided = await views_approvals.decided(connection)
+        decided = await views_decided.decided(connection)
     return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", shown=shown, decided=decided)
 
 

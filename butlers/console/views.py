@@ -9,21 +9,21 @@ from butlers.console.words import STATUS, ago, count, excerpt, mapping, span, te
 from shared.db import Connection, Record
 from shared.decoding import EXPIRES
 from shared.readable import message, question, shown
-from shared.render.visible import visible
+from shared.recipients import recipient
+from shared.render.visible import in_line, visible
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
 ON_A_PAGE: Final = 50
 WAITING = f"""
-SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.agent_summary, a.notification_id, n.envelope,
-    n.owner_text, n.realm, n.status = 'pending_missing_identifier' AS missing, c.name, i.value AS address,
+SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.notification_id, n.envelope,
+    n.owner_text, n.whom, h.realm,
     {EXPIRES} AS expires_at,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
 FROM shared.pending_actions a
     LEFT JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN shared.contacts c ON c.id::text = coalesce(n.contact_id::text, a.tool_args ->> 'contact_id')
-    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
 WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
 ORDER BY a.requested_at, a.id LIMIT {ON_A_PAGE} OFFSET $2
 """
@@ -37,7 +37,8 @@ SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butl
     extract(epoch FROM clock_timestamp() - coalesce(d.settled_at, d.created_at))::float8 AS age
 FROM messenger.deliveries d
     LEFT JOIN shared.notifications n ON n.id = d.notification_id
-    LEFT JOIN shared.contacts c ON c.id = n.contact_id
+    LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
+    LEFT JOIN shared.contacts c ON c.id = i.contact_id
 WHERE d.status = 'uncertain' AND d.class <> 'card'
 ORDER BY d.created_at DESC, d.id LIMIT 20
 """
@@ -51,11 +52,10 @@ ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 
 LIMIT 100
 """
 TOLD = """
-SELECT n.id::text, n.origin_butler, n.envelope, n.owner_text, n.status, n.answer, c.name, i.value AS address,
+SELECT n.id::text, n.origin_butler, n.envelope, n.owner_text, n.status, n.answer, n.whom, d.address AS sent_to,
     extract(epoch FROM clock_timestamp() - n.created_at)::float8 AS age
 FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
-    LEFT JOIN shared.contacts c ON c.id = n.contact_id
-    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 ORDER BY n.created_at DESC
 """
 
@@ -78,7 +78,6 @@ class Waiting:
     sandbox: bool
     subject: str
     text: str
-    summary: str
     asked: str
     left: str
     expires_at: str
@@ -184,12 +183,12 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
     told = await connection.fetch(TOLD)
     in_sandbox = await connection.fetchval(IN_SANDBOX)
     return Start(
-        waiting=tuple(map(_waiting, waiting)),
+        waiting=tuple([await _waiting(connection, row) for row in waiting]),
         waiting_total=waiting[0]["total"] if waiting else 0,
         uncertain=tuple(map(_uncertain, uncertain)),
         uncertain_total=uncertain[0]["total"] if uncertain else 0,
         daemons=tuple(map(_seen, daemons)),
-        told=tuple(map(_told, told)),
+        told=tuple([await _told(connection, row) for row in told]),
         sandbox_url=_sandbox(sandbox_url) if in_sandbox else "",
     )
 
@@ -199,7 +198,7 @@ async def page_of_waiting(connection: Connection, butler: str | None, number: in
     rows = await connection.fetch(WAITING, butler, (number - 1) * ON_A_PAGE)
     asking = await connection.fetch(ASKING)
     return Page(
-        waiting=tuple(map(_waiting, rows)),
+        waiting=tuple([await _waiting(connection, row) for row in rows]),
         total=sum(row["questions"] for row in asking if butler in {None, row["origin_butler"]}),
         number=number,
         butler=butler,
@@ -207,21 +206,22 @@ async def page_of_waiting(connection: Connection, butler: str | None, number: in
     )
 
 
-def _waiting(row: Record) -> Waiting:
+async def _waiting(connection: Connection, row: Record) -> Waiting:
     asked = shown(question(row), row["id"])
+    # What is about no message names nobody.
+    to = await recipient(connection, row["whom"] or "", str(asked.get("channel")))
     return Waiting(
         action_id=row["id"],
         butler=visible(row["origin_butler"]),
         tool=visible(row["tool_name"]),
         intent=text(asked, "intent") or "send",
         channel=text(asked, "channel"),
-        name=visible(row["name"] or ""),
-        address=visible(row["address"] or "") or text(asked, "recipient"),
-        missing=bool(row["missing"]),
+        name=in_line(to.name),
+        address=in_line(to.address),
+        missing=bool(to.contact_id and not to.address),
         sandbox=row["realm"] == "sandbox",
         subject=text(asked, "subject"),
         text=text(asked, "message") or text(asked, "emoji"),
-        summary=visible(row["agent_summary"]),
         asked=ago(row["age"]),
         left=span(row["remaining"]),
         expires_at=f"{row['expires_at']:%Y-%m-%d %H:%M} UTC",
@@ -233,8 +233,8 @@ def _uncertain(row: Record) -> Uncertain:
         delivery_id=row["id"],
         butler=visible(row["origin_butler"]),
         channel=visible(row["channel"]),
-        name=visible(row["name"] or ""),
-        address=visible(row["address"]),
+        name=in_line(row["name"] or ""),
+        address=in_line(row["address"]),
         excerpt=excerpt(row["message"] or ""),
         since=ago(row["age"]),
     )
@@ -251,8 +251,9 @@ def _seen(row: Record) -> Seen:
     )
 
 
-def _told(row: Record) -> Told:
+async def _told(connection: Connection, row: Record) -> Told:
     asked, answer = shown(message(row), row["id"]), mapping(row["answer"])
+    to = await recipient(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
     words = STATUS[row["status"]]
     if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
         words = f"{words} to the sandbox"
@@ -260,7 +261,7 @@ def _told(row: Record) -> Told:
         notification_id=row["id"],
         butler=visible(row["origin_butler"]),
         channel=text(asked, "channel"),
-        to=visible(row["name"] or row["address"] or "") or text(asked, "recipient"),
+        to=in_line(to.name or to.address),
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=row["status"],
         words=words,

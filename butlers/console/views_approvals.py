@@ -7,29 +7,29 @@ from uuid import UUID
 
 from butlers.aim import going
 from butlers.asked import asked
-from butlers.console.words import ACTION, STATUS, ago, count, event, excerpt, mapping, moment, span, text
+from butlers.console.words import ACTION, STATUS, ago, count, event, mapping, moment, span, text
 from butlers.judge import Judged, look
-from shared import approvals, notifications
+from shared import approvals, notifications, recipients
 from shared.db import Connection, Record
 from shared.decoding import EXPIRES
 from shared.errors import ButlersError, Unreadable
 from shared.identity import MissingIdentifier
-from shared.readable import message, shown, unreadable
+from shared.keys import short
+from shared.readable import unreadable
+from shared.recipients import recipient
 from shared.render.approval import Asked, foot, thread_words
 from shared.render.visible import in_line, seen, visible
 
 ONE = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
-    a.content_sha, a.decision_reason, {EXPIRES} AS expires_at, n.envelope, n.owner_text, n.realm,
-    n.status AS told, n.answer, n.contact_id::text,
-    w.name AS decided_by, c.name, coalesce(d.address, i.value) AS address,
+    a.content_sha, a.decision_reason, {EXPIRES} AS expires_at, n.envelope, n.owner_text, n.whom,
+    n.status AS told, n.answer, w.name AS decided_by, d.address AS sent_to, coalesce(d.realm, h.realm) AS realm,
     a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-    LEFT JOIN shared.contacts c ON c.id = n.contact_id
-    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
     LEFT JOIN shared.contacts w ON w.id = a.decided_by
 WHERE a.id = $1
 """
@@ -40,15 +40,6 @@ SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
     SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
     FROM shared.approval_events WHERE action_id = $1 OR notification_id = $2) ranked
 JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
-"""
-DECIDED = f"""
-SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, c.name, i.value AS address,
-    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, {EXPIRES}))::float8 AS age
-FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN shared.contacts c ON c.id = n.contact_id
-    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
-WHERE a.status <> 'pending' OR a.expires_at <= clock_timestamp()
-ORDER BY coalesce(a.decided_at, a.expires_at) DESC, a.id LIMIT 30
 """
 
 
@@ -124,21 +115,6 @@ class Question:
         return f"/rules?{urlencode({**whom, **narrow, 'from': self.id})}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """One line of what was decided lately."""
-
-    id: str
-    butler: str
-    channel: str
-    to: str
-    excerpt: str
-    status: str
-    words: str
-    reason: str
-    when: str
-
-
 async def one(connection: Connection, action_id: str) -> Question | None:
     """The action with everything the owner should see before saying yes."""
     row = await connection.fetchrow(ONE, UUID(action_id))
@@ -147,7 +123,8 @@ async def one(connection: Connection, action_id: str) -> Question | None:
     events = await connection.fetch(EVENTS, UUID(action_id), UUID(row["notification_id"]))
     status = "expired" if row["status"] == "pending" and not row["open"] else row["status"]
     as_asked = mapping(mapping(row["envelope"]).get("delivery"))
-    shown = await _asked(connection, action_id)
+    # Of what was decided its delivery says to whom it went, which is not where it would go now.
+    shown = await _asked(connection, action_id) if row["open"] else None
     return Question(
         id=row["id"],
         revision=row["revision"],
@@ -156,7 +133,7 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         thread=thread_words(shown) if shown else "",
         findings=tuple(in_line(one) for one in shown.findings) if shown else (),
         summary=visible(shown.summary) if shown else "",
-        last=foot(shown)[-1] if shown else "",
+        last=foot(shown)[-1] if shown else f"hash {in_line(short(row['content_sha']))}",
         original=text(as_asked, "message") if row["owner_text"] is not None else "",
         draft=seen(str(notifications.delivery_of(row).get("message", ""))),
         status=status,
@@ -189,19 +166,19 @@ async def letter(connection: Connection, row: Record) -> Letter:
         envelope = notifications.envelope_of(row)
     except Unreadable as odd:
         return _unreadable(row, odd)
-    delivery = envelope.delivery
-    name, address, found = row["name"] or "", row["address"] or "", await _seen(connection, row)
+    delivery, found = envelope.delivery, await _seen(connection, row)
     if row["open"] and isinstance(found, Judged):
-        name, address = found.target.contact_name or "", found.target.address
-        delivery = going(envelope, found.target).delivery
+        to, delivery = recipients.found(found.target), going(envelope, found.target).delivery
+    else:
+        to = await recipient(connection, row["whom"], delivery.channel, None if row["open"] else row["sent_to"])
     parts, trouble = _wires(found)
     return Letter(
         butler=visible(row["origin_butler"]),
         intent=delivery.intent,
         channel=delivery.channel,
-        name=visible(found.contact_name if isinstance(found, MissingIdentifier) else name),
-        address=visible(address or ("" if row["contact_id"] else delivery.recipient or "")),
-        contact_id=row["contact_id"] or "",
+        name=in_line(to.name),
+        address=in_line(to.address),
+        contact_id=to.contact_id,
         subject=visible(delivery.subject or ""),
         emoji=visible(delivery.emoji or ""),
         text=visible(delivery.message),
@@ -277,24 +254,3 @@ def left_out(events: Sequence[Record]) -> tuple[Step, ...]:
     """A line about the older events that are not shown, if there are any."""
     more = events[0]["total"] - len(events) if events else 0
     return (Step("", f"{count(more, 'older line is', 'older lines are')} left out", "", ""),) if more else ()
-
-
-async def decided(connection: Connection) -> tuple[Decided, ...]:
-    """The last thirty that were decided or ran out, newest first."""
-    return tuple(map(_decided, await connection.fetch(DECIDED)))
-
-
-def _decided(row: Record) -> Decided:
-    asked = shown(message(row), row["id"])
-    status = "expired" if row["status"] == "pending" else row["status"]
-    return Decided(
-        id=row["id"],
-        butler=visible(row["origin_butler"]),
-        channel=text(asked, "channel"),
-        to=visible(row["name"] or row["address"] or "") or text(asked, "recipient"),
-        excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
-        status=status,
-        words=ACTION[status],
-        reason=visible(row["decision_reason"] or ""),
-        when=ago(row["age"]),
-    )

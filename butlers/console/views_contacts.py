@@ -14,22 +14,22 @@ SELECT c.id::text, c.name, c.roles, c.preferred_channel,
     coalesce(jsonb_agg(jsonb_build_object('type', i.type, 'value', i.value, 'primary', i.is_primary)
         ORDER BY i.type, i.is_primary DESC, i.created_at, i.id) FILTER (WHERE i.id IS NOT NULL), '[]') AS entries,
     (SELECT count(*) FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-        WHERE n.contact_id = c.id AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
+        WHERE n.whom = 'contact:' || c.id::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
             AND a.expires_at > clock_timestamp()) AS waiting
 FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
 WHERE $1::uuid IS NULL OR c.id = $1
 GROUP BY c.id ORDER BY waiting DESC, 'owner' = ANY (c.roles) DESC, lower(c.name), c.id LIMIT 500
 """
 WITHOUT_ADDRESS = f"""
-SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, n.realm,
-    n.contact_id::text, c.name, NULL::text AS address, true AS open, n.envelope #>> '{{delivery,channel}}' AS channel,
+SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, h.realm, n.whom,
+    NULL::text AS sent_to, true AS open, n.envelope #>> '{{delivery,channel}}' AS channel,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-    JOIN shared.contacts c ON c.id = n.contact_id
-WHERE n.contact_id = $1 AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
+WHERE n.whom = 'contact:' || $1::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
     AND a.expires_at > clock_timestamp() AND NOT EXISTS (SELECT FROM shared.contact_info i
-        WHERE i.contact_id = c.id AND i.type = n.envelope #>> '{{delivery,channel}}')
+        WHERE i.contact_id = $1::uuid AND i.type = n.envelope #>> '{{delivery,channel}}')
 ORDER BY a.requested_at, a.id LIMIT 200
 """
 MOST = 20
@@ -105,7 +105,7 @@ async def hears_unasked(connection: Connection, contact_id: str) -> bool:
 
 async def without_address(connection: Connection, contact_id: str) -> list[Record]:
     """The open questions of this contact that wait for an identifier nobody has stored yet."""
-    return list(await connection.fetch(WITHOUT_ADDRESS, UUID(contact_id)))
+    return list(await connection.fetch(WITHOUT_ADDRESS, contact_id))
 
 
 async def groups(connection: Connection, contact_id: str) -> tuple[Group, ...]:

@@ -8,7 +8,7 @@ from butlers.console.words import DELIVERY, ago, excerpt
 from shared import deliveries, resolutions
 from shared.db import Connection, Record
 from shared.keys import reference
-from shared.render.visible import visible
+from shared.render.visible import in_line, visible
 
 MOST: Final = 100
 # The filters of the list, in their order: what is asked for in the address, and its name.
@@ -76,8 +76,8 @@ def _line(row: Record, age: float) -> Line:
         reference=reference(row["id"]),
         butler=visible(row["origin_butler"]),
         channel=row["channel"],
-        name=visible(row["contact"] or ""),
-        address=visible(row["address"]),
+        name=in_line(row["contact"] or ""),
+        address=in_line(row["address"]),
         excerpt=excerpt(row["message"] or row["emoji"] or ""),
         status=row["status"],
         words=DELIVERY[row["status"]],

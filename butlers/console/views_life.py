@@ -11,14 +11,12 @@ from shared.decoding import bounded
 from shared.render.visible import visible
 
 ONE = f"""
-SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.envelope, n.owner_text,
-    n.status, n.answer, n.contact_id::text, n.created_at, {bounded("n.not_after")} AS not_after, c.name,
-    coalesce(d.address, i.value) AS address,
+SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, coalesce(d.realm, n.realm) AS realm, n.lineage,
+    n.envelope, n.owner_text, n.status, n.answer, n.whom, n.created_at, {bounded("n.not_after")} AS not_after,
+    d.address AS sent_to,
     d.id::text AS delivery_id, d.status AS delivery_status, d.reason, d.created_at AS taken_at, d.settled_at,
     d.address IS NULL AS open
 FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-    LEFT JOIN shared.contacts c ON c.id = n.contact_id
-    LEFT JOIN shared.contact_info i ON i.id = n.contact_info_id
 WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHERE id = $1)
 """
 CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"

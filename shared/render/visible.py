@@ -89,6 +89,13 @@ def said(text: str, most: int = 500) -> str:
     return '"' + in_line(text[:most]).replace('"', "'") + f'"{more}'
 
 
+def printable(text: str) -> str:
+    """A line of ours with the words of others in it, as a terminal is given it; columns of spaces stay."""
+    return "".join(
+        f"<U+{ord(one):04X}>" if one in _LAYOUT or _is_hidden(text, n) else one for n, one in enumerate(text)
+    )
+
+
 def seen(text: str) -> str:
     """The text without everything a reader cannot see; of white space in a row one character stays."""
     while True:

@@ -126,16 +126,19 @@ async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet:
     first = await fleet.outside.card(action)
     assert "another text" in await refused(fleet, "approvals", "edit", action, "--message", words)
     said_back = await said(fleet, "approvals", "edit", action[:13], "--message", other)
-    assert said_back == "Changed. Nothing is sent yet: a new card asks with this text."
+    assert f"To unknown ({chat}): " in said_back
+    assert said_back.endswith("\nChanged. Nothing is sent yet: a new card asks with this text.")
     [second, *_] = await fleet.outside.until(lambda e: e.method == "sendMessage" and other in e.text)
     assert "Approve" in str(second.payload)
     shown = json.loads(await said(fleet, "approvals", "show", action, "--json"))
     assert (shown["revision"], shown["tool_args"]["message"]) == (2, other)
-    assert f"message:\n> {other}" in await said(fleet, "approvals", "show", action)
+    printed = await said(fleet, "approvals", "show", action)
+    assert f"\nTo: unknown ({chat})\n" in printed
+    assert f"\n> {other}\n" in printed
     await fleet.outside.press(first, "Approve")
     asked = {"notification_id": answer["notification_id"]}
     assert await fleet.call("health", "notification_status", asked) == answer
-    await said(fleet, "approvals", "approve", action)
+    assert f"\nTo unknown ({chat}): {len(other)} characters, " in await said(fleet, "approvals", "approve", action)
     assert (await fleet.outside.arrived(other, chat)).text == other
     settled = await fleet.call("health", "notification_status", {**asked, "wait_seconds": 20})
     assert (settled["status"], settled["note"]) == ("ok", f"The owner changed the text: {other}")
@@ -144,7 +147,7 @@ async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet:
         fleet, "approvals", "edit", action, "--message", "late"
     )
     told = await said(fleet, "why", action)
-    assert f"put other words in its place by way of cli. It says: {other}" in told
+    assert f'put other words in its place by way of cli. It says: "{other}"' in told
     assert told.count("said yes by way of cli") == 1
 
 

@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 import time
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from typing import Final, cast
@@ -24,6 +25,7 @@ META: Final = {
 }
 LONGEST_START: Final = 60
 LARGE: Final = 1 << 20
+UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 async def http(world: World, given: Arguments) -> Seen:
@@ -297,6 +299,15 @@ async def start(world: World, given: Arguments) -> Seen:
     return {"code": code, "text": process.out.read_text() + process.err.read_text()}
 
 
+async def printed(world: World, given: Arguments) -> Seen:
+    """What `butlers ARGV` prints for its owner; `hidden` is what of it a terminal would obey, or not show."""
+    argv = [str(word) for word in cast("list[object]", given["argv"]) if word]
+    code, out, err = await world.fleet.house.butlers(*argv)
+    text = out + err
+    hidden = [f"U+{ord(one):04X}" for one in text if one != "\n" and unicodedata.category(one) in UNSEEN]
+    return {"code": code, "hidden": hidden, "text": text}
+
+
 VERBS: Final[Mapping[str, Verb]] = {
     "http": http,
     "raw": raw,
@@ -316,4 +327,5 @@ VERBS: Final[Mapping[str, Verb]] = {
     "bodies": bodies,
     "free_port": free_port,
     "start": start,
+    "printed": printed,
 }

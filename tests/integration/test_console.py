@@ -224,16 +224,18 @@ async def test_a_link_followed_from_another_site_asks_once_more_by_itself(consol
 
 async def test_hostile_words_are_shown_as_words(console: Running) -> None:
     hostile = "</div><script>alert(1)</script> \u202egnp.exe &amp; <b>bold</b>\n  second line"
-    await console.park(
-        butler="cal<i>", message=hostile, subject='"><img src=x onerror=alert(1)>', recipient="a@b.test\u200b"
-    )
+    await console.park(butler="cal<i>", message=hostile, subject='"><img src=x onerror=alert(1)>')
+    await console.sql.execute("""
+        INSERT INTO shared.contacts (id, name) VALUES ('00000000-0000-4000-8000-000000000009', E'A<i>\\u200b');
+        UPDATE shared.notifications SET whom = 'contact:00000000-0000-4000-8000-000000000009';
+    """)
     await console.sign_in()
     page = await (await console.get("/")).text()
     shown = "&lt;/div&gt;&lt;script&gt;alert(1)&lt;/script&gt; &lt;U+202E&gt;gnp.exe &amp;amp; &lt;b&gt;bold&lt;/b&gt;"
     assert f'role="group" aria-label="The whole text">{shown}\n  second line</div>' in page
     assert "&#34;&gt;&lt;img src=x onerror=alert(1)&gt;" in page
     assert "cal&lt;i&gt;" in page
-    assert "a@b.test&lt;U+200B&gt;" in page
+    assert "A&lt;i&gt;&lt;U+200B&gt;" in page
     for never in ("<img src=x", "<script>", "<b>", "\u202e", "\u200b"):
         assert never not in page
 
@@ -263,15 +265,14 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
             ('greeter', 'http://127.0.0.1:9', 'butler', clock_timestamp() - interval '5 minutes'),
             ('sandbox', 'http://[', 'sandbox', clock_timestamp());
     """)
-    await console.park(message="first", summary="greeter wants to send this. Nothing allows it.")
+    await console.park(message="first", summary="It goes to Rosa.")
     await console.park(message="second")
     expired = await console.park(message="too late")
     await console.sql.execute(
         "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1::text::uuid", expired
     )
     await console.sql.execute("""
-        UPDATE shared.notifications SET contact_id = '00000000-0000-4000-8000-000000000001', status = 'error',
-            contact_info_id = '00000000-0000-4000-8000-000000000002',
+        UPDATE shared.notifications SET status = 'error',
             answer = '{"status": "error", "error": {"class": "forbidden", "message": "A rule forbids this."}}'
         WHERE envelope #>> '{delivery,message}' = 'second';
         INSERT INTO messenger.deliveries (notification_id, class, channel, address, status)
@@ -281,8 +282,8 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
     await console.sign_in()
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", await (await console.get("/")).text()))
     assert "2 messages wait for your yes , 1 message may or may not have arrived , 1 daemon is silent" in page
-    assert "first greeter wants to send this. Nothing allows it. asked just now expires in 2 days 23 hours" in page
-    assert "Rosa &lt;Weiss&gt; telegram · rosa@b.test" in page
+    assert "first asked just now expires in 2 days 23 hours" in page
+    assert "Rosa &lt;Weiss&gt; email · rosa@b.test" in page
     assert "not sent just now A rule forbids this." in page
     assert "greeter silent http://127.0.0.1:9 5 minutes ago" in page
     assert "waits for your yes" in page

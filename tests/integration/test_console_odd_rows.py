@@ -290,7 +290,7 @@ async def test_an_odd_question_keeps_no_other_from_its_address(
     for one in (only(), only(',"delivery":{"channel":"telegram","message":1}'), envelope(channel="pigeon"), envelope()):
         there = await put(still_house, Odd(one, status="pending_missing_identifier"))
         await still_house.sql.execute(
-            "UPDATE shared.notifications SET contact_id = $1 WHERE id = $2", contact, there.told
+            "UPDATE shared.notifications SET whom = 'contact:' || $1 WHERE id = $2", contact, there.told
         )
     html = await page(console, f"/contacts/{contact}")
     form = {name: value for name, value in fields(html).items() if name in {"csrf", "shown"}}

@@ -202,7 +202,7 @@ async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
     await ask(quiet, BURST + digests.MOST + 4)
     await write(quiet)
     rows = await items(quiet)
-    title, sheet = digests.words(rows, "http://here/approvals")
+    title, sheet = digests.words(rows, await digests.recipients_of(quiet.sql, rows), "http://here/approvals")
     text = as_text(sheet)
     assert title == "greeter asks 24 more things"
     assert len(digests.buttons(quiet.ground("messenger").secret, rows)[-1]) == digests.IN_A_ROW

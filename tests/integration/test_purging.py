@@ -102,7 +102,7 @@ async def test_what_the_owner_wrote_instead_is_wiped_too(house: House, message: 
     assert await purge(house) == 1
     assert message not in await everything(house)
     found = await life.life(house.sql, str(told["notification_id"]))
-    assert found.steps[0].text.endswith(f": {retention.WIPED}")
+    assert found.steps[0].text.endswith(f': "{retention.WIPED}"')
 
 
 @pytest.mark.parametrize("status", ["queued", "claimed", "sending", "parked", "uncertain"])

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 
+from shared.db import Record
 from shared.delays import delay
 from shared.errors import InvalidInput
 from shared.life import told
 from shared.policy import Brake, Facts, Rule
+from shared.recipients import Recipient
 from shared.rules import Past, constraints_of, scope, would_have
 from tests.unit.test_policy import ANNA, TO_ANNA, TO_OWNER
 
@@ -103,15 +106,12 @@ def test_a_rule_for_nobody_or_against_itself_is_refused(given: dict[str, str], s
 
 
 def test_a_life_is_told_in_order() -> None:
-    asked: dict[str, object] = {
+    asked = {
         "id": "n1",
         "origin_butler": "health",
         "admitted_by": "health",
         "realm": "sandbox",
         "lineage": "request:7",
-        "whom": "contact:c1",
-        "contact": "Anna",
-        "third_party": True,
         "envelope": {"delivery": {"intent": "send", "channel": "telegram", "message": "Hello"}},
         "owner_text": None,
         "status": "ok",
@@ -120,9 +120,10 @@ def test_a_life_is_told_in_order() -> None:
     }
     event = {"kind": "event", "what": "approved", "who": "owner", "text": None, "place": "cli", "by": "Ida"}
     ended = {"kind": "end", "what": "sent", "who": "17", "text": None, "place": "1", "by": None}
-    steps = told(asked, [{"at": NOON, **event}, {"at": NOON, **ended}]).steps
+    rows = [cast("Record", {"at": NOON, **row}) for row in (event, ended)]
+    steps = told(cast("Record", asked), Recipient("Anna", "4242", ANNA), rows).steps
     assert [step.what for step in steps] == ["asked", "admitted", "approved", "sent"]
-    assert steps[0].text == "health asked to send by telegram to Anna (contact:c1): Hello"
+    assert steps[0].text == 'health asked to send by telegram to Anna (4242): "Hello"'
     assert steps[2].text == "owner (Ida) said yes by way of cli."
     assert steps[3].text == "The attempt at part 1 ended: sent. The receipt is 17."
 

@@ -15,6 +15,7 @@ from messenger import cards, closing, digests
 from shared.contracts import NotifyEnvelope
 from shared.db import Record
 from shared.keys import short
+from shared.recipients import Recipient
 from shared.render import Message, approval, owner
 from shared.render.approval import Asked
 from shared.render.owner import Sheet
@@ -248,18 +249,20 @@ def test_what_has_no_address_has_no_hash() -> None:
     assert approval.foot(asked("Hello", content_sha=None))[-1].endswith("5 characters, hash none")
 
 
-def item(name: str = "Zoe", whom: str = "contact:c1", **delivery: object) -> Record:
+def item(**delivery: object) -> Record:
     given = {"channel": "telegram", "message": "secret words", **delivery}
     envelope = NotifyEnvelope.model_validate({"origin_butler": "health", "delivery": given}).model_dump(
         exclude_none=True
     )
-    row = {"id": ID, "revision": 1, "content_sha": SHA, "envelope": envelope, "owner_text": None, "whom": whom}
-    return cast("Record", {**row, "name": name, "address": None, "total": 1})
+    row = {"id": ID, "revision": 1, "content_sha": SHA, "envelope": envelope, "owner_text": None}
+    return cast("Record", {**row, "total": 1})
 
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, shown: str) -> None:
-    _, sheet = digests.words([item(name=words or shown, recipient="anna@example.org")], "link")
+    _, sheet = digests.words(
+        [item(recipient="eve@example.org")], [Recipient(words or shown, "anna@example.org")], "link"
+    )
     first, empty, last = sheet.foot.split("\n")
     assert first.startswith("1. to ")
     assert first.endswith("(anna@example.org) by Telegram, 12 characters")
