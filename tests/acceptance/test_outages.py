@@ -188,15 +188,25 @@ async def pretending(fleet: Fleet, name: str, url: str) -> AsyncIterator[None]:
     await fleet.sql("UPDATE switchboard.butlers SET status = 'gone' WHERE name = $1", name)
     await fleet.sql(
         "INSERT INTO switchboard.butlers (name, url, kind, tools, status, last_seen_at)"
-        " VALUES ($1, $2, $1, '{}', 'ready', clock_timestamp() + interval '1 hour')",
+        " VALUES ($1, $2, $1, '{}', 'ready', clock_timestamp())",
         name,
         url,
     )
+    beating = asyncio.create_task(beat(fleet, url))
     try:
         yield
     finally:
+        beating.cancel()
+        await asyncio.wait([beating])
         await fleet.sql("DELETE FROM switchboard.butlers WHERE url = $1", url)
         await fleet.restart(name)
+
+
+async def beat(fleet: Fleet, url: str) -> None:
+    """Let the instance at that URL be heard of, as one that lives is."""
+    while True:
+        await asyncio.sleep(5)
+        await fleet.sql("UPDATE switchboard.butlers SET last_seen_at = clock_timestamp() WHERE url = $1", url)
 
 
 @pytest.mark.parametrize("name", HOPS)
