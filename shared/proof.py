@@ -7,6 +7,7 @@ whole process: whoever takes the port of a server that is gone gets no password,
 
 import asyncio
 import os
+import re
 import socket
 import struct
 from pathlib import Path
@@ -27,6 +28,9 @@ SCRAM: Final = (10, 11, 12)
 BEFORE: Final = b"RENv"
 HEAD: Final = struct.Struct("!cii")
 LONGEST_MESSAGE: Final = 65_536
+# PostgreSQL asks for 4,096 of its own accord. They are done where nothing else can be done meanwhile.
+ROUNDS: Final = re.compile(rb",i=([0-9]{1,10})")
+MOST_ROUNDS: Final = 100_000
 PEER: Final = struct.Struct("3i")
 
 
@@ -58,69 +62,88 @@ class Proving(protocol.Protocol):
     def connection_made(self, transport: object) -> None:
         """Look at who listens before anything is said."""
         self._wire = cast("asyncio.Transport", transport)
-        holder, allowed = _holder(self._wire)
-        if holder is not None and holder not in allowed:
+        holder = _holder(self._wire)
+        # INVARIANT: what is judged is the place that was dialled; the other end may call itself what it likes.
+        if holder is not None and holder not in {Path(self._where).parent.stat().st_uid, os.geteuid(), 0}:
             self._refuse(
                 f"What answers on {self._where} runs as the user with id {holder}, who is not that folder's owner.",
                 "End that process, then start the database.",
             )
             return
-        self._needs_proof &= holder is None
+        self._needs_proof &= holder not in {0, os.geteuid()}
         super().connection_made(transport)
 
     def data_received(self, data: object) -> None:
-        """Pass on what may be passed on; a message counts once it is whole, for asyncpg as for us."""
-        if self._done or self._may_pass(cast("bytes", data)):
-            super().data_received(data)
+        """Pass on each message of the login once it is whole and may be passed on; after it, whatever comes."""
+        rest = data if self._done else self._through_login(cast("bytes", data))
+        if rest:
+            super().data_received(rest)
 
-    def _may_pass(self, data: bytes) -> bool:
+    def _through_login(self, data: bytes) -> bytes:
+        """What comes after the login."""
         self._unread += data
-        while len(self._unread) >= HEAD.size - 4:
-            kind, length, code = HEAD.unpack(self._unread[: HEAD.size].ljust(HEAD.size, b"\0"))
-            if kind not in BEFORE or not 4 <= length <= LONGEST_MESSAGE or (kind == b"R" and length < 8):  # noqa: PLR2004
-                return self._refuse(f"What answers on {self._where} is no PostgreSQL.", "Correct DATABASE_URL.")
-            if len(self._unread) <= length:
-                return True
-            self._unread = self._unread[1 + length :]
-            if kind == b"R" and not self._believes(code):
-                return False
+        while message := self._next():
+            super().data_received(message)
             if self._done:
-                return True
-        return True
+                rest, self._unread = self._unread, b""
+                return rest
+        return b""
 
-    def _believes(self, code: int) -> bool:
+    def _next(self) -> bytes:
+        """The next message of the login, taken from what is unread; nothing where it is not whole, or is refused."""
+        if len(self._unread) < HEAD.size - 4:
+            return b""
+        kind, length, code = HEAD.unpack(self._unread[: HEAD.size].ljust(HEAD.size, b"\0"))
+        if kind not in BEFORE or not 4 <= length <= LONGEST_MESSAGE or (kind == b"R" and length < 8):  # noqa: PLR2004
+            return self._refuse(f"What answers on {self._where} is no PostgreSQL.", "Correct DATABASE_URL.")
+        if len(self._unread) <= length:
+            return b""
+        message, self._unread = self._unread[: 1 + length], self._unread[1 + length :]
+        return message if kind != b"R" or self._believes(code, message) else b""
+
+    def _believes(self, code: int, message: bytes) -> bool:
         """Whether this step of the login is the next of SCRAM, or its end where nothing or everything was proved."""
         if self._steps < len(SCRAM) and code == SCRAM[self._steps]:
             self._steps += 1
+            rounds = ROUNDS.search(message)
+            if rounds is not None and int(rounds[1]) > MOST_ROUNDS:
+                self._refuse(
+                    f"The database on {self._where} asks for more rounds of hashing than are done.",
+                    f"Set its scram_iterations to {MOST_ROUNDS} at most, and the login's password anew.",
+                )
+                return False
             return True
         if code != ENDED:
-            return self._refuse(
+            self._refuse(
                 f"The database on {self._where} asks for the password itself, or for what gives it away.",
                 "Let its pg_hba.conf say scram-sha-256, and set the login's password anew.",
             )
+            return False
         if self._steps != len(SCRAM) and (self._needs_proof or self._steps):
-            return self._refuse(
+            self._refuse(
                 f"The database on {self._where} did not show that it knows our password.",
                 "Let its pg_hba.conf say scram-sha-256 for Butlers' logins.",
             )
-        self._done, self._unread = True, b""
+            return False
+        self._done = True
         return True
 
-    def _refuse(self, message: str, remedy: str) -> bool:
+    def _refuse(self, message: str, remedy: str) -> bytes:
         if not self._connected.done():
             self._connected.set_exception(Unproved(message, remedy))
         if self._wire is not None:
             self._wire.abort()
-        return False
+        return b""
 
 
-def _holder(transport: asyncio.Transport) -> tuple[int | None, set[int]]:
-    """Whose process listens, where the kernel tells, and whose may: the folder's owner's, root's and our own."""
-    wire, path = transport.get_extra_info("socket"), transport.get_extra_info("peername")
+def _holder(transport: asyncio.Transport) -> int | None:
+    """Whose process listens, where the kernel tells."""
+    wire = transport.get_extra_info("socket")
     if wire is None or wire.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
-        return None, set()
+        return None
+    holder: int
     _, holder, _ = PEER.unpack(wire.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-    return holder, {Path(os.fsdecode(path)).parent.stat().st_uid, os.geteuid(), 0}
+    return holder
 
 
 asyncpg.protocol.Protocol = Proving  # type: ignore[assignment,misc]  # what each connection from here on speaks by

@@ -111,6 +111,35 @@ def test_another_user_in_the_place_of_the_embedded_server(installed: Installatio
     assert asyncio.run(opens(dsn))
 
 
+@pytest.mark.parametrize("place", ["a link in a folder of all", "a folder of its own"])
+def test_another_user_at_the_socket_of_an_outside_server(place: str) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root may start processes under other users, and setpriv does it")
+    folder = Path(tempfile.mkdtemp(prefix="butlers-link-"))
+    folder.chmod(0o755)
+    own, of_all = folder / "own", folder / "all"
+    for made in (own, of_all):
+        made.mkdir()
+    os.chown(own, int(STRANGER), int(STRANGER))
+    of_all.chmod(0o1777)
+    (of_all / ".s.PGSQL.5432").symlink_to(own / ".s.PGSQL.5432")
+    dialled = of_all if place.startswith("a link") else own
+    with subprocess.Popen(
+        [*BECOME, sys.executable, "-m", "tests.rig.usurper", str(own / ".s.PGSQL.5432"), "trust"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONDONTWRITEBYTECODE": "1", "PATH": os.defpath},
+    ) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "listens\n"
+        opened = asyncio.run(opens(f"postgresql://butlers_up:{SECRET}@/butlers?host={dialled}"))
+        stranger.communicate("\n")
+    shutil.rmtree(folder)
+    assert not opened
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_the_port_of_an_outside_server(script: str) -> None:
     usurper = Usurper(script)

@@ -23,6 +23,7 @@ ITSELF = "asks for the password itself, or for what gives it away. Let its pg_hb
 UNSHOWN = "did not show that it knows our password. Let its pg_hba.conf say scram-sha-256"
 NONE = "is no PostgreSQL"
 SAID = {
+    "scram with endless rounds": "asks for more rounds of hashing than are done",
     "trust": UNSHOWN,
     "scram without its end": UNSHOWN,
     "scram with half its end": UNSHOWN,

@@ -33,6 +33,7 @@ SCRIPTS: Final = {
     "sspi": (request(9), WELCOME),
     "trust": (WELCOME,),
     "scram without its end": (SASL, WELCOME),
+    "scram with endless rounds": (SASL, b"endless", WELCOME),
     "scram with half its end": (SASL, b"continue", WELCOME),
     "scram with a wrong end": (SASL, b"continue", request(12, b"v=" + b"A" * 43 + b"=") + WELCOME),
     "cleartext after scram has begun": (SASL, request(3), WELCOME),
@@ -41,6 +42,8 @@ SCRIPTS: Final = {
     "cleartext in a message of negative length": (b"N" + struct.pack("!i", -5) + request(3), WELCOME),
     "ready without a login": (READY,),
 }
+# What stands for SCRAM's second word, by the rounds of hashing that it asks for.
+ROUNDS: Final = {b"continue": b"4096", b"endless": b"2147483647"}
 
 
 @dataclass(slots=True)
@@ -80,7 +83,7 @@ class Usurper:
                 first = await reader.read(65536)
             self.heard += first
             for words in SCRIPTS[self.script]:
-                await self._say(writer, continued(self.heard) if words == b"continue" else words)
+                await self._say(writer, continued(self.heard, ROUNDS[words]) if words in ROUNDS else words)
                 said = await reader.read(65536)
                 if not said:
                     break
@@ -98,10 +101,10 @@ class Usurper:
                 await asyncio.sleep(0.001)
 
 
-def continued(heard: bytes) -> bytes:
-    """SCRAM's second word, which holds the client's nonce."""
+def continued(heard: bytes, rounds: bytes) -> bytes:
+    """SCRAM's second word, which holds the client's nonce and how often it is to hash."""
     nonce = heard.rpartition(b",r=")[2]
-    return request(11, b"r=" + nonce + NONCE + b",s=c2FsdHNhbHRzYWx0c2FsdA==,i=4096")
+    return request(11, b"r=" + nonce + NONCE + b",s=c2FsdHNhbHRzYWx0c2FsdA==,i=" + rounds)
 
 
 async def _main(place: str, script: str) -> None:
