@@ -219,8 +219,11 @@ def find_postmaster(data: Path) -> Postmaster | None:
 
 
 def _serves(pid: int, data: Path) -> bool:
-    """Whether this process really is a postmaster of this data directory; a zombie is none."""
+    """Whether this process really is a postmaster of this data directory; a zombie is none, nor is another user's."""
     command = _command(pid)
+    with suppress(OSError):
+        if (PROCESSES / "self").exists() and (PROCESSES / str(pid)).stat().st_uid != data.stat().st_uid:
+            return False
     return "postgres" in command.partition(" ")[0] and f"-D {data} " in f"{command.strip()} "
 
 

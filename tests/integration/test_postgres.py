@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -194,6 +195,17 @@ def test_a_stale_pid_file_naming_a_living_stranger_is_no_server(house: House) ->
     os.chown(stale, house.data().stat().st_uid, house.data().stat().st_gid)
     assert find_postmaster(house.data()) is None
     assert stop(house.start())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process under another user")
+def test_another_users_process_of_that_number_is_no_server(house: House) -> None:
+    stop(house.start())
+    data = house.data()
+    named = [f"postgres -D {data} ", "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(named, executable="/usr/bin/python3", user=64009, group=64009, extra_groups=()) as stranger:
+        (data / "postmaster.pid").write_text(f"{stranger.pid}\n{data}\n0\n5432\n/nowhere\n\n0 0\nready   \n")
+        assert find_postmaster(data) is None
+        stranger.kill()
 
 
 def test_a_half_made_data_directory_is_made_anew(house: House) -> None:
