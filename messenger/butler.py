@@ -129,6 +129,8 @@ async def _take(desk: deliver.Desk, request: NotifyEnvelope, asked: Asked) -> No
     """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
     ground, told = desk.ground, NotifyResponse(status="queued")
     if request.notification_id is None:
+        if request.origin_butler == ground.name:
+            raise Forbidden("The Messenger admits its own words itself.")
         call = accept_envelope(request)
         admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
         told = answer_of(await admit(admitter, call), call.note)

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 Verdict = Literal["allow", "park", "deny"]
+# They carry what others ask, and no standing rule speaks for what they ask themselves.
+MOVERS: Final = frozenset({"switchboard", "messenger"})
 RESTORED: Final = "A backup was put back: it may have gone out by its rule before, and nothing here would know."
 
 
@@ -203,8 +205,8 @@ def for_the_sandbox_only(action: Action) -> bool:
 
 
 def origin_admitted_it(action: Action) -> bool:
-    """What somebody else admitted in a butler's name, no standing rule lets out."""
-    return action.admitted_by == action.origin
+    """What somebody else admitted in a butler's name, or what a mover says itself, no standing rule lets out."""
+    return action.admitted_by == action.origin and action.origin not in MOVERS
 
 
 def reaction_has_its_message(action: Action) -> bool:

@@ -262,3 +262,26 @@ async def test_a_client_at_a_tool_for_daemons_is_audited_with_the_tool(house: Ho
         await house.assembly.doors["switchboard"].call(house.tokens["switchboard"], "route", {})
     [line] = await lines(house, since, "switchboard")
     assert line["detail"] == {"caller": "switchboard", "kind": "client", "tool": "route"}
+
+
+async def test_nobody_brings_the_messenger_its_own_words(house: House, message: str) -> None:
+    brought = {
+        "schema_version": "notify.v1",
+        "origin_butler": "messenger",
+        "delivery": {"intent": "send", "channel": "telegram", "message": message},
+    }
+    context = {
+        "request_id": message,
+        "source_channel": "mcp",
+        "source_endpoint_identity": "switchboard",
+        "source_sender_identity": "switchboard",
+    }
+    envelope = {
+        "schema_version": "route.v1",
+        "request_context": context,
+        "target": {"butler": "messenger", "tool": "route.execute"},
+        "input": {"context": {"notify_request": brought}},
+    }
+    told = await house.hop("switchboard", "messenger", "route.execute", envelope)
+    assert (told["status"], told["error"]["class"]) == ("error", "forbidden")  # type: ignore[index]  # an object
+    assert house.sent(message) == []

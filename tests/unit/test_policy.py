@@ -117,6 +117,12 @@ def rules(*given: Rule) -> Facts:
             id="what another admitted no rule lets out",
         ),
         pytest.param(
+            replace(TO_ANNA, origin="switchboard", admitted_by="switchboard"),
+            rules(ALLOW),
+            ("park", "nothing_allows"),
+            id="what a mover says itself no rule lets out",
+        ),
+        pytest.param(
             replace(TO_OWNER, admitted_by="switchboard"),
             NOTHING,
             ("allow", "to_the_owner"),
