@@ -7,6 +7,7 @@ byte is written after the marker, by the holder of a lease that still lasts, or 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -212,9 +213,9 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
 
 async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
     """At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction."""
-    if marker is not None and claimed.kind == "third_party":
-        await desk.witness.cover(desk.ground)
-    async with desk.ground.db.work() as connection:
+    covers = marker is not None and claimed.kind == "third_party"
+    cover = desk.witness.cover(desk.ground) if covers else nullcontext()
+    async with cover, desk.ground.db.work() as connection:
         if marker is not None:
             await approvals.lock_authority(connection)
         try:

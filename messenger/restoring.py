@@ -49,7 +49,7 @@ async def carry_out(connection: Connection, ground: Ground) -> None:
         return
     await updates.let_go_presses(connection)
     await resolutions.let_go(connection)
-    doubts = [one for one in await views.queued_for_others(connection) if await _may_have_left(connection, one)]
+    doubts = [one for one in await views.queued(connection) if await _may_have_left(connection, one)]
     asked = [one for one in await views.asked_about_others(connection) if await _ask_anew(connection, one, ground)]
     event = Event("restored_carried_out", ground.name)
     await approvals.record(connection, event, brake=brake, uncertain=len(doubts), asked_anew=len(asked))
@@ -64,9 +64,12 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
         return False
     if not await unheld.restored(connection, notification_id):
         try:
-            await store.enqueue(connection, await _not_yet_brought(connection, row))
+            new = await _not_yet_brought(connection, row)
         except Unreadable:
             return False  # nor can anybody send it
+        if new.kind == "owner":
+            return False
+        await store.enqueue(connection, new)
         if not await unheld.restored(connection, notification_id):
             return False
     said = f"{MAY_HAVE_LEFT.reason} Do not send it again."

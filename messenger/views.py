@@ -119,16 +119,16 @@ ORDER BY notification_id LIMIT 20
 """
 
 # What a backup that was put back says of others: what waits to be sent, and what waits for the owner.
-QUEUED_FOR_OTHERS = "SELECT id::text FROM shared.notifications WHERE third_party AND status = 'queued' ORDER BY id"
+QUEUED = "SELECT id::text FROM shared.notifications WHERE status = 'queued' ORDER BY id"
 ASKED_ABOUT_OTHERS = """
 SELECT id::text, notification_id::text, revision, content_sha, tool_args, agent_summary FROM shared.pending_actions
 WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL ORDER BY notification_id
 """
 
 
-async def queued_for_others(connection: Connection) -> list[str]:
-    """Notifications to third parties that wait to be sent, by id and in its order."""
-    return [row["id"] for row in await connection.fetch(QUEUED_FOR_OTHERS)]
+async def queued(connection: Connection) -> list[str]:
+    """Notifications that wait to be sent, by id and in its order, to whomever their butlers say they are."""
+    return [row["id"] for row in await connection.fetch(QUEUED)]
 
 
 async def asked_about_others(connection: Connection) -> list[Record]:

@@ -6,6 +6,8 @@ two states of the database with such a marker between them the file knows which 
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -33,7 +35,8 @@ beat, (SELECT system_identifier::text FROM pg_control_system()) AS system, clock
     coalesce((SELECT encode(hash, 'hex') FROM shared.audit_seals ORDER BY n DESC LIMIT 1), '') AS seal_hash
 """
 MOVE: Final = f"UPDATE messenger.witness SET beat = beat + 1 WHERE {FITS} RETURNING {SEEN}"
-HELD: Final = f"SELECT {SEEN}, {FITS} AS fits FROM messenger.witness FOR UPDATE"
+AS_OF_NOW: Final = f"SELECT {SEEN}, {FITS} AS fits FROM messenger.witness"
+HELD: Final = f"{AS_OF_NOW} FOR UPDATE"
 LEAPT: Final = f"""
 UPDATE messenger.witness SET beat = greatest(beat, coalesce($1::bigint, 0)) + {LEAP} RETURNING {SEEN}
 """
@@ -49,6 +52,8 @@ class Witness:
     trouble: str = ""
     _until: float = 0.0
     _used: bool = False
+    # Markers that were covered and whose end is not known yet.
+    _open: int = 0
     _opened: bool = False
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -69,26 +74,40 @@ class Witness:
                 log.warning("nothing leaves for others", why=unwritten.message)
         self._opened = True
 
-    async def cover(self, ground: Ground) -> None:
-        """Before a marker to a third party; raises Unavailable where it could not be known of later."""
+    @asynccontextmanager
+    async def cover(self, ground: Ground) -> AsyncIterator[None]:
+        """Around the transaction of a third party's marker; raises Unavailable where it could not be known of later.
+
+        However long that waits for a lock, the beat moves once more after its end.
+        """
         async with self._one_at_a_time:
             if time.monotonic() >= self._until:
                 await self._move(ground)
+            self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
             self._used = True
 
     async def follow(self, ground: Ground, stopping: asyncio.Event) -> None:
-        """After the last marker of a second move once more, so that no state in the midst of it passes for the end."""
+        """After the last marker of a second move once more, so that no state in the midst of it passes for the end.
+
+        While others send, note how far the rows have come, so that the file of an idle Messenger is no older.
+        """
         while not stopping.is_set():
             await pause(stopping, COVERS_SECONDS)
             async with self._one_at_a_time:
                 try:
-                    if self._used:
+                    if self._used or self._open:
                         await self._move(ground)
+                    else:
+                        await self._note(ground)
                 except ButlersError as lost:
                     log.warning("the witness does not follow", why=lost.message)
 
     async def _move(self, ground: Ground) -> None:
-        since, seen = time.monotonic(), witness.read(self.paths)
+        since, seen = time.monotonic(), self._read()
         if seen is None:
             seen = await self._begun(ground)
         async with ground.db.work() as connection:
@@ -99,6 +118,13 @@ class Witness:
         await self._write(Seen(**row))
         self._until, self._used = since + COVERS_SECONDS, False
 
+    async def _note(self, ground: Ground) -> None:
+        seen = self._read()
+        async with ground.db.work() as connection:
+            row = dict(await connection.fetchrow(AS_OF_NOW, *_known(seen)) or {})
+        if seen is not None and row.pop("fits") and row["beat"] > seen.beat:
+            await self._write(Seen(**row))
+
     async def _begun(self, ground: Ground) -> Seen | None:
         """A home's first witness is there before the beat moves, so that a home without one is a home that lost it."""
         async with ground.db.work() as connection:
@@ -107,6 +133,13 @@ class Witness:
             return None
         await self._write(Seen(**row))
         return Seen(**row)
+
+    def _read(self) -> Seen | None:
+        try:
+            return witness.read(self.paths)
+        except Unavailable as unreadable:
+            self.trouble = str(unreadable)
+            raise
 
     async def _write(self, seen: Seen) -> None:
         try:

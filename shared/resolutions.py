@@ -112,7 +112,7 @@ def said(word: str, found: Outcome | None) -> str:
 
 
 def evidence(row: Record) -> str:
-    """What is known of an attempt: n, parts, tried, marked_at, outcome."""
+    """What is known of an attempt: reason (of its delivery), n, parts, tried, marked_at, outcome."""
     if row["reason"] == "restored":
         return f"What is known: {RESTORED}"
     if row["marked_at"] is None:

@@ -7,7 +7,7 @@ cannot be read says nothing.
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,8 @@ class Seen:
     # The system identifier of the PostgreSQL cluster, and its time then; both for people.
     system: str = ""
     at: str = ""
+    # The second place it was written to, if there was one.
+    elsewhere: str = ""
 
 
 def places(home_folder: Path, name: str, other: Path | None) -> tuple[Path, ...]:
@@ -36,17 +38,41 @@ def places(home_folder: Path, name: str, other: Path | None) -> tuple[Path, ...]
 
 
 def read(paths: Sequence[Path]) -> Seen | None:
-    """The furthest of those that are there and can be read."""
-    found = [seen for path in paths if (seen := _read(path)) is not None]
-    return max(found, key=lambda seen: seen.beat) if found else None
+    """The furthest of those that are there.
+
+    Raises Unavailable where one cannot be read, or where the second is gone that the first one knows: neither says that
+    there was none.
+    """
+    found = {path: seen for path in paths if (seen := _read(path)) is not None}
+    for seen in found.values():
+        for path in paths:
+            if seen.elsewhere == str(path) and path not in found:
+                raise Unavailable(
+                    f"The witness {path} is not there.",
+                    "Bring back the disk it is on. If it is lost, start once without BUTLERS_WITNESS.",
+                )
+    return max(found.values(), key=lambda seen: seen.beat) if found else None
 
 
 def _read(path: Path) -> Seen | None:
     try:
-        with path.open("rb") as file:
-            said = json.loads(file.read(_LARGEST))
-        return Seen(int(said["beat"]), int(said["seal"]), str(said["seal_hash"]), str(said["system"]), str(said["at"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        content = path.read_bytes()[:_LARGEST]
+    except FileNotFoundError:
+        return None
+    except OSError as refused:
+        text = f"The witness {path} cannot be read: {refused.strerror}."
+        raise Unavailable(text, "Let the Messenger read it; nothing leaves for others before.") from None
+    try:
+        said = json.loads(content)
+        return Seen(
+            int(said["beat"]),
+            int(said["seal"]),
+            str(said["seal_hash"]),
+            str(said["system"]),
+            str(said["at"]),
+            str(said.get("elsewhere", "")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -55,7 +81,8 @@ def write(paths: Sequence[Path], seen: Seen, by: str) -> None:
 
     Raises Unavailable where it cannot be kept: then nothing may leave that it does not cover.
     """
-    content = json.dumps(asdict(seen)).encode() + b"\n"
+    elsewhere = str(paths[1]) if len(paths) > 1 else ""
+    content = json.dumps(asdict(replace(seen, elsewhere=elsewhere))).encode() + b"\n"
     for path in paths:
         try:
             _replace(path, content, by)

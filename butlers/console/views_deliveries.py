@@ -24,7 +24,7 @@ FILTERS: Final = (
 )
 # The attempt of which nobody knows, and whether a word on it is on its way.
 DOUBT: Final = """
-SELECT d.id::text, d.attempt AS tried, a.n, a.marked_at, a.outcome,
+SELECT d.id::text, d.attempt AS tried, d.reason, a.n, a.marked_at, a.outcome,
     (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
     EXISTS (SELECT FROM shared.resolutions r WHERE r.delivery_id = d.id AND r.attempt = d.attempt
         AND r.handled_at IS NULL) AS noted

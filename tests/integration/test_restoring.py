@@ -90,13 +90,30 @@ async def test_a_marker_to_others_moves_it_before_and_one_to_the_owner_does_not(
 async def test_it_moves_once_a_second_and_once_more_after_the_last(house: House) -> None:
     ground, held = house.ground("messenger"), watching(house)
     for _ in range(5):
-        await held.cover(ground)
+        async with held.cover(ground):
+            pass
     assert seen(house).beat == 1
     stopping = asyncio.Event()
     stopping.set()
     await held.follow(ground, stopping)
     await asyncio.wait_for(_followed(held, house), 10)
     assert seen(house).beat == 2
+
+
+async def test_it_moves_after_a_marker_that_waited_for_long(house: House) -> None:
+    ground, held, stopping = house.ground("messenger"), watching(house), asyncio.Event()
+    following = asyncio.create_task(held.follow(ground, stopping))
+    async with held.cover(ground):
+        await asyncio.sleep(1.5)
+        before = seen(house).beat
+    await asyncio.wait_for(_moved_past(house, before), 10)
+    stopping.set()
+    await following
+
+
+async def _moved_past(house: House, beat: int) -> None:
+    while seen(house).beat <= beat:
+        await asyncio.sleep(0.05)
 
 
 async def _followed(held: Witness, house: House) -> None:
@@ -126,6 +143,14 @@ async def test_what_waits_for_others_is_uncertain_and_what_waits_for_the_owner_g
         await work(house.desk())  # the word about the backup goes first
     assert await house.status(own) == "ok"
     assert house.sent(f"{message} routed") == []
+
+
+async def test_what_its_butler_calls_the_owners_is_uncertain_all_the_same(house: House, message: str) -> None:
+    told = await in_queue(house, message, contact_id=await friend(house))
+    brought = await admitted(house, f"{message} unrouted", contact_id=await friend(house))
+    await house.sql.execute("UPDATE shared.notifications SET third_party = false")
+    await found_restored(house)
+    assert (await house.status(told), await house.status(brought)) == ("uncertain", "uncertain")
 
 
 async def test_what_is_asked_is_asked_anew_and_no_press_from_before_counts(house: House, message: str) -> None:
@@ -174,6 +199,32 @@ async def test_one_that_cannot_be_read_is_none(house: House) -> None:
     (home.folder(house.settings.home, "messenger") / "witness").write_text("{")
     await watching(house).open(house.ground("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
+
+
+async def test_one_that_may_not_be_read_is_no_sign_of_anything(house: House) -> None:
+    await watching(house).open(house.ground("messenger"))
+    place = home.folder(house.settings.home, "messenger") / "witness"
+    place.rename(place.with_name("kept"))
+    place.mkdir()
+    held = watching(house)
+    await held.open(house.ground("messenger"))
+    assert "cannot be read" in held.trouble
+    assert await house.sql.fetchval(STANDING) == 0
+
+
+async def test_a_second_one_that_is_gone_keeps_everything_from_leaving(house: House, tmp_path: Path) -> None:
+    other = tmp_path / "witness"
+    await watching(house, other).open(house.ground("messenger"))
+    other.unlink()
+    held = watching(house, other)
+    with pytest.raises(Unavailable, match="is not there"):
+        async with held.cover(house.ground("messenger")):
+            pass
+    assert not other.exists()
+    await watching(house).open(house.ground("messenger"))
+    async with watching(house, other).cover(house.ground("messenger")):
+        pass
+    assert other.exists()
 
 
 async def test_a_seal_that_is_gone_tells_too(house: House) -> None:
@@ -248,7 +299,8 @@ async def test_where_it_cannot_be_written_nothing_leaves_for_others(house: House
     desk.witness.paths = (house.settings.home / "nowhere" / "witness",)
     await desk.witness.open(house.ground("messenger"))
     with pytest.raises(Unavailable):
-        await desk.witness.cover(house.ground("messenger"))
+        async with desk.witness.cover(house.ground("messenger")):
+            pass
     await work(desk)
     assert house.sent(message) == []
     assert "cannot be written" in desk.witness.trouble
