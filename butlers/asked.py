@@ -58,8 +58,16 @@ async def asked(connection: Connection, action: Record) -> Asked:
         summary=action["agent_summary"] if action["revision"] == 1 and action["agent_summary"] not in house else "",
         until=action["expires_at"],
         message=delivery.message,
-        content_sha=action["content_sha"],
+        content_sha=_content_sha(action, envelope, target),
     )
+
+
+def _content_sha(action: Record, envelope: NotifyEnvelope, target: Target | MissingIdentifier) -> str | None:
+    """The hash of what would go out now; that of the row, which a butler may fill, only where nothing could."""
+    if isinstance(target, MissingIdentifier) or not target.deliverable:
+        sha: str | None = action["content_sha"]
+        return sha
+    return action_of(envelope, target, action["realm"], action["admitted_by"]).content_sha
 
 
 async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -> Target | MissingIdentifier:

@@ -42,6 +42,8 @@ class Word:
     revision: int | None = None
     # Of a channel: the realm in which it works.
     realm: str | None = None
+    # The hash of the content that the surface showed, likewise.
+    shown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
         return Outcome("impossible", gone.message)
     if not isinstance(judged, Judged) or not judged.target.deliverable:
         return Outcome("impossible", "There is no address it could go to.")
-    if judged.action.content_sha != action["content_sha"]:
+    if judged.action.content_sha != action["content_sha"] or word.shown not in {None, action["content_sha"]}:
         return await _ask_again(connection, word, action, judged)
     try:
         wires = tuple(shas(judged.wires()))

@@ -16,6 +16,7 @@ from messenger import views
 from messenger.check import Cleared, Stopped
 from messenger.store import Claimed
 from shared import approvals, realms
+from shared.approvals import Revision, Why
 from shared.auth import tag, tag_matches
 from shared.db import Connection, Record
 from shared.policy import Decision, Finding
@@ -46,8 +47,20 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     stopped = await elsewhere(connection, claimed, action["realm"], ground)
     if stopped is not None:
         return stopped
-    wires = await _wires(connection, claimed, action, ground)
+    question = await asked(connection, action)
+    if question.content_sha != action["content_sha"]:
+        return await _ask_anew(connection, action, question, ground)
+    wires = await _wires(connection, claimed, action, question, ground)
     return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
+
+
+async def _ask_anew(connection: Connection, action: Record, question: Asked, ground: Ground) -> Stopped:
+    """INVARIANT: a button binds what its card shows, and not a hash that somebody else wrote beside the question."""
+    why, ttl = "What would go out is not what was asked.", ground.settings.approval_ttl
+    kept, said = action["tool_args"], action["agent_summary"]
+    anew = Revision(action["id"], action["revision"], question.content_sha, kept, ttl, said)
+    await approvals.revise(connection, anew, Why("messenger", why))
+    return Stopped("cancelled", (Finding("changed", why),))
 
 
 async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground: Ground) -> Stopped | None:
@@ -77,8 +90,9 @@ def sheet(question: Asked, action_id: str, ground: Ground) -> Sheet:
     return Sheet("\n".join(head), approval.quotes(question), "\n".join(approval.foot(question)), where)
 
 
-async def _wires(connection: Connection, claimed: Claimed, action: Record, ground: Ground) -> tuple[Wire, ...]:
-    question = await asked(connection, action)
+async def _wires(
+    connection: Connection, claimed: Claimed, action: Record, question: Asked, ground: Ground
+) -> tuple[Wire, ...]:
     shown = sheet(question, action["id"], ground)
     if claimed.channel == "email":
         subject = f"{question.origin} asks: may this go out?"

@@ -31,6 +31,8 @@ class About:
     revision: int
     by: str
     settings: Settings
+    # The hash of what was printed; None where it cannot be read.
+    shown: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,10 @@ def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason
 
     def word(connection: Connection, about: About) -> "Awaitable[Outcome]":
         lasts = about.settings.approval_ttl
-        return decide(connection, Word(about.action_id, approve, about.by, "cli", lasts, reason, about.revision))
+        return decide(
+            connection,
+            Word(about.action_id, approve, about.by, "cli", lasts, reason, about.revision, shown=about.shown),
+        )
 
     _carry_out(action_id, home_folder, word)
 
@@ -157,19 +162,20 @@ def _carry_out(
     """Take the owner's word for the revision that was read here and for no other, and print to whom that goes."""
     settings = settings_of(None, home_folder)
 
-    async def carry() -> "tuple[Outcome, Question | None]":
+    async def carry() -> "Outcome":
         async with as_owner(settings) as connection:
             by = await owner_id(connection)
             row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
             question = await _question(connection, row)
-            revision = question.revision if question is not None else row["revision"]
-            return await said(connection, About(row["id"], revision, by, settings)), question
+            revision, shown = row["revision"], None
+            if question is not None:
+                revision, shown = question.revision, question.asked.content_sha
+                _say_whom(question)
+            return await said(connection, About(row["id"], revision, by, settings, shown))
 
-    outcome, question = asyncio.run(carry())
+    outcome = asyncio.run(carry())
     if outcome.code not in {"approved", "denied", "edited"}:
         raise ButlersError(outcome.text)
-    if question is not None:
-        _say_whom(question)
     say(outcome.text)
 
 

@@ -49,7 +49,9 @@ async def submit(house: House, request: Request, session: Session) -> Response:
                 outcome = await edit(connection, Edit(action_id, typed, by, "console", lasts, int(revision)))
             else:
                 reason = None if WORDS[word] else form.get("reason", "").strip()[:LONGEST_REASON] or None
-                said = Word(action_id, WORDS[word], by, "console", lasts, reason, int(revision))
+                said = Word(
+                    action_id, WORDS[word], by, "console", lasts, reason, int(revision), shown=form.get("shown")
+                )
                 outcome = await decide(connection, said)
     except InvalidInput as refused:
         return await _page(house, action_id, session, notice=str(refused), typed=typed)

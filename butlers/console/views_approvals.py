@@ -97,6 +97,7 @@ class Question:
     open: bool
     moving: bool
     decided: str
+    shown: str
     reason: str
     told: str
     told_words: str
@@ -141,6 +142,7 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         open=row["open"],
         moving=status in {"approved", "executing"} and row["told"] == "queued",
         decided=_decided_line(row),
+        shown=(shown.content_sha or "") if shown else "",
         reason=visible(row["decision_reason"] or ""),
         told=row["told"],
         told_words=STATUS[row["told"]],
@@ -246,7 +248,7 @@ def step(row: Record) -> Step:
     detail: Mapping[str, object] = mapping(row["detail"])
     surface = text(detail, "surface")
     by = visible(row["actor"]) + (f", by {surface}" if surface else "")
-    words = event(row["event_type"], by_owner=row["actor"] == "owner")
+    words = event(row["event_type"], row["actor"])
     return Step(moment(row["at"]), words, by, visible(row["reason"] or ""))
 
 

@@ -1,15 +1,18 @@
 """What is asked, looked up by the house itself: nothing that a butler wrote beside its message passes for a reason."""
 
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
+from butlers import deciding
 from butlers.asked import asked
 from butlers.console import views_approvals
-from shared import approvals
+from messenger import asking, cards
+from shared import approvals, identity
 from shared.render.approval import Asked, lines
-from tests.integration.desks import ACTION, admitted, new_chat
-from tests.integration.house import House
+from tests.integration.desks import ACTION, admitted, new_chat, work
+from tests.integration.house import House, button_data
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAYS = """
@@ -62,3 +65,34 @@ async def test_no_line_of_the_butlers_own_is_a_reason_of_the_house(
     reason = f"greeter wants to send this. A similar message is on its way. {UNKNOWN}"
     await still_house.sql.execute(SAYS, row["id"], row["notification_id"], actor, reason)
     assert (await question(still_house, told)).findings == (UNKNOWN, *said)
+
+
+async def test_a_button_binds_what_its_card_shows(still_house: House) -> None:
+    words = f"words {uuid4()}"
+    told = await admitted(still_house, words, recipient=new_chat())
+    row = await still_house.row(ACTION, told)
+    await still_house.sql.execute("UPDATE shared.pending_actions SET content_sha = 'another' WHERE id = $1", row["id"])
+    desk = still_house.desk()
+    for _ in range(20):  # the owner's chat takes one at a time, those of other tests too
+        async with still_house.ground("messenger").db.work() as connection:
+            await asking.write_missing_cards(connection, 1000)
+        await work(desk)
+    [card] = still_house.cards(words)
+    action = await still_house.row(ACTION, told)
+    assert (action["revision"], action["content_sha"]) == (2, (await question(still_house, told)).content_sha)
+    pressed = cards.read(button_data(card)[0])
+    current = await approvals.open_action(still_house.sql, str(row["id"]))
+    assert pressed is not None
+    assert current is not None
+    assert cards.genuine(still_house.ground("messenger").secret, current, pressed)
+
+
+async def test_a_yes_to_what_a_page_showed_is_none_to_anything_else(still_house: House) -> None:
+    told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
+    row = await still_house.row(ACTION, told)
+    async with still_house.ground("messenger").db.work() as connection:
+        owner = await identity.owner(connection)
+        assert owner is not None
+        word = deciding.Word(str(row["id"]), True, owner["id"], "console", timedelta(hours=1), shown="another")  # noqa: FBT003
+        assert (await deciding.decide(connection, word)).code == "changed"
+    assert (await still_house.row(ACTION, told))["status"] == "pending"
