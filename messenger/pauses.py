@@ -19,7 +19,8 @@ from shared.db import pause as wait_for
 from shared.errors import ButlersError
 from shared.policy import Decision, Finding
 from shared.render.owner import Sheet
-from shared.render.visible import said, visible
+from shared.render.quotes import Quote
+from shared.render.visible import visible
 from shared.telemetry import channel_paused, logger
 
 log = logger("messenger.pauses")
@@ -132,12 +133,12 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     stopped = await cards.elsewhere(connection, claimed, about, ground)
     if stopped is not None:
         return stopped
-    title, body = words(found[0])
-    wires = await cards.told(connection, claimed, title, Sheet(body))
+    title, shown = words(found[0])
+    wires = await cards.told(connection, claimed, title, shown)
     return Cleared(wires, Decision("allow", (Finding("channel_paused", title),)))
 
 
-def words(row: Record) -> tuple[str, str]:
+def words(row: Record) -> tuple[str, Sheet]:
     """Title and text of what the owner is told."""
     name, locked_out = CHANNEL_NAMES[row["channel"]], row["reason"] == "unauthorized"
     what = {"telegram": "the bot's token", "email": "the login"}[row["channel"]]
@@ -146,7 +147,7 @@ def words(row: Record) -> tuple[str, str]:
     since = f"{row['since']:%Y-%m-%d %H:%M} UTC"
     waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waited when this was written."
     lines = [title, remedy, f"Since {since} nothing leaves by it; {waiting} Nothing is lost."]
-    return title, "\n".join([*lines, f"It said: {said(row['detail'])}"])
+    return title, Sheet("\n".join(lines), (Quote(row["detail"], "It said"),) if row["detail"] else ())
 
 
 def sentences(rows: list[Record]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from shared.keys import reference
 from shared.policy import Decision, Finding
 from shared.render import approval
 from shared.render.owner import Sheet
-from shared.render.quotes import written
+from shared.render.quotes import Quote, written
 from shared.render.visible import in_line
 from shared.telemetry import deliveries_total, logger
 
@@ -156,11 +156,10 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
     whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
     title = f"What {row['origin_butler']} wrote to {whom} by e-mail came back (ref {reference(row['id'])})."
     lines = [title, f"To: {approval.whom(row['name'] or '', row['address'])}"]
-    lines += [
-        in_line(str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}"),
-        "It did not arrive, and nobody sends it again.",
-    ]
-    return title, Sheet("\n".join(lines), written(delivery.subject, None, delivery.message))
+    lines.append("It did not arrive, and nobody sends it again.")
+    report = str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}"
+    words = written(delivery.subject, None, delivery.message)
+    return title, Sheet("\n".join(lines), (Quote(report, "The report"), *words))
 
 
 async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Cleared | Stopped:

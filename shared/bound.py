@@ -36,7 +36,8 @@ ORDER BY l.seq
 SAID_YES: Final = f"""
 WITH lines AS (
     SELECT DISTINCT ON (action_id) seq, action_id, detail FROM shared.approval_events
-    WHERE event_type = 'approved' AND rule_id IS NULL AND detail ? 'content' ORDER BY action_id, seq DESC)
+    WHERE event_type = 'approved' AND actor = 'owner' AND rule_id IS NULL AND detail ? 'content'
+    ORDER BY action_id, seq DESC)
 SELECT l.seq, n.id::text AS notification_id, a.content_sha IS DISTINCT FROM l.detail ->> 'content' AS content,
     encode(sha256(convert_to(array_to_string(a.wire_shas, ' '), 'UTF8')), 'hex')
         IS DISTINCT FROM l.detail ->> 'wire' AS wire,
@@ -49,7 +50,8 @@ WHERE a.revision = (l.detail ->> 'revision')::int AND a.status <> 'pending' AND 
 # Written before lines held hashes: a yes without any, and what was marked for somebody else without a line.
 WITHOUT: Final = """
 SELECT (SELECT count(*) FROM shared.approval_events
-        WHERE event_type = 'approved' AND rule_id IS NULL AND NOT coalesce(detail ? 'content', false))
+        WHERE event_type = 'approved' AND actor = 'owner' AND rule_id IS NULL
+            AND NOT coalesce(detail ? 'content', false))
     + (SELECT count(*) FROM messenger.deliveries d WHERE class = 'third_party'
         AND EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.marked_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM shared.approval_events e

@@ -5,12 +5,13 @@ line of its own or hides a character, whatever a command prints.
 """
 
 import json
+import shutil
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import asyncpg
 
@@ -21,8 +22,10 @@ from shared.config import Settings, current
 from shared.db import LOST, Connection, Record, prepare_connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.proof import connect
-from shared.render.visible import in_line, printable
+from shared.render.visible import in_line, printable, rows
 
+# No row of words that a screen broke off begins without it.
+GOES_ON: Final = "  | "
 Row = TypeVar("Row", Record, dict[str, object])
 
 
@@ -87,8 +90,18 @@ def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
 
 
 def say(text: str) -> None:
-    """One line for a person."""
-    sys.stdout.write(f"{printable(text)}\n")
+    """One line for a person; where a terminal is too narrow for it, the next row begins with a mark."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in broken(printable(text), width):
+        sys.stdout.write(f"{row}\n")
+
+
+def broken(text: str, width: int | None) -> list[str]:
+    """The rows of a line on a screen so many columns wide; all but the first begin with a mark."""
+    if width is None or width <= 2 * len(GOES_ON):
+        return [text]
+    first, *more = rows(text, width - len(GOES_ON))
+    return [first, *(f"{GOES_ON}{row}" for row in more)]
 
 
 def say_lines(text: str) -> None:

@@ -24,8 +24,8 @@ CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
 EVENTS = """
 SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
     SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
-    FROM shared.approval_events WHERE notification_id = $1
-        AND NOT (actor = 'messenger' AND event_type IN ('executing', 'executed', 'failed', 'uncertain'))) ranked
+    FROM shared.approval_events WHERE notification_id = $1 AND NOT (actor = 'messenger'
+        AND event_type IN ('marked', 'executing', 'executed', 'failed', 'uncertain'))) ranked
 JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
 """
 ATTEMPTS = """

@@ -46,7 +46,11 @@ DELIVERY: Final[Mapping[Status, str]] = {
     "abandoned": "may have arrived, left at that",
     "bounced": "came back",
 }
+# Who writes lines of more than one kind, and which kinds the others write.
+HOUSE: Final = frozenset({"owner", "messenger", "switchboard"})
+ADMITTING: Final = frozenset({"parked", "allowed", "denied_by_rule", "cooled_down", "duplicate", "refused"})
 EVENTS: Final[Mapping[str, str]] = {
+    "marked": "Authority checked, being sent",
     "owner_said_arrived": "You said that it arrived",
     "owner_said_again": "You had it sent again",
     "owner_said_leave": "You left it as it is",
@@ -76,10 +80,12 @@ EVENTS: Final[Mapping[str, str]] = {
 }
 
 
-def event(kind: str, *, by_owner: bool) -> str:
-    """What happened, as a headline."""
-    if kind == "approved" and not by_owner:
+def event(kind: str, actor: str) -> str:
+    """What happened, as a headline; what a butler's own line says beyond its admission stands as its words."""
+    if kind == "approved" and actor != "owner":
         kind = "allowed"
+    if actor not in HOUSE and kind not in ADMITTING:
+        return f"Written by {visible(actor)}: {visible(kind)}"
     return EVENTS.get(kind) or visible(kind.replace("_", " ").capitalize())
 
 

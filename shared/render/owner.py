@@ -26,7 +26,7 @@ _DATE: Final = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 _NUMBER: Final = re.compile(r"\+?\(?[0-9][0-9 \u00a0().\-]{5,}[0-9]")
 _WORD: Final = re.compile(r"\S+")
 _PRESSED: Final = re.compile(
-    r"://|\w\.[^\W\d_]{2}|[0-9](?:\.[0-9]+){3}|\w@\w|(?<!\w)[@#\uff03]\w|(?<![\w/<>])/\w|\$[A-Z]"
+    r"://|\S\.[^\s\d.,;:!?\"')\]}]{2}|[0-9](?:\.[0-9]+){3}|\w@\w|(?<!\w)[@#\uff03]\w|(?<![\w/<>])/\w|\$[A-Z]"
 )
 _HIDDEN_HOST: Final = re.compile(r"://[^\s/?#]*[@\\]([^\s/?#@\\]+)")
 

@@ -55,16 +55,19 @@ def in_line(text: str) -> str:
 
 def quoted(text: str) -> str:
     """The same for a whole text: each line as it is shown begins with a mark, so that none passes for one of ours."""
-    lines = (row for line in visible(text).split("\n") for row in _rows(line))
+    lines = (row for line in visible(text).split("\n") for row in rows(line))
     return "\n".join(f"> {line}" if line else ">" for line in lines)
 
 
-def _rows(line: str) -> Iterator[str]:
-    """A line in rows that fit behind a mark, broken after a space where there is one; together they are the line."""
+def rows(line: str, most: int = _COLUMNS) -> Iterator[str]:
+    """A line in rows of at most so many columns, broken after a space where there is one; together they are the line.
+
+    Those of a mail leave room for the mark that stands before each.
+    """
     start, columns, space = 0, 0, 0
     for n, character in enumerate(line):
         columns += _columns(character)
-        if columns > _COLUMNS:
+        if columns > most:
             end = space or n
             yield line[start:end]
             start, space = end, 0

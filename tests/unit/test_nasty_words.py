@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from butlers.butler import Ground
+from butlers.commands.desk import GOES_ON, broken
 from butlers.console import words as console
 from messenger import cards, closing, digests
 from shared.contracts import NotifyEnvelope
@@ -280,3 +281,12 @@ def test_the_outcome_on_a_card_shows_no_preview_of_a_link() -> None:
 
 def test_quoting_twice_is_seen() -> None:
     assert quoted(quoted("a\nb")) == "> > a\n> > b"
+
+
+@pytest.mark.parametrize("words", ["a" * 200, "b " * 100, "\u6f22" * 100, "no break at all", ""])
+def test_no_row_that_a_screen_breaks_off_begins_without_a_mark(words: str) -> None:
+    first, *more = broken(f"health: {words}", 40)
+    assert first.startswith("health: ")
+    assert all(row.startswith(GOES_ON) for row in more)
+    assert "".join([first, *(row.removeprefix(GOES_ON) for row in more)]) == f"health: {words}"
+    assert all(sum(2 if one > "\u2e80" else 1 for one in row) <= 40 for row in (first, *more))
