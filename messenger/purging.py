@@ -150,7 +150,7 @@ DELETE FROM messenger.pairings WHERE code_sha IN (
 """
 STRANGERS: Final = """
 DELETE FROM messenger.strangers WHERE sender IN (
-    SELECT sender FROM messenger.strangers WHERE first_at < statement_timestamp() - $1::interval
+    SELECT sender FROM messenger.strangers WHERE first_at < to_timestamp($1::float8)
     ORDER BY sender LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
 RECENT: Final = """

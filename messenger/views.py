@@ -50,12 +50,14 @@ NOTICE = "SELECT notice FROM messenger.deliveries WHERE id = $1"
 OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
 
 # A card that was answered, or asks in a revision that is gone, and still shows its buttons.
+# The numbers of messages are those of one bot.
 CARDS_OVER = """
 SELECT d.id::text, d.address, d.action_id::text, a.status, a.notification_id::text, p.provider_id
 FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
 JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
 WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
     AND p.provider_id IS NOT NULL AND (a.status <> 'pending' OR a.revision <> d.revision)
+    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
 ORDER BY d.created_at LIMIT 20
 """
 
@@ -84,6 +86,7 @@ FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about
 JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
 WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
     AND p.provider_id IS NOT NULL AND (u.status <> 'uncertain' OR u.attempt <> d.revision) AND d.revision <= u.attempt
+    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
 ORDER BY d.created_at LIMIT 20
 """
 # What a digest lists in this realm now: what waits in it and has no card of its own, the oldest first, and how many
@@ -107,6 +110,7 @@ JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.
 WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
     AND p.provider_id IS NOT NULL AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1)
         AND clock_timestamp()
+    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
 ORDER BY g.shown_at LIMIT 20
 """
 # Messages to the owner that nobody answered for, and that no machine has repeated yet.

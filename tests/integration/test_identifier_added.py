@@ -71,7 +71,7 @@ async def test_a_standing_rule_lets_it_out_at_once(house: House, message: str) -
     assert (action["status"], action["rule_id"], action["decided_by"]) == ("executed", rule, None)
     assert len(house.sent(message)) == 1
     told = [row["event_type"] for row in await house.sql.fetch(EVENTS, answer["action_id"])]
-    assert told == ["parked", "approved", "executing", "executed"]
+    assert told == ["parked", "approved", "marked", "executing", "executed"]
 
 
 async def test_to_the_owner_it_goes_at_once(still_house: House, message: str) -> None:

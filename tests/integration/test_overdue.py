@@ -11,6 +11,7 @@ from messenger import overdue
 from shared import deliveries
 from shared.life import life
 from shared.mcp import Answer
+from shared.render.visible import MARK
 from tests.integration.desks import (
     ACTION,
     PAST,
@@ -156,7 +157,7 @@ async def test_of_what_was_approved_and_never_tried_nobody_says_that_no_one_answ
     await tick(still_house)
     await closed(still_house)
     assert (await still_house.row(ACTION, told))["status"] == "expired"
-    assert shown(still_house, card).endswith(f"\n\n{TIME_OVER} It was not sent.")
+    assert shown(still_house, card).endswith(f"\n\n{MARK} {TIME_OVER} It was not sent.")
 
 
 async def test_what_left_in_part_is_no_letter_to_be_sent_again(still_house: House, message: str) -> None:
