@@ -162,7 +162,7 @@ def _carry_out(
     """Take the owner's word for the revision that was read here and for no other, and print to whom that goes."""
     settings = settings_of(None, home_folder)
 
-    async def carry() -> "Outcome":
+    async def carry() -> "tuple[Outcome, Question | None]":
         async with as_owner(settings) as connection:
             by = await owner_id(connection)
             row = one_of(await approvals.list_actions(connection, None), action_id, "approval")
@@ -170,12 +170,13 @@ def _carry_out(
             revision, shown = row["revision"], None
             if question is not None:
                 revision, shown = question.revision, question.asked.content_sha
-                _say_whom(question)
-            return await said(connection, About(row["id"], revision, by, settings, shown))
+            return await said(connection, About(row["id"], revision, by, settings, shown)), question
 
-    outcome = asyncio.run(carry())
+    outcome, question = asyncio.run(carry())
     if outcome.code not in {"approved", "denied", "edited"}:
         raise ButlersError(outcome.text)
+    if question is not None:
+        _say_whom(question)
     say(outcome.text)
 
 

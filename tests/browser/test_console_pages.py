@@ -39,7 +39,8 @@ async def test_the_owner_signs_in_sees_a_message_arrive_and_signs_out(page: Page
     await expect(page.locator("#live")).to_have_text("Live")
     await page.evaluate("window.sameDocument = true")
 
-    await console.park(butler="calendar", message="Dinner on Friday?", recipient="rosa@example.test", channel="email")
+    rosa = {"recipient": "rosa@example.test", "whom": "recipient:rosa@example.test"}
+    await console.park(butler="calendar", message="Dinner on Friday?", channel="email", **rosa)
     await expect(page.get_by_role("heading", level=1)).to_have_text("1 message waits for your yes")
     await expect(page.locator(".letter .text")).to_have_text("Dinner on Friday?")
     await expect(page.locator(".letter")).to_contain_text("rosa@example.test")

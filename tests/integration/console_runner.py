@@ -36,7 +36,7 @@ PENDING = """
 WITH told AS (
     INSERT INTO shared.notifications (origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
         contact_id, contact_info_id, third_party, status, answer)
-    VALUES ($1, $1, 'sandbox', gen_random_uuid()::text, gen_random_uuid()::text, 'sha', $2, 'recipient', $3, $4, true,
+    VALUES ($1, $1, 'sandbox', gen_random_uuid()::text, gen_random_uuid()::text, 'sha', $2, $7, $3, $4, true,
         $5, '{}')
     RETURNING id
 )
@@ -132,11 +132,13 @@ class Running:
         page = await (await self.get("/")).text()
         return page.split('name="csrf" value="')[1].split('"')[0]
 
-    async def park(self, butler: str = "health", summary: str = "", **delivery: str) -> str:
+    async def park(self, butler: str = "health", summary: str = "", whom: str = "recipient", **delivery: str) -> str:
         """A pending action as the gate makes it; its id."""
         asked = {"intent": "send", "channel": "telegram", "recipient": "4242", **delivery}
         envelope = {"schema_version": "notify.v1", "origin_butler": butler, "delivery": asked}
-        made = await self.sql.fetchval(PENDING, butler, json.dumps(envelope), None, None, "pending_approval", summary)
+        made = await self.sql.fetchval(
+            PENDING, butler, json.dumps(envelope), None, None, "pending_approval", summary, whom
+        )
         assert isinstance(made, str)
         return made
 

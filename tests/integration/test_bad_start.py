@@ -231,8 +231,10 @@ def embedded(house: House) -> Iterator[Path]:
 
 
 def kept(keys: Path) -> dict[str, tuple[int, int]]:
-    """The same of its keys, without the witness, which the Messenger moves by itself."""
-    return {name: known for name, known in files(keys).items() if not name.endswith("/witness")}
+    """The same of its keys, without the witness, which the Messenger moves by itself, and the folder it lies in."""
+    return {
+        name: known for name, known in files(keys).items() if Path(name) != keys / "messenger" and "witness" not in name
+    }
 
 
 def env_of(home: Path) -> dict[str, str]:

@@ -148,6 +148,7 @@ def test_every_volume_has_one_writer() -> None:
             writers.setdefault(one.volume, []).extend([] if one.read_only else [name])
     assert set(writers) == set(COMPOSE["volumes"])
     keys = {volume: ["migrate"] for volume in writers if volume.startswith("keys-")}
+    keys["keys-messenger"] = ["migrate", "messenger"]  # it keeps its witness beside them
     rest = {"database": ["postgres"], "home": ["migrate"], "sandbox": ["sandbox"]}
     assert writers == keys | rest | {"superuser": ["password"], "console": ["password"]}
 

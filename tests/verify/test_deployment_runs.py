@@ -156,9 +156,9 @@ async def become_the_container(machine: Machine) -> None:
 
 
 def kept(machine: Machine) -> dict[str, bytes]:
-    """All that the volumes hold which no daemon may write."""
+    """All that the volumes hold which no daemon may write; the Messenger's witness it writes itself."""
     folders = [machine.folder / "volumes" / name for name in COMPOSE["volumes"] if name not in {"sandbox", "database"}]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and "witness" not in path.name]
     return {str(path): path.read_bytes() for path in files}
 
 
