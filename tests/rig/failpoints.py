@@ -29,10 +29,10 @@ When = Callable[[Seen], bool]
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
-    """One moment: before or after a function, looked up where it is called, or a commit in it.
+    """One moment: before or after a function, or a commit in it.
 
-    Its site is a symbol as planted bugs name it (`deliver.send_part`), so that a file may move; `module:name` for what
-    is not ours.
+    Its site is a symbol as planted bugs name it (`deliver.send_part`), so that a file may move; `module:name` for
+    what is not ours. Where a module is named that only imports the function, what is called from there counts alone.
     """
 
     name: str
@@ -222,7 +222,18 @@ def arm(armed: Armed) -> None:
         setattr(owner, name, committing(getattr(owner, name), failpoint, reached))
     else:
         owner, name = found(failpoint.site)
-        setattr(owner, name, calling(getattr(owner, name), failpoint.moment, reached))
+        function = getattr(owner, name)
+        wrapped = calling(function, failpoint.moment, reached)
+        for place, called in ((owner, name), *imported(function, owner)):
+            setattr(place, called, wrapped)
+
+
+def imported(function: Callable[..., Any], owner: object) -> list[tuple[Any, str]]:
+    """Where else a function goes by a name of its own, if its site is the module that defines it."""
+    if not inspect.ismodule(owner) or function.__module__ != owner.__name__:
+        return []
+    places = [(sys.modules[module], vars(sys.modules[module])) for module in modules() if module in sys.modules]
+    return [(place, name) for place, names in places for name, one in list(names.items()) if one is function]
 
 
 def prepare(words: Sequence[str]) -> None:

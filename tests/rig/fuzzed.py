@@ -143,6 +143,8 @@ class Target:
         if one.token:
             headers["authorization"] = f"Bearer {self.token(one)}"
         body = one.body.replace(b"csrf=approve", b"csrf=" + self.csrf.encode())
+        if len(body) > MOST_BODY:
+            headers["connection"] = "close"  # it is cut while it is still read, and nothing else may ride on it
         http = self.pages if one.session else self.strangers
         target = URL(f"{url}{one.path}", encoded=True)
         try:

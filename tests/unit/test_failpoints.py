@@ -14,8 +14,21 @@ from types import FrameType
 
 import pytest
 
+from butlers import gate
+from shared import facts
 from tests.chaos.crew import STOPPABLE, Schedule
-from tests.rig.failpoints import BY_NAME, FAILPOINTS, Failpoint, Seen, after, before, committing, found, located
+from tests.rig.failpoints import (
+    BY_NAME,
+    FAILPOINTS,
+    Failpoint,
+    Seen,
+    after,
+    before,
+    committing,
+    found,
+    imported,
+    located,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 ENOUGH = 60
@@ -65,6 +78,13 @@ def test_an_armed_process_ends_itself_at_the_nth_time_and_not_before(nth: str, c
     ran = subprocess.run([sys.executable, "-c", PROGRAM, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == code, ran.stderr
     assert ran.stdout.splitlines() == (["first", "ends at accept.accepted"] if code else ["first", "second"])
+
+
+def test_a_function_is_watched_wherever_it_was_imported_to_and_an_import_only_there() -> None:
+    places = imported(facts.gather, facts)
+    assert (gate, "gather") in places
+    assert (facts, "gather") in places
+    assert imported(facts.gather, gate) == []
 
 
 def test_of_several_that_are_armed_the_first_one_reached_is_told() -> None:
