@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from butlers.butler import Ground
-from butlers.console import approvals, contacts, deliveries, rules, sessions, sign_in
+from butlers.console import approvals, contacts, deliveries, peer, rules, sessions, sign_in
 from butlers.console.guard import Doorstep, Guard
 from butlers.console.house import House, Private, Public, Session, only_signed_in
 from butlers.console.pages import FOLDER, Pages
@@ -44,6 +45,7 @@ def create_app(
     clock: Callable[[], float],
     allowed_hosts: frozenset[str],
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    uid_of: Callable[[Scope], int | None] = peer.uid_of,
 ) -> Starlette:
     """The owner's web pages.
 
@@ -53,7 +55,7 @@ def create_app(
     settings = ground.settings
     watch = Watch(ground.db, settings.sandbox_url or "", clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
-    house = House(ground, doorstep, clock, random_bytes, Pages(), watch, asyncio.Event())
+    house = House(ground, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event())
     app = Starlette(
         routes=_routes(house),
         middleware=[Middleware(Guard, doorstep=doorstep, error_page=house.pages.error)],
@@ -119,7 +121,7 @@ async def events(house: House, request: Request, session: Session) -> Response:
 
     async def still_in() -> bool:
         async with house.ground.db.work() as connection:
-            return await sessions.is_live(connection, session.id)
+            return await sessions.is_live(connection, session.id, session.peer_uid)
 
     stream = changes(house.watch, seen, still_in, house.stopping, house.clock)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -134,7 +136,7 @@ async def readyz(house: House, _request: Request) -> Response:
     """Whether pages can be shown, and nothing else."""
     try:
         async with asyncio.timeout(2), house.ground.db.work() as connection:
-            await sessions.is_live(connection, "")
+            await sessions.is_live(connection, "", None)
     except (ButlersError, TimeoutError):
         troubles = ["The database does not answer."]
         return JSONResponse({"status": "not ready", "troubles": troubles}, status_code=503)

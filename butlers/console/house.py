@@ -10,6 +10,7 @@ from uuid import UUID
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
 
 from butlers.butler import Ground
 from butlers.console import sessions
@@ -32,6 +33,8 @@ class House:
     doorstep: Doorstep
     clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
+    # Which user of this computer a request comes from, where the system says so.
+    uid_of: Callable[[Scope], int | None]
     pages: Pages
     watch: Watch
     stopping: asyncio.Event
@@ -52,6 +55,7 @@ class Session:
 
     id: str = field(repr=False)
     csrf: str = field(repr=False)
+    peer_uid: int | None
 
 
 Public: TypeAlias = Callable[[House, Request], Awaitable[Response]]
@@ -59,13 +63,14 @@ Private: TypeAlias = Callable[[House, Request, Session], Awaitable[Response]]
 
 
 async def session_of(house: House, request: Request) -> Session | None:
-    """Who is signed in with this request, or None."""
+    """Who is signed in with this request, or None: a cookie counts only from the user who signed in."""
     session_id = request.cookies.get(house.cookie(request), "")
     if not session_id:
         return None
+    peer_uid = house.uid_of(request.scope)
     async with house.ground.db.work() as connection:
-        live = await sessions.is_live(connection, session_id)
-    return Session(session_id, csrf_of(house, session_id)) if live else None
+        live = await sessions.is_live(connection, session_id, peer_uid)
+    return Session(session_id, csrf_of(house, session_id), peer_uid) if live else None
 
 
 def csrf_of(house: House, session_id: str) -> str:

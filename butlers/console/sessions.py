@@ -9,6 +9,9 @@ from typing import Final
 from urllib.parse import quote
 
 from shared.db import Connection
+from shared.telemetry import logger
+
+log = logger("butlers.console")
 
 LINK_LASTS: Final = timedelta(minutes=10)
 SESSION_LASTS: Final = timedelta(days=30)
@@ -26,11 +29,12 @@ UPDATE console.sign_in_links SET used_at = clock_timestamp()
 WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
 """
 BEGIN = """
-INSERT INTO console.sessions (id_sha, made_at, expires_at, proved_at)
-SELECT $1, now, now + $2::interval, now FROM clock_timestamp() AS now
+INSERT INTO console.sessions (id_sha, made_at, expires_at, proved_at, peer_uid)
+SELECT $1, now, now + $2::interval, now, $3::bigint FROM clock_timestamp() AS now
 """
 FIND = """
-SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
+SELECT peer_uid IS NULL OR peer_uid IS NOT DISTINCT FROM $2::bigint FROM console.sessions
+WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
 """
 PROVED = """
 SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
@@ -66,16 +70,22 @@ async def use_link(connection: Connection, code: str) -> bool:
     return await connection.fetchval(USE_LINK, sha(code)) is True
 
 
-async def begin(connection: Connection, session_id: str) -> None:
-    """A session for 30 days, proved by the sign-in that begins it; what has run out is swept away on the occasion."""
-    await connection.execute(BEGIN, sha(session_id), SESSION_LASTS)
+async def begin(connection: Connection, session_id: str, peer_uid: int | None) -> None:
+    """A session for 30 days, proved by the sign-in that begins it; what has run out is swept away on the occasion.
+
+    It is that user's of this computer alone, or, where that is None, of whoever holds its id.
+    """
+    await connection.execute(BEGIN, sha(session_id), SESSION_LASTS, peer_uid)
     for sweep in (SWEEP_SESSIONS, SWEEP_LINKS, SWEEP_FAILURES):
         await connection.execute(sweep)
 
 
-async def is_live(connection: Connection, session_id: str) -> bool:
-    """Whether this session was begun, not ended, and has not run out."""
-    return await connection.fetchval(FIND, sha(session_id)) is True
+async def is_live(connection: Connection, session_id: str, peer_uid: int | None) -> bool:
+    """Whether this session was begun, not ended, has not run out, and is of the user who brings it."""
+    theirs = await connection.fetchval(FIND, sha(session_id), peer_uid)
+    if theirs is False:
+        log.warning("a session's cookie came from another user than signed in", uid=peer_uid)
+    return theirs is True
 
 
 async def has_proved(connection: Connection, session_id: str) -> bool:

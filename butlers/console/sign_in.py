@@ -102,7 +102,7 @@ async def _signed_in(house: House, request: Request, wanted: str) -> Response:
     name, fresh = house.cookie(request), house.random_bytes(32).hex()
     async with house.ground.db.work() as connection:
         await sessions.end(connection, request.cookies.get(name, ""))
-        await sessions.begin(connection, fresh)
+        await sessions.begin(connection, fresh, house.uid_of(request.scope))
     log.info("signed in")
     answer = RedirectResponse(wanted, status_code=303)
     answer.set_cookie(

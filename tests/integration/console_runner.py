@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import NoReturn
 import aiohttp
 import asyncpg
 from starlette.applications import Starlette
+from starlette.types import Scope
 
 from butlers import migrate
 from butlers.butler import Ground
 from butlers.console.app import create_app
+from butlers.console.peer import uid_of
 from shared import postgres
 from shared.auth import Signer
 from shared.config import Settings
@@ -174,15 +176,17 @@ async def served(app: Starlette) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def running(bench: Cluster, home: Path, **variables: str) -> AsyncIterator[Running]:
-    """A console on a fresh database."""
+async def running(
+    bench: Cluster, home: Path, uid_of: Callable[[Scope], int | None] = uid_of, **variables: str
+) -> AsyncIterator[Running]:
+    """A console on a fresh database; `uid_of` tells who calls."""
     name = await bench.clone()
     async with AsyncExitStack() as held:
         db = await Database.open(bench.server.dsn_of(name), role=f"{name}_console", most=8)
         held.push_async_callback(db.close)
         sql = await held.enter_async_context(connected(bench.server.dsn_of(name)))
         ground = ground_of(home, db, **variables)
-        app = create_app(ground, clock=time.monotonic, allowed_hosts=frozenset())
+        app = create_app(ground, clock=time.monotonic, allowed_hosts=frozenset(), uid_of=uid_of)
         url = await held.enter_async_context(served(app))
         http = await held.enter_async_context(browsing())
         yield Running(url, app, ground, sql, http)

@@ -30,6 +30,7 @@ async def served(app: ASGIApp, lifespan: Literal["auto", "off"] = "auto") -> Asy
         log_config=None,
         log_level="error",
         ws="none",
+        proxy_headers=False,
         lifespan=lifespan,
         timeout_graceful_shutdown=1,
     )
