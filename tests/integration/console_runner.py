@@ -177,7 +177,7 @@ async def served(app: Starlette) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def running(
-    bench: Cluster, home: Path, uid_of: Callable[[Scope], int | None] = uid_of, **variables: str
+    bench: Cluster, home: Path, uid_of: Callable[[Scope], int | None] = uid_of, /, **variables: str
 ) -> AsyncIterator[Running]:
     """A console on a fresh database; `uid_of` tells who calls."""
     name = await bench.clone()

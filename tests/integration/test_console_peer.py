@@ -102,7 +102,7 @@ async def test_a_cookie_counts_from_the_user_who_signed_in(
     console_server: Cluster, tmp_path: Path, begun: int | None, asks: int | None, *, counts: bool
 ) -> None:
     callers = Callers(begun)
-    async with running(console_server, tmp_path, uid_of=callers.uid_of) as console:
+    async with running(console_server, tmp_path, callers.uid_of) as console:
         ids = await peopled(console)
         await console.sign_in()
         csrf, before = await console.csrf(), await every_row(console.sql)
