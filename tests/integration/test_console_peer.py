@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 from starlette.types import Scope
+from structlog.testing import capture_logs
 
 from butlers.console import peer
 from tests.integration.console_runner import Cluster, Running, running
@@ -108,7 +109,10 @@ async def test_a_cookie_counts_from_the_user_who_signed_in(
         csrf, before = await console.csrf(), await every_row(console.sql)
         callers.uid = asks
         pages = [*ids.pages(), "/confirm?next=/rules", "/sign-in"]
-        got = {path: (await console.get(path)).status for path in pages}
+        with capture_logs() as logs:
+            got = {path: (await console.get(path)).status for path in pages}
+        said = [line["uid"] for line in logs if "another user" in str(line["event"])]
+        assert set(said) == (set() if counts else {asks})
         if counts:
             assert got == dict.fromkeys(ids.pages(), 200) | {"/confirm?next=/rules": 303, "/sign-in": 303}
             return
