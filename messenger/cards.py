@@ -48,7 +48,8 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     if stopped is not None:
         return stopped
     question = await asked(connection, action)
-    if question.content_sha != action["content_sha"]:
+    # What lacked an address binds nothing yet: its identifier, once added, is asked about anew.
+    if action["content_sha"] not in {None, question.content_sha}:
         return await _ask_anew(connection, action, question, ground)
     wires = await _wires(connection, claimed, action, question, ground)
     return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
