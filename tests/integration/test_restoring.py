@@ -15,7 +15,7 @@ import pytest_asyncio
 from messenger import restoring
 from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.witness import LEAP, Witness
-from shared import brakes, home, identity, witness
+from shared import approvals, brakes, home, identity, witness
 from shared.brakes import HOLD_MARKERS, Scope
 from shared.errors import Unavailable
 from shared.render import Wire
@@ -400,6 +400,19 @@ async def test_it_is_found_at_the_next_marker_of_a_messenger_that_runs_on(house:
     assert house.sent(message) == []
     assert {await house.status(one) for one in told} == {"uncertain"}
     assert (await house.sql.fetchval(RESTORED), await house.sql.fetchval(MARKED)) == (1, 0)
+
+
+async def test_who_finds_it_waits_for_the_markers_before_it_holds_their_last_row(house: House) -> None:
+    ground = house.ground("messenger")
+    await watching(house).open(ground)
+    await house.sql.execute("UPDATE messenger.witness SET beat = 0")
+    async with ground.db.work() as marker:
+        await approvals.lock_authority(marker)
+        finding = asyncio.create_task(watching(house).look(ground))
+        await eventually(lambda: house.sql.fetchval(WAITS))
+        await marker.execute("SELECT beat FROM messenger.witness FOR UPDATE NOWAIT")
+    await finding
+    assert await house.sql.fetchval(RESTORED) == 1
 
 
 async def test_the_owners_word_does_the_same(house: House, message: str) -> None:
