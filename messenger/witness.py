@@ -85,7 +85,7 @@ class Witness:
         await self.keep(moved)
 
     async def ready(self, ground: Ground) -> None:
-        """Before a third party's marker; raises Unavailable where the file cannot be written, so that none is in vain."""
+        """Before a third party's marker; raises Unavailable where no file can be written, so that none is in vain."""
         if self._newest is None or self.trouble:
             await self.look(ground)
 

@@ -7,7 +7,6 @@ the backup made. It all goes on: what waited is sent, the question is answered, 
 import asyncio
 import shutil
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -204,7 +203,8 @@ class Drill:
     async def _ran(self, program: str, *arguments: str) -> None:
         """One of PostgreSQL's own programs, to its end."""
         binaries = find_place(self.bench.folder / "postgres", self.bench.folder / "system").binaries
-        await asyncio.to_thread(subprocess.run, [binaries / program, *arguments], check=True)
+        process = await asyncio.create_subprocess_exec(binaries / program, *arguments)
+        assert await process.wait() == 0
 
     async def put_back_database(self) -> None:
         await self.copied(f"{self.fleet.house.name}_kept", self.fleet.house.name)
