@@ -7,7 +7,6 @@ byte is written after the marker, by the holder of a lease that still lasts, or 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -23,7 +22,7 @@ from messenger.outcome import Ended, Next, after
 from messenger.rounds import either
 from messenger.store import Claimed
 from messenger.unreadable import not_rendered, put_off
-from messenger.witness import Witness
+from messenger.witness import Behind, Witness
 from shared import approvals, witness
 from shared.clock import Moment, moment
 from shared.db import Connection, pause
@@ -69,7 +68,7 @@ class Desk:
     def __post_init__(self) -> None:
         """Its witness lies in its home."""
         ground = self.ground
-        self.witness = Witness(witness.places(ground.home, ground.name, ground.settings.witness), ground.instance)
+        self.witness = Witness(witness.places(ground.home, ground.name, ground.settings.witness))
 
     @property
     def holder(self) -> str:
@@ -203,6 +202,9 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
         async with desk.ground.db.work() as connection:
             await settle.duplicate(connection, claimed)
         return None
+    except Behind:
+        await desk.witness.look(desk.ground)
+        raise NotOurs("A backup was put back; nothing of this was kept.") from None
     except OverLimit:
         async with desk.ground.db.work() as connection:
             until = await limits.free_at(connection, claimed.channel, claimed.address)
@@ -213,9 +215,10 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
 
 async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
     """At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction."""
-    covers = marker is not None and claimed.kind == "third_party"
-    cover = desk.witness.cover(desk.ground) if covers else nullcontext()
-    async with cover, desk.ground.db.work() as connection:
+    covered = marker is not None and claimed.kind == "third_party"
+    if covered:
+        await desk.witness.ready(desk.ground)
+    async with desk.ground.db.work() as connection:
         if marker is not None:
             await approvals.lock_authority(connection)
         try:
@@ -229,7 +232,10 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
             raise NotOurs("The delivery is no longer held here, or its bytes changed.")
         if marker is not None and not await limits.spend(connection, claimed.channel, claimed.address, desk.limited):
             raise OverLimit("Its limit is used up; nothing of this is kept.")
-        return verdict
+        moved = await desk.witness.move(connection) if covered else None
+    if moved is not None:
+        await desk.witness.keep(moved)
+    return verdict
 
 
 async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Cleared | Stopped:

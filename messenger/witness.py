@@ -1,27 +1,25 @@
 """Whether the rows are those that this house had: a beat in the database, and a file outside that follows it.
 
-INVARIANT: before a third party's marker the beat has moved, and the file says so on its disk, within a second. So of
-two states of the database with such a marker between them the file knows which is the older one.
+INVARIANT: whatever may have left for a third party, the file's beat is at least that of its marker. The marker moves
+the beat; after its commit, and before the last byte, the file says so on its disk. So rows without that marker are
+behind the file.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from butlers.butler import Ground
 from messenger import restoring
-from shared import witness
+from shared import brakes, witness
 from shared.db import Connection, Record, pause
 from shared.errors import Away, ButlersError, Unavailable
 from shared.telemetry import logger
 from shared.witness import Seen
 
 log = logger("messenger.witness")
-COVERS_SECONDS: Final = 1.0
+FOLLOW_SECONDS: Final = 1.0
 # So far the beat leaps where the rows were behind, that no other Messenger's file is ahead of it afterwards.
 LEAP: Final = 1_000_000_000
 # A home without a witness fits only rows that nobody has sent from. What another Messenger found needs no second look.
@@ -42,19 +40,20 @@ UPDATE messenger.witness SET beat = greatest(beat, coalesce($1::bigint, 0)) + {L
 """
 
 
+class Behind(ButlersError):
+    """These rows are older than what its witness knows, or another database's: nothing of this transaction is kept."""
+
+
 @dataclass(slots=True)
 class Witness:
-    """One Messenger's; `paths` are where its files lie, `by` tells it from others of the same home."""
+    """One Messenger's; `paths` are where its files lie, which others of the same home write too."""
 
     paths: tuple[Path, ...]
-    by: str
     # Why its file cannot be written, as a sentence; while there is a reason nothing leaves for others.
     trouble: str = ""
-    _until: float = 0.0
-    _used: bool = False
-    # Markers that were covered and whose end is not known yet.
-    _open: int = 0
-    _opened: bool = False
+    # The furthest that this process knows to be committed, and the beat that it knows to be in the files.
+    _newest: Seen | None = None
+    _kept: int = -1
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def open(self, ground: Ground) -> None:
@@ -62,104 +61,108 @@ class Witness:
 
         A file that cannot be written keeps nothing from the owner.
         """
-        if self._opened:
+        if self._newest is not None or self.trouble:
             return
         await restoring.look(ground)
-        async with self._one_at_a_time:
-            try:
-                await self._move(ground)
-            except Away:
-                raise
-            except Unavailable as unwritten:
-                log.warning("nothing leaves for others", why=unwritten.message)
-        self._opened = True
-
-    @asynccontextmanager
-    async def cover(self, ground: Ground) -> AsyncIterator[None]:
-        """Around the transaction of a third party's marker; raises Unavailable where it could not be known of later.
-
-        However long that waits for a lock, the beat moves once more after its end.
-        """
-        async with self._one_at_a_time:
-            if time.monotonic() >= self._until:
-                await self._move(ground)
-            self._open += 1
         try:
-            yield
-        finally:
-            self._open -= 1
-            self._used = True
+            await self.look(ground)
+        except Away:
+            raise
+        except Unavailable as unwritten:
+            log.warning("nothing leaves for others", why=unwritten.message)
 
-    async def follow(self, ground: Ground, stopping: asyncio.Event) -> None:
-        """After the last marker of a second move once more, so that no state in the midst of it passes for the end.
-
-        While others send, note how far the rows have come, so that the file of an idle Messenger is no older.
-        """
-        while not stopping.is_set():
-            await pause(stopping, COVERS_SECONDS)
-            async with self._one_at_a_time:
-                try:
-                    if self._used or self._open:
-                        await self._move(ground)
-                    else:
-                        await self._note(ground)
-                except ButlersError as lost:
-                    log.warning("the witness does not follow", why=lost.message)
-
-    async def _move(self, ground: Ground) -> None:
-        since, seen = time.monotonic(), self._read()
-        if seen is None:
-            seen = await self._begun(ground)
-        async with ground.db.work() as connection:
-            row = await connection.fetchrow(MOVE, *_known(seen))
-        if row is None:
+    async def look(self, ground: Ground) -> None:
+        """Move the beat for no marker; where the rows do not fit, the house is found restored."""
+        if self._known() is None:
+            await self._begin(ground)
+        try:
             async with ground.db.work() as connection:
-                row = await _restored(connection, ground, seen)
-        await self._write(Seen(**row))
-        self._until, self._used = since + COVERS_SECONDS, False
+                moved = await self.move(connection)
+        except Behind:
+            async with ground.db.work() as connection:
+                await brakes.hold_markers(connection)
+                moved = Seen(**await _restored(connection, ground, self._known()))
+        await self.keep(moved)
 
-    async def _note(self, ground: Ground) -> None:
-        seen = self._read()
-        async with ground.db.work() as connection:
-            row = dict(await connection.fetchrow(AS_OF_NOW, *_known(seen)) or {})
-        if seen is not None and row.pop("fits") and row["beat"] > seen.beat:
-            await self._write(Seen(**row))
+    async def ready(self, ground: Ground) -> None:
+        """Before a third party's marker; raises Unavailable where no file can be written, so that none is in vain."""
+        if self._newest is None or self.trouble:
+            await self.look(ground)
 
-    async def _begun(self, ground: Ground) -> Seen | None:
-        """A home's first witness is there before the beat moves, so that a home without one is a home that lost it."""
-        async with ground.db.work() as connection:
-            row = dict(await connection.fetchrow(HELD, None, 0, "") or {})
-        if not row.pop("fits"):
-            return None
-        await self._write(Seen(**row))
+    async def move(self, connection: Connection) -> Seen:
+        """The last statement of a third party's marker, so that others wait for this row during the commit only.
+
+        Raises Behind where the rows do not fit.
+        """
+        row = await connection.fetchrow(MOVE, *_arguments(self._known()))
+        if row is None:
+            raise Behind("The database is behind its witness.", "Nothing of this is kept.")
         return Seen(**row)
 
-    def _read(self) -> Seen | None:
+    async def keep(self, moved: Seen) -> None:
+        """After the marker's commit and before its byte: the files say as much, or Unavailable is raised.
+
+        Of those who wait at the same moment the first writes for all.
+        """
+        if self._newest is None or self._newest.beat < moved.beat:
+            self._newest = moved
+        async with self._one_at_a_time:
+            if self._kept < moved.beat:
+                await self._write(self._newest)
+
+    async def follow(self, ground: Ground, stopping: asyncio.Event) -> None:
+        """Note how far others have come, so that an idle Messenger's file is no older than a second."""
+        while not stopping.is_set():
+            await pause(stopping, FOLLOW_SECONDS)
+            try:
+                if self.trouble:
+                    await self.look(ground)
+                elif self._newest is not None:
+                    await self._note(ground)
+            except ButlersError as lost:
+                log.warning("the witness does not follow", why=lost.message)
+
+    async def _note(self, ground: Ground) -> None:
+        async with ground.db.work() as connection:
+            row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(self._known())) or {})
+        if row.pop("fits") and row["beat"] > self._kept:
+            await self.keep(Seen(**row))
+
+    async def _begin(self, ground: Ground) -> None:
+        """A home's first witness is there before the beat moves, so that a home without one is a home that lost it."""
+        async with ground.db.work() as connection:
+            row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(None)) or {})
+        if row.pop("fits"):
+            await self._write(Seen(**row))
+
+    def _known(self) -> Seen | None:
+        """The further of what the files say, which may be another process's word, and of what was committed here."""
         try:
-            return witness.read(self.paths)
+            said = witness.read(self.paths)
         except Unavailable as unreadable:
             self.trouble = str(unreadable)
             raise
+        return max((one for one in (said, self._newest) if one), key=lambda one: one.beat, default=None)
 
     async def _write(self, seen: Seen) -> None:
         try:
-            await asyncio.to_thread(witness.write, self.paths, seen, self.by)
+            await asyncio.to_thread(witness.write, self.paths, seen)
         except Unavailable as unwritten:
             self.trouble = str(unwritten)
             raise
-        self.trouble = ""
+        self._kept, self.trouble = seen.beat, ""
 
 
-def _known(seen: Seen | None) -> tuple[int | None, int, str]:
+def _arguments(seen: Seen | None) -> tuple[int | None, int, str]:
     return (None, 0, "") if seen is None else (seen.beat, seen.seal, seen.seal_hash)
 
 
 async def _restored(connection: Connection, ground: Ground, seen: Seen | None) -> Record:
     """The rows are behind, or another database's: the house is restored, unless another Messenger found it first."""
-    found = await connection.fetchrow(HELD, *_known(seen))
+    found = await connection.fetchrow(HELD, *_arguments(seen))
     assert found is not None  # noqa: S101  # the one row is never deleted
     if found["fits"]:
-        moved = await connection.fetchrow(MOVE, *_known(seen))
+        moved = await connection.fetchrow(MOVE, *_arguments(seen))
     else:
         log.warning("the database is behind its witness", beat=found["beat"], witnessed=seen.beat if seen else None)
         before = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at} if seen else None

@@ -28,6 +28,8 @@ SELECT id::text FROM shared.brakes WHERE reason = 'restored' AND handled_at IS N
 HANDLED: Final = (
     "UPDATE shared.brakes SET handled_at = clock_timestamp() WHERE id = $1 AND handled_at IS NULL RETURNING id"
 )
+# As its own trigger locks what is authority, and before any row.
+HOLD_MARKERS: Final = "LOCK TABLE shared.authority IN ROW EXCLUSIVE MODE"
 LATEST_RESTORED: Final = """
 SELECT max(made_at) FROM shared.brakes WHERE reason = 'restored' AND lifted_at IS NULL
 """
@@ -66,6 +68,11 @@ async def restored(connection: Connection, actor: str, by: str | None, **known: 
         await record(connection, Event("restored", actor), brake=made, contact=by, **known)
         await tell(connection, "cards")
     return made
+
+
+async def hold_markers(connection: Connection) -> None:
+    """Let no marker be under way while this transaction lasts; it comes first in the order of locks."""
+    await connection.execute(HOLD_MARKERS)
 
 
 async def unhandled(connection: Connection) -> str | None:

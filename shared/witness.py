@@ -4,18 +4,25 @@ It lies beside the Messenger's keys, and a second one where the owner says. Of s
 cannot be read says nothing.
 """
 
+import errno
+import fcntl
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from shared import home
 from shared.errors import Unavailable
 
 FILE: Final = "witness"
 _LARGEST: Final = 4096
+# Two seconds for whoever writes at the same moment.
+_TRIES: Final = 400
+_BREATH_SECONDS: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,8 @@ def _read(path: Path) -> Seen | None:
         return None
 
 
-def write(paths: Sequence[Path], seen: Seen, by: str) -> None:
-    """Put it in each place, on the disk before this returns; `by` tells apart those who write at the same moment.
+def write(paths: Sequence[Path], seen: Seen) -> None:
+    """Make each place say at least this, on the disk before this returns; what says as much already is left alone.
 
     Raises Unavailable where it cannot be kept: then nothing may leave that it does not cover.
     """
@@ -85,25 +92,49 @@ def write(paths: Sequence[Path], seen: Seen, by: str) -> None:
     content = json.dumps(asdict(replace(seen, elsewhere=elsewhere))).encode() + b"\n"
     for path in paths:
         try:
-            _replace(path, content, by)
+            with _alone(path):
+                said = _read(path)
+                if said is None or said.beat < seen.beat:
+                    _replace(path, content)
         except OSError as refused:
             text = f"The witness {path} cannot be written: {refused.strerror}."
             raise Unavailable(text, "Let the Messenger write there; nothing leaves for others before.") from None
 
 
-def _replace(path: Path, content: bytes, by: str) -> None:
-    draft = path.with_name(f".{path.name}.{by}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One writer at a time, of all processes, so that it never goes back; one that stands still is not waited for."""
+    with _opened(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT) as lock:
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_BREATH_SECONDS)
+        else:
+            raise TimeoutError(errno.ETIMEDOUT, "another process holds it")
+        yield
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with _opened(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    if os.geteuid() == 0:
-        owner = path.parent.stat()
-        os.chown(draft, owner.st_uid, owner.st_gid)
     draft.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _opened(path: Path, flags: int) -> BinaryIO:
+    """For its owner alone; what root makes belongs to whoever has the folder."""
+    file = os.fdopen(os.open(path, flags, 0o600), "wb")
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    return file

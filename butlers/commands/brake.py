@@ -86,7 +86,7 @@ def restored(home_folder: HomeOption = None) -> None:
         # Nobody can be asked now: the witness is put ahead of whatever rows there are, which is found at the start.
         places = witness.places(settings.home, "messenger", settings.witness)
         seen = witness.read(places) or Seen()
-        witness.write(places, replace(seen, beat=seen.beat + AHEAD), "restored")
+        witness.write(places, replace(seen, beat=seen.beat + AHEAD))
     elif asyncio.run(write()) is None:
         raise ButlersError("That is known already.", "See `butlers brake status`.")
     say("Noted. What waits for others becomes uncertain when the Messenger runs, and nothing leaves for them before")

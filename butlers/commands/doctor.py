@@ -73,7 +73,7 @@ def _keys(settings: Settings) -> Iterator[Result]:
         except ButlersError as wrong:
             yield Result("keys", "wrong", wrong.message, wrong.remedy)
             continue
-        for path in (where, *where.iterdir()):
+        for path in (where, *where.glob("[!.]*")):  # the Messenger's drafts come and go
             if path.stat().st_mode & NOT_FOR_OTHERS:
                 yield Result("keys", "wrong", f"Others may read {path}.", f"Run `chmod -R go= {where}`.")
     yield Result("keys", "ok", f"Looked for {len(names)} in {settings.home / 'keys'}.")

@@ -12,11 +12,14 @@ import pytest_asyncio
 
 from tests.rig.bench import Bench
 from tests.rig.drill import Drill, gone_on
+from tests.rig.fleet import Fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 # Two rounds of every sweep.
 SECONDS = 5
+# A lease and a sweep.
+PAST_THE_LEASE = 9
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -49,3 +52,18 @@ async def test_the_witness_is_taken_away_first(drill: Drill) -> None:
     await drill.again(drill.lost)
     await asyncio.sleep(SECONDS)
     assert await drill.for_others() == []
+
+
+async def test_the_rows_of_the_last_moment_before_a_marker_come_back_after_a_crash(bench: Bench) -> None:
+    drill = Drill(bench, await Fleet.start(await bench.house(), "one"))
+    try:
+        ruled, _ = await drill.somebody_ruled()
+        await asyncio.sleep(2)
+        said = await drill.crash_after(ruled)
+        await drill.start()
+        await drill.lift_all()
+        await asyncio.sleep(PAST_THE_LEASE)
+        assert await drill.for_others() == []
+        assert (await drill.again(said), await drill.status(said)) == ("uncertain", "uncertain uncertain")
+    finally:
+        await drill.fleet.abandon()

@@ -1,26 +1,36 @@
 """Rows that are behind the witness: the house is restored, once, whoever finds it and however it is told."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
+import fcntl
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from uuid import uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
 from messenger import restoring
+from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.witness import LEAP, Witness
-from shared import brakes, home, identity, witness
-from shared.brakes import Scope
+from shared import approvals, brakes, home, identity, witness
+from shared.brakes import HOLD_MARKERS, Scope
 from shared.errors import Unavailable
+from shared.render import Wire
 from shared.witness import Seen
-from tests.integration.desks import admitted, due, enqueue, friend, in_queue, lose_lease, reap, work
+from tests.integration.desks import admitted, desk_where, due, enqueue, friend, in_queue, lose_lease, reap, work
 from tests.integration.house import House, Site, opened
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BEAT = "SELECT beat FROM messenger.witness"
+MARKED = "SELECT count(*) FROM messenger.attempts WHERE marked_at IS NOT NULL AND ended_at IS NULL"
+# A marker waits for its lock.
+WAITS = "SELECT count(*) FROM pg_locks WHERE relation = 'shared.authority'::regclass AND NOT granted"
+PUT_BACK = "UPDATE messenger.witness SET beat = $1"
 BEHIND = "UPDATE messenger.witness SET beat = beat - 1"
 RESTORED = "SELECT count(*) FROM shared.brakes WHERE reason = 'restored'"
 STANDING = "SELECT count(*) FROM shared.brakes WHERE reason = 'restored' AND lifted_at IS NULL"
@@ -45,13 +55,60 @@ async def house(site: Site) -> AsyncIterator[House]:
 
 def watching(house: House, other: Path | None = None) -> Witness:
     """The witness of one more Messenger of this home."""
-    return Witness(witness.places(house.settings.home, "messenger", other), uuid4().hex)
+    return Witness(witness.places(house.settings.home, "messenger", other))
 
 
 def seen(house: House) -> Seen:
     found = witness.read(witness.places(house.settings.home, "messenger", None))
     assert found is not None
     return found
+
+
+def bring_back(house: House, what: Seen) -> None:
+    """Put the file of another day in its place."""
+    (home.folder(house.settings.home, "messenger") / "witness").write_text(json.dumps(asdict(what)))
+
+
+@contextmanager
+def standing_still(house: House) -> Iterator[None]:
+    """Another Messenger of this home stands still while it writes the file."""
+    with (home.folder(house.settings.home, "messenger") / ".witness.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(slots=True)
+class Looking:
+    """A way out of which somebody looks at everything right before the last byte."""
+
+    inner: Channel
+    look: Callable[[], Awaitable[None]]
+    name: str = "looking"
+
+    async def prepare(self, wire: Wire) -> Prepared | SendFailed:
+        prepared = await self.inner.prepare(wire)
+        return prepared if isinstance(prepared, SendFailed) else Last(prepared, self.look)
+
+    async def probe(self) -> SendFailed | None:
+        return await self.inner.probe()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@dataclass(slots=True)
+class Last:
+    """What such a way out has prepared."""
+
+    inner: Prepared
+    look: Callable[[], Awaitable[None]]
+
+    async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
+        await self.look()
+        return await self.inner.finish(still_held)
+
+    async def abandon(self) -> None:
+        await self.inner.abandon()
 
 
 async def found_restored(house: House) -> None:
@@ -76,53 +133,122 @@ async def test_a_first_start_writes_it_and_a_second_finds_it(house: House) -> No
     assert seen(house).system.isdecimal()
 
 
-async def test_a_marker_to_others_moves_it_before_and_one_to_the_owner_does_not(house: House, message: str) -> None:
+async def test_a_marker_to_others_moves_it_and_one_to_the_owner_does_not(house: House, message: str) -> None:
+    desk = house.desk()
+    await desk.witness.open(house.ground("messenger"))
     told = await admitted(house, message)
     await enqueue(house, told)
-    await work(house.desk())
+    await work(desk)
     assert await house.status(told) == "ok"
-    assert await house.sql.fetchval(BEAT) == 0
+    assert await house.sql.fetchval(BEAT) == 1
+    for beat in (2, 3):
+        await in_queue(house, message)
+        await work(desk)
+        assert (await house.sql.fetchval(BEAT), seen(house).beat) == (beat, beat)
+
+
+async def test_before_the_last_byte_the_file_knows_the_marker(house: House, message: str) -> None:
+    async def look() -> None:
+        assert (seen(house).beat, await house.sql.fetchval(MARKED)) == (await house.sql.fetchval(BEAT), 1)
+        said.append(seen(house).beat)
+
+    said: list[int] = []
+    desk = house.desk(telegram=Looking(house.desk().channels["telegram"], look))
+    await desk.witness.open(house.ground("messenger"))
     await in_queue(house, message)
-    await work(house.desk())
-    assert (await house.sql.fetchval(BEAT), seen(house).beat) == (1, 1)
+    await work(desk)
+    assert said == [2]
 
 
-async def test_it_moves_once_a_second_and_once_more_after_the_last(house: House) -> None:
+async def test_rows_of_a_moment_before_the_marker_are_behind(house: House, message: str) -> None:
+    desk = house.desk()
+    await desk.witness.open(house.ground("messenger"))
+    await in_queue(house, message)
+    async with asyncpg.create_pool(house.dsn, min_size=1, max_size=1) as pool, pool.acquire() as holder:
+        async with holder.transaction():
+            await holder.execute(HOLD_MARKERS)
+            sending = asyncio.create_task(work(desk))
+            await eventually(lambda: house.sql.fetchval(WAITS))
+            kept = await house.sql.fetchval(BEAT)
+        await sending
+    assert len(house.sent(message)) == 1
+    await house.sql.execute(PUT_BACK, kept)
+    await watching(house).open(house.ground("messenger"))
+    assert await house.sql.fetchval(STANDING) == 1
+
+
+async def test_where_nobody_knows_of_the_marker_its_byte_stays(house: House, message: str) -> None:
+    async def lost() -> None:
+        desk.witness.paths = (house.settings.home / "nowhere" / "witness",)
+
+    desk = desk_where(house, lost)
+    await desk.witness.open(house.ground("messenger"))
+    there = desk.witness.paths
+    told = await in_queue(house, message)
+    await work(desk)
+    row = await house.delivery(told)
+    assert (row["status"], row["reason"], house.sent(message)) == ("queued", "unavailable", [])
+    assert "cannot be written" in desk.witness.trouble
+    desk.witness.paths = there
+    await due(house, told)
+    await house.desk().witness.open(house.ground("messenger"))
+    assert await house.sql.fetchval(RESTORED) == 0
+    held = house.desk()
+    await work(held)
+    assert (await house.status(told), len(house.sent(message))) == ("ok", 1)
+
+
+async def test_markers_of_the_same_moment_share_what_is_written(house: House) -> None:
     ground, held = house.ground("messenger"), watching(house)
-    for _ in range(5):
-        async with held.cover(ground):
-            pass
-    assert seen(house).beat == 1
+    await held.open(ground)
+
+    async def marked() -> int:
+        async with ground.db.work() as connection:
+            moved = await held.move(connection)
+        await held.keep(moved)
+        return seen(house).beat - moved.beat
+
+    said: set[int] = set()
+    with standing_still(house):
+        markers = [asyncio.ensure_future(marked()) for _ in range(20)]
+        while await house.sql.fetchval(BEAT) < 21:
+            await asyncio.sleep(0.01)
+    while not all(one.done() for one in markers):
+        said.add(await asyncio.to_thread(lambda: seen(house).beat))
+    assert min(one.result() for one in markers) >= 0
+    assert seen(house).beat == 21
+    assert len(said - {1, 21}) <= 1  # the first writes for itself, the next for all
+
+
+async def test_it_never_goes_back_whoever_writes(house: House) -> None:
+    ground, late = house.ground("messenger"), watching(house)
+    await late.open(ground)
+    async with ground.db.work() as connection:
+        moved = await late.move(connection)
+    await watching(house).open(ground)
+    await late.keep(moved)
+    assert moved.beat + 1 == seen(house).beat == await house.sql.fetchval(BEAT)
+
+
+async def test_one_who_stands_still_while_it_writes_is_not_waited_for(house: House, message: str) -> None:
+    desk = house.desk()
+    await desk.witness.open(house.ground("messenger"))
+    told = await in_queue(house, message)
+    with standing_still(house):
+        await work(desk)
+    assert (house.sent(message), (await house.delivery(told))["status"]) == ([], "queued")
+    assert "another process" in desk.witness.trouble
+
+
+async def test_an_idle_messengers_file_follows_what_others_do(house: House) -> None:
+    ground, idle = house.ground("messenger"), watching(house)
+    await idle.open(ground)
+    await house.sql.execute("UPDATE messenger.witness SET beat = beat + 5")
     stopping = asyncio.Event()
-    stopping.set()
-    await held.follow(ground, stopping)
-    await asyncio.wait_for(_followed(held, house), 10)
-    assert seen(house).beat == 2
-
-
-async def test_it_moves_after_a_marker_that_waited_for_long(house: House) -> None:
-    ground, held, stopping = house.ground("messenger"), watching(house), asyncio.Event()
-    following = asyncio.create_task(held.follow(ground, stopping))
-    async with held.cover(ground):
-        await asyncio.sleep(1.5)
-        before = seen(house).beat
-    await asyncio.wait_for(_moved_past(house, before), 10)
+    following = asyncio.create_task(idle.follow(ground, stopping))
+    await until(lambda: seen(house).beat == 6)
     stopping.set()
     await following
-
-
-async def _moved_past(house: House, beat: int) -> None:
-    while seen(house).beat <= beat:
-        await asyncio.sleep(0.05)
-
-
-async def _followed(held: Witness, house: House) -> None:
-    stopping = asyncio.Event()
-    task = asyncio.ensure_future(held.follow(house.ground("messenger"), stopping))
-    while seen(house).beat < 2:
-        await asyncio.sleep(0.05)
-    stopping.set()
-    await task
 
 
 async def test_what_waits_for_others_is_uncertain_and_what_waits_for_the_owner_goes(house: House, message: str) -> None:
@@ -216,21 +342,17 @@ async def test_a_second_one_that_is_gone_keeps_everything_from_leaving(house: Ho
     other = tmp_path / "witness"
     await watching(house, other).open(house.ground("messenger"))
     other.unlink()
-    held = watching(house, other)
     with pytest.raises(Unavailable, match="is not there"):
-        async with held.cover(house.ground("messenger")):
-            pass
+        await watching(house, other).ready(house.ground("messenger"))
     assert not other.exists()
     await watching(house).open(house.ground("messenger"))
-    async with watching(house, other).cover(house.ground("messenger")):
-        pass
+    await watching(house, other).ready(house.ground("messenger"))
     assert other.exists()
 
 
 async def test_a_seal_that_is_gone_tells_too(house: House) -> None:
     await watching(house).open(house.ground("messenger"))
-    places = witness.places(house.settings.home, "messenger", None)
-    witness.write(places, replace(seen(house), seal=1, seal_hash="0" * 64), "test")
+    bring_back(house, replace(seen(house), seal=1, seal_hash="0" * 64))
     await watching(house).open(house.ground("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
@@ -239,7 +361,7 @@ async def test_the_second_place_tells_where_the_first_came_back(house: House, tm
     await watching(house, tmp_path / "far").open(house.ground("messenger"))
     first = seen(house)
     await watching(house, tmp_path / "far").open(house.ground("messenger"))
-    witness.write(witness.places(house.settings.home, "messenger", None), first, "test")
+    bring_back(house, first)
     await house.sql.execute(BEHIND)
     await watching(house, tmp_path / "far").open(house.ground("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
@@ -254,7 +376,7 @@ async def test_of_two_messengers_one_finds_it_and_the_other_does_not_find_it_aga
     await asyncio.gather(*(one.open(ground) for one in (watching(house), watching(house))))
     assert await house.sql.fetchval(RESTORED) == 1
     assert await house.sql.fetchval(BEAT) >= last.beat + LEAP
-    witness.write(witness.places(house.settings.home, "messenger", None), replace(last, seal=7, seal_hash="x"), "test")
+    bring_back(house, replace(last, seal=7, seal_hash="x"))
     await watching(house).open(ground)
     assert await house.sql.fetchval(RESTORED) == 1
 
@@ -267,16 +389,30 @@ async def test_restored_twice_is_found_twice(house: House) -> None:
     assert (await house.sql.fetchval(RESTORED), await house.sql.fetchval(STANDING)) == (2, 1)
 
 
-async def test_it_is_found_while_a_messenger_runs_on(house: House, message: str) -> None:
-    told = await in_queue(house, message)
-    ground, desk = house.ground("messenger"), house.desk()
-    await desk.witness.open(ground)
+async def test_it_is_found_at_the_next_marker_of_a_messenger_that_runs_on(house: House, message: str) -> None:
+    told = [await in_queue(house, f"{message} {n}") for n in range(6)]
+    ground, desks = house.ground("messenger"), [house.desk(), house.desk()]
+    for desk in desks:
+        await desk.witness.open(ground)
+    await house.sql.execute("UPDATE messenger.witness SET beat = 0")
+    async with asyncio.timeout(10):
+        await asyncio.gather(*map(work, desks))
+    assert house.sent(message) == []
+    assert {await house.status(one) for one in told} == {"uncertain"}
+    assert (await house.sql.fetchval(RESTORED), await house.sql.fetchval(MARKED)) == (1, 0)
+
+
+async def test_who_finds_it_waits_for_the_markers_before_it_holds_their_last_row(house: House) -> None:
+    ground = house.ground("messenger")
     await watching(house).open(ground)
     await house.sql.execute("UPDATE messenger.witness SET beat = 0")
-    await asyncio.sleep(1.1)
-    await work(desk)
-    assert house.sent(message) == []
-    assert await house.status(told) == "uncertain"
+    async with ground.db.work() as marker:
+        await approvals.lock_authority(marker)
+        finding = asyncio.create_task(watching(house).look(ground))
+        await eventually(lambda: house.sql.fetchval(WAITS))
+        await marker.execute("SELECT beat FROM messenger.witness FOR UPDATE NOWAIT")
+    await finding
+    assert await house.sql.fetchval(RESTORED) == 1
 
 
 async def test_the_owners_word_does_the_same(house: House, message: str) -> None:
@@ -298,11 +434,8 @@ async def test_where_it_cannot_be_written_nothing_leaves_for_others(house: House
     desk = house.desk()
     desk.witness.paths = (house.settings.home / "nowhere" / "witness",)
     await desk.witness.open(house.ground("messenger"))
-    with pytest.raises(Unavailable):
-        async with desk.witness.cover(house.ground("messenger")):
-            pass
     await work(desk)
-    assert house.sent(message) == []
+    assert (house.sent(message), (await house.delivery(told))["status"]) == ([], "claimed")
     assert "cannot be written" in desk.witness.trouble
     await lose_lease(house, told)
     await reap(house)

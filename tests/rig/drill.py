@@ -15,6 +15,7 @@ from typing import Final
 
 import asyncpg
 
+from shared.postgres_files import find_place
 from tests.rig import fresh
 from tests.rig.bench import Bench
 from tests.rig.fleet import UP, Fleet
@@ -46,6 +47,9 @@ DELIVERY: Final = """
 SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
 WHERE n.envelope #>> '{delivery,message}' = $1
 """
+# As whoever changes what is authority holds it; a marker then waits, for two seconds at most.
+HOLD_MARKERS: Final = "LOCK TABLE shared.authority IN ROW EXCLUSIVE MODE"
+MARKER_WAITS: Final = "SELECT count(*) FROM pg_locks WHERE relation = 'shared.authority'::regclass AND NOT granted"
 ENDED: Final = "SELECT count(*) = 0 FROM shared.notifications WHERE third_party AND status = 'queued'"
 
 
@@ -112,12 +116,17 @@ class Drill:
 
     # Before and after
 
-    async def people_and_calls(self) -> None:
-        """Somebody whom a rule allows, somebody whom it does not, and the calls before the backup."""
+    async def somebody_ruled(self) -> tuple[str, str]:
+        """Somebody whom a rule allows, and was told something by it, and somebody whom it does not."""
         self.ruled, self.asked = (f"{name}.{self.fleet.house.name}" for name in ("ruled", "asked"))
         ruled, asked = [await self.fleet.contact("Friend", email=to) for to in self.people]
         await self.fleet.sql(ADD_RULE, {"contact_id": ruled})
         await self.until(await self.tell(ruled, "sent by the rule"), "ok sent")
+        return ruled, asked
+
+    async def people_and_calls(self) -> None:
+        """The calls before the backup."""
+        ruled, asked = await self.somebody_ruled()
         said = await self.tell(asked, "sent by a yes")
         await self.approve(said)
         await self.until(said, "ok sent")
@@ -160,6 +169,42 @@ class Drill:
         await self.copied(self.fleet.house.name, f"{self.fleet.house.name}_kept")
         shutil.copytree(self.fleet.house.home, self.kept_home)
         await self.start()
+
+    async def crash_after(self, contact: str) -> str:
+        """Tell this contact something, and lose the database; what takes over had not yet heard of its marker."""
+        house = self.fleet.house
+        replica, kept = await asyncpg.connect(house.dsn), house.folder / "replica"
+        try:
+            async with replica.transaction(isolation="repeatable_read", readonly=True):
+                async with self._markers_held():
+                    telling = asyncio.create_task(self.tell(contact, "sent right before the crash"))
+                    await eventually(lambda: self.fleet.value(MARKER_WAITS))
+                    snapshot = str(await replica.fetchval("SELECT pg_export_snapshot()"))
+                await self.until(await telling, "ok sent")
+                await self.fleet.kill(UP, signal.SIGKILL)
+                await self._ran("pg_dump", "-Fc", f"--snapshot={snapshot}", "-f", str(kept), house.dsn)
+        finally:
+            await replica.close()
+        await self.fleet.db.close()
+        await self.copied("template0", house.name)
+        await self._ran("pg_restore", "-d", house.dsn, str(kept))
+        return telling.result()
+
+    @asynccontextmanager
+    async def _markers_held(self) -> AsyncIterator[None]:
+        holder = await asyncpg.connect(self.fleet.house.dsn)
+        try:
+            async with holder.transaction():
+                await holder.execute(HOLD_MARKERS)
+                yield
+        finally:
+            await holder.close()
+
+    async def _ran(self, program: str, *arguments: str) -> None:
+        """One of PostgreSQL's own programs, to its end."""
+        binaries = find_place(self.bench.folder / "postgres", self.bench.folder / "system").binaries
+        process = await asyncio.create_subprocess_exec(binaries / program, *arguments)
+        assert await process.wait() == 0
 
     async def put_back_database(self) -> None:
         await self.copied(f"{self.fleet.house.name}_kept", self.fleet.house.name)
