@@ -1,6 +1,5 @@
 """The folder BUTLERS_HOME itself, which everything that must stay the owner's own lies in."""
 
-from contextlib import suppress
 from pathlib import Path
 
 # What others must not do with it: whoever may write here puts a folder of theirs in the place of one of ours.
@@ -10,8 +9,7 @@ WRITABLE_BY_OTHERS = 0o022
 def make(home: Path) -> None:
     """Make it for this user alone, whatever the umask; one that is there stays as it is."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        home.mkdir(mode=0o700)
+    home.mkdir(mode=0o700, exist_ok=True)
 
 
 def is_open(home: Path) -> bool:
