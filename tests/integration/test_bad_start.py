@@ -366,7 +366,7 @@ def test_a_home_that_is_a_file_is_named_and_no_schema_is_made(house: House) -> N
         demand_refused(house, (command, "--home", str(home)), told, {"DATABASE_URL": url})
     told = f"{home} cannot be used: File exists. Correct it, or its owner."
     demand_refused(house, ("run", "sandbox", "--home", str(home)), told)
-    told = f"PostgreSQL's files cannot be used: Not a directory: {home}/postgres."
+    told = f"PostgreSQL's files cannot be used: File exists: {home}."
     access = "Give this user access to that path, or choose another folder with --home."
     demand_refused(house, ("up",), f"{told} {access}", env_of(home))
 
