@@ -161,7 +161,8 @@ async def test_the_lives_that_questions_have_are_no_change(still_house: House, m
     of = {life: str(await still_house.sql.fetchval(ACTION, told[life])) for life in lives}
     await change(still_house, of["edited"], f"{message} edited, in other words")
     for life in lives:
-        assert await still_house.decide(of[life], approve=life != "denied")
+        outcome = await still_house.decide(of[life], approve=life != "denied")
+        assert outcome.code == ("denied" if life == "denied" else "approved")
     await identity.set_identifier(still_house.sql, elsewhere, "telegram", new_chat(), primary=True)
     await still_house.sql.execute(PAST, told["late"])
     await still_house.fault(f"{message} refused", "400", times=1)
