@@ -1,7 +1,8 @@
 """Where a notification would go, and as what: the same for its butler, at the marker, and before the owner's eyes.
 
-A reply or reaction to anybody but the owner names a thread. If no message that reached its butler proves that
-thread, a reply is a message of its own, and a reaction stays one that only the owner can let out.
+A reply or reaction names a thread. If no message that reached its butler proves that thread, a reply is a message of
+its own, and a reaction to anybody but the owner stays one that only the owner can let out. In the owner's own chat a
+butler may point at what it said itself, too, and at nothing of others; else there is no reaction.
 """
 
 from dataclasses import replace
@@ -20,10 +21,11 @@ async def aim(connection: Connection, envelope: NotifyEnvelope, whom: Whom) -> T
     """Stage 2: the address meant, and whether the thread it is named by is proved; what cannot be read raises."""
     delivery = envelope.delivery
     target = await resolve(connection, whom, delivery.channel)
-    if isinstance(target, MissingIdentifier) or target.is_owner or delivery.intent == "send":
+    if isinstance(target, MissingIdentifier) or delivery.intent == "send":
         return target
     address = Address(delivery.channel, target.address)
-    proved = await threads.is_proved(connection, envelope.origin_butler, address, thread_of(envelope))
+    proves = threads.may_point_at if target.is_owner else threads.is_proved
+    proved = await proves(connection, envelope.origin_butler, address, thread_of(envelope))
     return replace(target, unproved=not proved)
 
 

@@ -19,7 +19,7 @@ from butlers.daemon import Daemon, Door, build
 from butlers.directory import Directory
 from butlers.listening import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from butlers.refusing import note_refusal
-from shared import home
+from shared import home, home_folder
 from shared.auth import Signer, Verifier
 from shared.config import Settings
 from shared.db import BREATH_SECONDS, Database, Wake, pause
@@ -194,7 +194,7 @@ def sandbox(settings: Settings, url: str) -> Daemon:
     module = importlib.import_module(SANDBOX)
     mail = module.MailSink(settings.host, settings.port_base + SANDBOX_SMTP)
     owner = int(settings.owner_telegram or SANDBOX_OWNER["telegram"])
-    settings.home.mkdir(parents=True, exist_ok=True)
+    home_folder.make(settings.home)
     app = module.create_app(Path(settings.home), owner, allowed_hosts=frozenset(hosts_of(settings, url)), mail=mail)
     return Daemon("sandbox", "sandbox", app)
 

@@ -55,7 +55,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
             third_party=not target.is_owner,
         )
         current = await _admit_decided(connection, by, new, decision, notifications.lasts(action.intent))
-        about = answers.about_thread(action.intent) if action.unproved else None
+        about = answers.about_thread(action.intent) if action.unproved and decision.verdict != "deny" else None
         return replace(current, note=" ".join(filter(None, [current.note, about])) or None)
 
 

@@ -28,7 +28,7 @@ async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
     # Its one time counts only where nothing else is in the way.
     if ended == "expired" and not await notifications.expired_again(connection, row["id"]):
         return False
-    return await begin(connection, row["id"], ground, "Its butler asked again.")
+    return await begin(connection, row["id"], ground, "The Switchboard brought the same call again.")
 
 
 async def begin(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:

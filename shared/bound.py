@@ -24,7 +24,7 @@ SELECT l.seq, l.notification_id::text, l.detail ->> 'part' AS part, n.id IS NULL
         OR n.content_sha IS DISTINCT FROM l.detail ->> 'asked' AS content,
     p.wire_sha IS DISTINCT FROM l.detail ->> 'wire' AS wire,
     d.id IS NULL OR {ADDRESS} <> l.detail ->> 'address' AS address,
-    n.wiped_at IS NULL AND {WORDS} <> l.detail ->> 'words' AS words
+    (n.wiped_at IS NULL OR n.wiped_at < l.at + interval '30 days') AND {WORDS} <> l.detail ->> 'words' AS words
 FROM lines l LEFT JOIN shared.notifications n ON n.id = l.notification_id
 LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 LEFT JOIN messenger.parts p ON p.delivery_id = d.id AND p.n = (l.detail ->> 'part')::int
@@ -32,20 +32,27 @@ WHERE (n.id IS NULL AND l.at > clock_timestamp() - interval '400 days')
     OR d.status IS NULL OR d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
 ORDER BY l.seq
 """
-# The last yes to each question that still stands in that revision; its address is that of what left by it.
+# The last yes to each question that still stands in that revision; its address is that of what left by it. A later
+# revision has a line of its own, and no other state ends one.
 SAID_YES: Final = f"""
 WITH lines AS (
-    SELECT DISTINCT ON (action_id) seq, action_id, detail FROM shared.approval_events
+    SELECT DISTINCT ON (action_id) seq, at, action_id, notification_id, detail FROM shared.approval_events
     WHERE event_type = 'approved' AND actor = 'owner' AND rule_id IS NULL AND detail ? 'content'
     ORDER BY action_id, seq DESC)
-SELECT l.seq, n.id::text AS notification_id, a.content_sha IS DISTINCT FROM l.detail ->> 'content' AS content,
-    encode(sha256(convert_to(array_to_string(a.wire_shas, ' '), 'UTF8')), 'hex')
-        IS DISTINCT FROM l.detail ->> 'wire' AS wire,
-    coalesce(d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
-        AND {ADDRESS} <> l.detail ->> 'address', false) AS address
-FROM lines l JOIN shared.pending_actions a ON a.id = l.action_id
-JOIN shared.notifications n ON n.id = a.notification_id LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-WHERE a.revision = (l.detail ->> 'revision')::int AND a.status <> 'pending' AND a.rule_id IS NULL ORDER BY l.seq
+SELECT l.seq, l.notification_id::text, a.id IS NULL AS gone,
+    a.revision = (l.detail ->> 'revision')::int AND a.content_sha IS DISTINCT FROM l.detail ->> 'content' AS content,
+    a.revision = (l.detail ->> 'revision')::int
+        AND encode(sha256(convert_to(array_to_string(a.wire_shas, ' '), 'UTF8')), 'hex')
+            IS DISTINCT FROM l.detail ->> 'wire' AS wire,
+    a.revision = (l.detail ->> 'revision')::int
+        AND coalesce(d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
+            AND {ADDRESS} <> l.detail ->> 'address', false) AS address,
+    a.revision <> (l.detail ->> 'revision')::int AND NOT EXISTS (SELECT FROM shared.approval_events e
+        WHERE e.action_id = a.id AND (e.detail ->> 'revision')::int = a.revision) AS revision
+FROM lines l LEFT JOIN shared.pending_actions a ON a.id = l.action_id
+LEFT JOIN shared.notifications n ON n.id = a.notification_id
+LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE a.id IS NOT NULL OR l.at > clock_timestamp() - interval '400 days' ORDER BY l.seq
 """
 # Written before lines held hashes: a yes without any, and what was marked for somebody else without a line.
 WITHOUT: Final = """
@@ -62,6 +69,7 @@ _SAID: Final[Mapping[str, str]] = {
     "wire": "the hash of its bytes",
     "address": "its address",
     "words": "its words",
+    "revision": "the revision of its question",
 }
 
 

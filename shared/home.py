@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from shared import postgres
+from shared import home_folder, postgres
 from shared.config import Settings
 from shared.errors import Misconfigured
 from shared.keypairs import generate_key, public_key
@@ -75,7 +75,9 @@ def ensure(home: Path, name: str, *, login: bool = True) -> Keys:
     """The keys of one daemon, made where they are missing; nobody else may read them."""
     where = folder(home, name)
     try:
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home_folder.make(home)
+        where.parent.mkdir(mode=0o755, exist_ok=True)
+        where.mkdir(mode=0o700, exist_ok=True)
         os.chmod(where, 0o700)  # noqa: PTH101  # an existing folder, such as a mounted volume, may be wider
         _write_once(where / "key.pem", generate_key()[0])
         _keep_password(where / "password", login=login)

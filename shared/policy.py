@@ -12,6 +12,7 @@ from typing import Final, Literal
 Verdict = Literal["allow", "park", "deny"]
 # They carry what others ask, and no standing rule speaks for what they ask themselves.
 MOVERS: Final = frozenset({"switchboard", "messenger"})
+OWN_REACTIONS: Final = "To the owner a butler reacts itself, and only to what reached it or what it said."
 RESTORED: Final = "A backup was put back: it may have gone out by its rule before, and nothing here would know."
 
 
@@ -156,6 +157,8 @@ def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | No
         return _deny("other_realm", "It was asked for another realm than the one configured now.")
     if for_the_sandbox_only(action):
         return _deny("sandbox_address", "The address exists on the sandbox only.")
+    if action.is_owner and reaction_is_nobodys(action):
+        return _deny("message_unproved", OWN_REACTIONS)
     denying = [rule for rule in matching if rule.effect == "deny"]
     return _deny("rule_denies", "A standing rule forbids it.", rule_id=best(denying).id) if denying else None
 
@@ -212,6 +215,11 @@ def origin_admitted_it(action: Action) -> bool:
 def reaction_has_its_message(action: Action) -> bool:
     """A reaction says nothing without its message: to one that nothing proves, no standing rule lets it out."""
     return action.intent != "react" or not action.unproved
+
+
+def reaction_is_nobodys(action: Action) -> bool:
+    """A reaction bears no name and no mark of who admitted it: nobody would know whose it is."""
+    return action.intent == "react" and (action.unproved or action.admitted_by != action.origin)
 
 
 def uses_are_left(rule: Rule) -> bool:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared import home_folder
 from shared.errors import PostgresFailed
 
 SYSTEM_FOLDER = Path("/var/lib/butlers")
@@ -65,7 +66,8 @@ def find_place(home: Path, system_folder: Path) -> Place:
     Data that is already there decides both the version and, for root, the account.
     """
     folder = home.resolve() / "postgres"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home_folder.make(home.resolve())
+    folder.mkdir(mode=0o700, exist_ok=True)
     existing = find_data(home)
     account = _account(existing)
     major = None if existing is None else _data_major(existing)

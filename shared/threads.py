@@ -16,6 +16,7 @@ BY_SENDER: Final = """
 SELECT EXISTS (SELECT FROM shared.threads WHERE butler = $1 AND channel = 'email' AND sender = $2
     AND ($3::text[] IS NULL OR thread = ANY ($3)))
 """
+IN_OWN_CHAT: Final = "SELECT shared.may_point_at($1, $2, $3)"
 
 
 async def is_proved(connection: Connection, butler: str, address: Address, thread: str | None) -> bool:
@@ -32,3 +33,14 @@ async def is_proved(connection: Connection, butler: str, address: Address, threa
         answered = email.answered(thread)
         spellings = [answered, answered[1:-1]]
     return bool(await connection.fetchval(BY_SENDER, butler, lookup_key(address), spellings))
+
+
+async def may_point_at(connection: Connection, butler: str, address: Address, thread: str | None) -> bool:
+    """The same in the owner's own chat: what the owner wrote there, for nobody else, and what this butler said itself.
+
+    By e-mail nothing is asked: each of its mails bears its butler's name, in whatever thread it is shown.
+    """
+    if address.channel == "email":
+        return True
+    number = parse_thread(thread or "").message
+    return bool(await connection.fetchval(IN_OWN_CHAT, address.value, str(number), butler))

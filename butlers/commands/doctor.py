@@ -12,7 +12,7 @@ from butlers import directory, fleet, logins, migrate
 from butlers.commands.audit import unsealed_too_long
 from butlers.commands.desk import as_owner, say, say_json, settings_of
 from butlers.commands.options import FleetOption, HomeOption, JsonOption
-from shared import home, identity, keyring, realms
+from shared import home, home_folder, identity, keyring, realms
 from shared.config import Settings
 from shared.db import Connection
 from shared.errors import ButlersError
@@ -65,6 +65,8 @@ async def _examine(settings: Settings) -> list[Result]:
 
 def _keys(settings: Settings) -> Iterator[Result]:
     """Each daemon's keys are there, and nobody else may read them."""
+    if home_folder.is_open(settings.home):
+        yield Result("keys", "wrong", f"Others may write into {settings.home}.", f"Run `chmod go-w {settings.home}`.")
     names = (*migrate.names_of(fleet.load(settings.fleet)), home.UP)
     for name in names:
         where = home.folder(settings.home, name)

@@ -23,7 +23,10 @@ _STYLED: Final = frozenset({"So", "Sm", "Sk", "Po", "Pd", "Nd"})
 # Shown as they are: a line end and a tab are layout, not deceit.
 _LAYOUT: Final = frozenset("\n\t")
 # More white space in a row than this could end a line where none ends, more marks on a letter hide the line above.
-_BLANKS_IN_A_ROW: Final = re.compile(r"[\t \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]{4,}")
+_BLANK: Final = r"[\t \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
+_BLANKS_IN_A_ROW: Final = re.compile(_BLANK + "{4,}")
+# So many line ends would put what follows them on another screen, where nobody looks.
+_EMPTY_LINES: Final = re.compile(rf"\n(?:{_BLANK}*\n){{4,}}")
 _PILE: Final = 4
 # So many columns with the mark of a quotation, so that no mail program and no terminal breaks its lines anew.
 _COLUMNS: Final = 72
@@ -32,9 +35,9 @@ _COLUMNS: Final = 72
 def visible(text: str) -> str:
     """The text with everything a reader cannot see written out, as <U+202E>, and a run of it as <U+0020 x 40>.
 
-    Control, bidirectional, zero-width and private characters are shown, others that leave no ink, white space in runs,
-    piles of combining marks, and the house's own mark. Line end, tab, the style of an emoji and a joiner between two
-    of them stay: they are what they look like.
+    Control, bidirectional, zero-width and private characters are shown, others that leave no ink, white space and empty
+    lines in runs, piles of combining marks, and the house's own mark. Any other line end, tab, the style of an emoji
+    and a joiner between two of them stay: they are what they look like.
     """
     written = _written(text)
     shown = list[str]()
@@ -100,9 +103,9 @@ def printable(text: str) -> str:
 
 
 def seen(text: str) -> str:
-    """The text without everything a reader cannot see; of white space in a row one character stays."""
+    """The text without everything a reader cannot see; of white space in a row one character stays, of lines one."""
     while True:
-        text = _BLANKS_IN_A_ROW.sub(lambda run: run[0][0], text)
+        text = _EMPTY_LINES.sub("\n\n", _BLANKS_IN_A_ROW.sub(lambda run: run[0][0], text))
         written = _written(text)
         if not written:
             return text
@@ -111,7 +114,8 @@ def seen(text: str) -> str:
 
 def _written(text: str) -> set[int]:
     """Which of the characters are to be written out."""
-    found = {n for run in _BLANKS_IN_A_ROW.finditer(text) for n in range(*run.span())}
+    runs = itertools.chain(_BLANKS_IN_A_ROW.finditer(text), _EMPTY_LINES.finditer(text))
+    found = {n for run in runs for n in range(*run.span())}
     pile, base = 0, "\n"
     for n, character in enumerate(text):
         if _is_hidden(text, n):

@@ -62,6 +62,11 @@ async def test_keys_that_others_may_read_are_named(patient: Fleet) -> None:
     (folder / "key.pem").chmod(0o644)
     assert await wrong(patient) == [(f"Others may read {folder / 'key.pem'}.", f"Run `chmod -R go= {folder}`.")]
     (folder / "key.pem").chmod(0o600)
+    house = patient.house.home
+    before = house.stat().st_mode & 0o777
+    house.chmod(0o777)
+    assert await wrong(patient) == [(f"Others may write into {house}.", f"Run `chmod go-w {house}`.")]
+    house.chmod(before)
 
 
 async def test_a_key_that_the_database_does_not_know_is_named(patient: Fleet) -> None:

@@ -213,8 +213,14 @@ async def one_text_of_two_butlers(stage: Stage) -> None:
 async def one_text_by_two_intents(stage: Stage) -> None:
     """The same words as a message, and as an answer to the owner's own message."""
     await stage.messenger()
-    said = await stage.fleet.outside.say(OWNER, "what is up?")
-    await _expect(stage, [{"intent": "send"}, {"intent": "reply"}], thread=f"{OWNER}:{said}")
+    await _expect(stage, [{"intent": "send"}, {"intent": "reply"}], thread=await _asked(stage))
+
+
+async def _asked(stage: Stage) -> str:
+    """The thread of a message of the owner's that the house has received."""
+    thread = f"{OWNER}:{await stage.fleet.outside.say(OWNER, 'what is up?')}"
+    await stage.until("SELECT EXISTS (SELECT FROM switchboard.inbox WHERE thread = $1)", thread)
+    return thread
 
 
 async def _expect(stage: Stage, calls: list[dict[str, object]], thread: str | None = None) -> None:
@@ -238,13 +244,12 @@ async def _expect(stage: Stage, calls: list[dict[str, object]], thread: str | No
 async def liked_again(stage: Stage) -> None:
     """Like, heart, like: three wishes, of which the last is not the first one's repeat."""
     await stage.messenger()
-    said = await stage.fleet.outside.say(OWNER, "what is up?")
     context = {
         "request_id": "one request",
         "source_channel": "telegram",
         "source_endpoint_identity": "bot",
         "source_sender_identity": str(OWNER),
-        "source_thread_identity": f"{OWNER}:{said}",
+        "source_thread_identity": await _asked(stage),
     }
     for emoji in (THUMB, HEART, THUMB):
         asked = {"channel": "telegram", "message": "", "intent": "react", "emoji": emoji, "request_context": context}

@@ -5,8 +5,10 @@ from uuid import UUID
 
 from shared.db import Record
 from shared.mcp import Answer
+from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import eventually
 
 # The contract's required fields of a request_context; `context` gives the optional ones too.
 REQUIRED: Final = ("request_id", "source_channel", "source_endpoint_identity", "source_sender_identity")
@@ -30,6 +32,14 @@ def context(request_id: str, message_id: int, chat: int = OWNER) -> dict[str, ob
         "source_thread_identity": f"{chat}:{message_id}",
         "received_at": "2026-01-02T03:04:05+00:00",
     }
+
+
+async def asked_by_the_owner(fleet: Fleet) -> int:
+    """The number of a message of the owner's that the house has received."""
+    question = fresh.words("question")
+    number = await fleet.outside.say(OWNER, question)
+    await eventually(lambda: fleet.sql("SELECT id FROM switchboard.inbox WHERE text = $1", question))
+    return number
 
 
 def without(given: dict[str, object], name: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from fastmcp import Client
 
 from butlers.commands.talking import mint
-from tests.contract.asking import REQUIRED, context, envelope, notification, part, refused, without
+from tests.contract.asking import REQUIRED, asked_by_the_owner, context, envelope, notification, part, refused, without
 from tests.rig import fresh
 from tests.rig.bench import BUTLERS, OWNER, OWNER_EMAIL, Bench
 from tests.rig.fleet import OFFSETS, Era, Fleet
@@ -87,7 +87,7 @@ async def test_send_intent(fleet: Fleet) -> None:
 
 async def test_reply_intent_requires_request_context(fleet: Fleet) -> None:
     """Reply intent requires request_context"""
-    said, number = fresh.words("reply"), await fleet.outside.say(OWNER, fresh.words("question"))
+    said, number = fresh.words("reply"), await asked_by_the_owner(fleet)
     whole = context(said, number)
     asked: dict[str, object] = {"channel": "telegram", "intent": "reply", "message": said}
     await refused(fleet, NO_MESSAGE, **without(asked, "message"), request_context=whole)
@@ -104,7 +104,7 @@ async def test_reply_intent_requires_request_context(fleet: Fleet) -> None:
 
 async def test_react_intent_requires_emoji_and_thread_identity(fleet: Fleet) -> None:
     """React intent requires emoji and thread identity"""
-    number = await fleet.outside.say(OWNER, fresh.words("nice"))
+    number = await asked_by_the_owner(fleet)
     whole = context(fresh.words("request"), number)
     asked: dict[str, object] = {"channel": "telegram", "intent": "react"}
     await refused(fleet, "Missing required 'emoji' parameter", **asked, request_context=whole)

@@ -35,6 +35,7 @@ from tests.integration.bad_input_runner import (
 )
 from tests.rig.bench import Bench, House
 from tests.rig.forks import Process
+from tests.rig.waiting import eventually
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65534
@@ -322,8 +323,10 @@ def test_an_interrupt_while_the_database_keeps_us_waiting_ends_the_start(house: 
         connection = await asyncpg.connect(house.dsn)
         await connection.execute(f"BEGIN; {LOCK}")
         process = start(house, ("up",))
-        while not await connection.fetchval(WAITING):
-            await asyncio.sleep(0.02)
+        try:
+            await eventually(lambda: connection.fetchval(WAITING))
+        except TimeoutError:
+            pytest.fail(f"It never asked for what is held: {process.err.read_text()}")
         asked = time.monotonic()
         process.send(signal.SIGINT)
         told = await asyncio.to_thread(finish, process)
@@ -358,12 +361,12 @@ def test_a_home_that_is_a_file_is_named_and_no_schema_is_made(house: House) -> N
     home.write_text("a file where a folder should be")
     execute(house.dsn, "CREATE DATABASE bad_start_empty")
     url = f"{house.dsn.rpartition('/')[0]}/bad_start_empty"
-    told = f"{home}/keys/switchboard cannot be written: Not a directory. Correct BUTLERS_HOME."
+    told = f"{home}/keys/switchboard cannot be written: File exists. Correct BUTLERS_HOME."
     for command in ("up", "migrate"):
         demand_refused(house, (command, "--home", str(home)), told, {"DATABASE_URL": url})
     told = f"{home} cannot be used: File exists. Correct it, or its owner."
     demand_refused(house, ("run", "sandbox", "--home", str(home)), told)
-    told = f"PostgreSQL's files cannot be used: Not a directory: {home}/postgres."
+    told = f"PostgreSQL's files cannot be used: File exists: {home}."
     access = "Give this user access to that path, or choose another folder with --home."
     demand_refused(house, ("up",), f"{told} {access}", env_of(home))
 

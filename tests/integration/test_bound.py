@@ -1,12 +1,15 @@
 """What a line of the audit binds: rows that were changed after a yes or a marker are named, and no others."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
-from shared import bound
-from tests.integration.desks import admitted, enqueue, in_queue, work
+from shared import bound, identity
+from shared.retention import WORDS
+from tests.integration.desks import PAST, admitted, enqueue, in_queue, new_chat, work
 from tests.integration.house import House
+from tests.integration.test_editing import change
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,6 +29,8 @@ CHANGES = {
 ASKED = "UPDATE shared.notifications SET content_sha = 'x' WHERE id = $1"
 OWNERS_WORDS = "UPDATE shared.notifications SET owner_text = 'Never said.' WHERE id = $1"
 YES = "UPDATE shared.pending_actions SET content_sha = 'x' WHERE notification_id = $1"
+YES_STATE = "UPDATE shared.pending_actions SET content_sha = 'x', status = 'pending' WHERE notification_id = $1"
+YES_REVISION = "UPDATE shared.pending_actions SET revision = revision + 1 WHERE notification_id = $1"
 YES_BYTES = "UPDATE shared.pending_actions SET wire_shas = '{x}' WHERE notification_id = $1"
 GONE = """
 WITH d AS (DELETE FROM messenger.deliveries WHERE notification_id = $1 RETURNING notification_id)
@@ -36,7 +41,7 @@ INSERT INTO shared.approval_events (event_type, action_id, actor, detail)
 VALUES ('approved', gen_random_uuid(), 'owner', '{"revision": 1}')
 """
 WIPED = """
-UPDATE shared.notifications SET wiped_at = clock_timestamp(),
+UPDATE shared.notifications SET wiped_at = clock_timestamp() + $2::interval,
     envelope = jsonb_set(envelope, '{delivery,message}', '"[wiped]"') WHERE id = $1
 """
 
@@ -104,6 +109,8 @@ async def test_a_row_that_was_changed_after_its_marker_is_named(still_house: Hou
         (OWNERS_WORDS, "words"),
         (YES, "content was changed after its yes"),
         (YES_BYTES, "bytes was changed after its yes"),
+        (YES_STATE, "content was changed after its yes"),
+        (YES_REVISION, "the revision of its question was changed after its yes"),
     ],
 )
 async def test_so_is_one_that_was_changed_after_a_yes(still_house: House, message: str, change: str, what: str) -> None:
@@ -114,8 +121,11 @@ async def test_so_is_one_that_was_changed_after_a_yes(still_house: House, messag
 
 async def test_words_that_were_wiped_in_their_time_are_no_change(still_house: House, message: str) -> None:
     told = await by_rule(still_house, message)
-    await still_house.sql.execute(WIPED, told)
+    await still_house.sql.execute(WIPED, told, WORDS)
     assert await said_of(still_house, told) == []
+    await still_house.sql.execute(WIPED, told, WORDS - timedelta(hours=1))
+    [said] = await said_of(still_house, told)
+    assert "its words" in said
 
 
 async def test_a_line_from_before_is_counted_and_blames_nobody(still_house: House) -> None:
@@ -129,3 +139,38 @@ async def test_a_message_that_was_taken_away_is_missed(still_house: House, messa
     told = await by_rule(still_house, message)
     await still_house.sql.execute(GONE, told)
     assert await said_of(still_house, told)
+
+
+async def test_an_answered_question_that_was_taken_away_is_missed(still_house: House, message: str) -> None:
+    told = await by_yes(still_house, message)
+    await still_house.sql.execute(
+        "UPDATE shared.pending_actions SET notification_id = NULL, id = gen_random_uuid() WHERE notification_id = $1",
+        told,
+    )
+    [said] = await said_of(still_house, told)
+    assert "is gone" in said
+
+
+async def test_the_lives_that_questions_have_are_no_change(still_house: House, message: str) -> None:
+    contact, elsewhere = await still_house.contact("Anna"), await still_house.contact("Ben")
+    lives = ("edited", "denied", "late", "refused", "moved")
+    told = {
+        life: await admitted(still_house, f"{message} {life}", contact_id=elsewhere if life == "moved" else contact)
+        for life in lives
+    }
+    of = {life: str(await still_house.sql.fetchval(ACTION, told[life])) for life in lives}
+    await change(still_house, of["edited"], f"{message} edited, in other words")
+    for life in lives:
+        outcome = await still_house.decide(of[life], approve=life != "denied")
+        assert outcome.code == ("denied" if life == "denied" else "approved")
+    await identity.set_identifier(still_house.sql, elsewhere, "telegram", new_chat(), primary=True)
+    await still_house.sql.execute(PAST, told["late"])
+    await still_house.fault(f"{message} refused", "400", times=1)
+    for life in lives:
+        if life != "denied":
+            await enqueue(still_house, told[life])
+    await work(still_house.desk())
+    states = {life: await still_house.status(told[life]) for life in lives}
+    assert (states["edited"], states["denied"], states["moved"]) == ("ok", "error", "pending_approval")
+    for life in lives:
+        assert await said_of(still_house, told[life]) == [], life

@@ -12,10 +12,11 @@ from shared import answers, home, identity
 from shared.db import Record
 from shared.identity import Target
 from shared.mcp import Answer
+from shared.policy import OWN_REACTIONS
 from tests.integration.desks import ACTION, admitted, enqueue, new_chat, work
 from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
-from tests.rig.waiting import until
+from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,6 +26,7 @@ INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, th
 VALUES ($1, '1', gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}')
 """
 UNPROVED = "No message of theirs that reached this butler proves this thread; it would go out as a new message."
+LIKE = {"intent": "react", "emoji": "\U0001f44d"}
 NOT_SEEN = "Nothing proves that the message it reacts to exists."
 
 
@@ -130,11 +132,13 @@ async def test_another_message_of_the_same_chat_proves_nothing(house: House, mes
     assert answer["note"] == answers.NEW_MESSAGE
 
 
-async def test_the_owners_own_thread_is_free_whatever_it_is(house: House, message: str) -> None:
-    number = (await said(house, str(OWNER))).partition(":")[2]
-    answer = await house.notify(message=message, **by_telegram(f"{OWNER}:{number}"))
+async def test_in_the_owners_chat_a_butler_points_at_what_reached_it(house: House, message: str) -> None:
+    thread = await said(house, str(OWNER))
+    await received(house, thread, str(OWNER))
+    answer = await house.notify(message=message, **by_telegram(thread))
     assert (answer["status"], answer.get("note")) == ("ok", None)
-    assert payload(house, message)["reply_parameters"] == {"message_id": int(number)}
+    assert payload(house, message)["reply_parameters"] == {"message_id": int(thread.partition(":")[2])}
+    assert (await house.notify(**{**by_telegram(thread), **LIKE}))["status"] == "ok"
     by_letter = await house.notify(message=message, **by_mail(OWNER_EMAIL, "<invented@example.org>"))
     assert (by_letter["status"], by_letter.get("note")) == ("ok", None)
 
@@ -206,6 +210,28 @@ async def test_an_unproved_reaction_waits_for_the_owner_whatever_a_rule_says(hou
     await received(house, thread, chat)
     answer = await house.notify(**{**by_telegram(thread), **react, "emoji": "\u2764"})
     assert (answer["status"], answer.get("note")) == ("ok", None)
+
+
+@pytest.mark.parametrize("whose", ["a card", "another butler's words", "what was routed to another", "nobody's"])
+async def test_in_the_owners_chat_a_butler_points_at_nothing_of_others(house: House, message: str, whose: str) -> None:
+    thread = f"{OWNER}:99999"
+    if whose == "a card":
+        await house.notify(recipient=new_chat(), message=f"{message} for somebody")
+        [card] = await until(lambda: house.cards(f"{message} for somebody"))
+        thread = f"{OWNER}:{card['provider_id']}"
+    elif whose == "another butler's words":
+        other = await house.notify("health", message=f"health: {uuid4()}")
+        thread = f"{OWNER}:{other['delivery']['delivery_id']}"  # type: ignore[index]  # an object
+    elif whose == "what was routed to another":
+        thread = await said(house, str(OWNER))
+        here = "UPDATE switchboard.inbox SET routed_to = 'health' WHERE thread = $1 RETURNING id"
+        await eventually(lambda: house.sql.fetch(here, thread))
+    answer = await house.notify(message=message, **by_telegram(thread))
+    assert (answer["status"], answer["note"]) == ("ok", answers.NEW_MESSAGE)
+    assert "reply_parameters" not in payload(house, message)
+    answer = await house.notify(**{**by_telegram(thread), **LIKE})
+    assert (answer["status"], answer["error"]["class"]) == ("error", "forbidden")  # type: ignore[index]  # an object
+    assert (answer["error"]["message"], "note" in answer) == (OWN_REACTIONS, False)  # type: ignore[index]
 
 
 async def action_of(house: House, notification_id: str) -> Record:

@@ -29,6 +29,7 @@ from tests.integration.doubts import (
 )
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.test_threads import received
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -363,12 +364,14 @@ async def test_what_nothing_allows_is_asked_before_it_is_tried_again(still_house
 
 async def test_a_reaction_of_unknown_outcome_is_set_again(still_house: House) -> None:
     said = await still_house.box.api("say", as_=OWNER, text="hello")
+    thread = f"{OWNER}:{said['message_id']}"
+    await received(still_house, thread, str(OWNER))
     context = {
         "request_id": str(uuid4()),
         "source_channel": "telegram",
         "source_endpoint_identity": "bot",
         "source_sender_identity": str(OWNER),
-        "source_thread_identity": f"{OWNER}:{said['message_id']}",
+        "source_thread_identity": thread,
     }
     told = await admitted(still_house, "", intent="react", emoji="\U0001f44d", request_context=context)
     await enqueue(still_house, told)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from shared import home
+from shared import home, home_folder
 from shared.keypairs import generate_key, public_key, sign, signer_of
 
 
@@ -38,6 +38,21 @@ def test_what_is_replaced_belongs_to_whom_the_folder_belongs_and_nobody_else_rea
         assert (where / name).stat().st_mode & 0o777 == 0o600
     assert {path.name for path in where.iterdir()} == {"key.pem", "password", "secret", home.FORMER}
     assert home.read(tmp_path, "messenger").password == "another"
+
+
+def test_a_home_is_made_for_its_user_alone_and_a_wide_one_is_known(tmp_path: Path) -> None:
+    house = tmp_path / "parent" / "house"
+    before = os.umask(0)
+    try:
+        home.ensure(house, "messenger")
+    finally:
+        os.umask(before)
+    assert house.stat().st_mode & 0o777 == 0o700
+    assert (house / "keys").stat().st_mode & 0o022 == 0
+    assert not home_folder.is_open(house)
+    house.chmod(0o775)
+    home.ensure(house, "messenger")
+    assert home_folder.is_open(house), "a folder that is there stays as it is"
 
 
 def test_a_home_without_that_daemons_keys_knows_none(tmp_path: Path) -> None:

@@ -51,6 +51,21 @@ def rules(*given: Rule) -> Facts:
         ),
         pytest.param(TO_OWNER, NOTHING, ("allow", "to_the_owner"), id="the owner is told at once"),
         pytest.param(
+            replace(TO_OWNER, intent="react"), NOTHING, ("allow", "to_the_owner"), id="a butler reacts to its owner"
+        ),
+        pytest.param(
+            replace(TO_OWNER, intent="react", unproved=True),
+            NOTHING,
+            ("deny", "message_unproved"),
+            id="a reaction to what others said has no name",
+        ),
+        pytest.param(
+            replace(TO_OWNER, intent="react", admitted_by="switchboard"),
+            NOTHING,
+            ("deny", "message_unproved"),
+            id="a reaction bears no mark of who admitted it",
+        ),
+        pytest.param(
             replace(TO_OWNER, deliverable=False),
             NOTHING,
             ("park", "address_of_another_channel"),

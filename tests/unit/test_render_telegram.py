@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shared.errors import InvalidInput
 from shared.render import Message, shas
 from shared.render.telegram import Button, render, split, utf16_units, with_buttons
-from shared.render.visible import visible
+from shared.render.visible import seen, visible
 
 SEND = Message(notification_id="n1", channel="telegram", intent="send", address="42", text="Grüße")
 REPLY = replace(SEND, intent="reply", thread="42:7")
@@ -164,10 +164,17 @@ def test_rendering_is_the_same_every_time_and_carries_every_character(text: str)
         ("👩\u200d⚕\ufe0f ❤\ufe0f", "👩\u200d⚕\ufe0f ❤\ufe0f"),
         ("\U000e0041", "<U+E0041>"),
         ("\ud83d", "<U+D83D>"),
+        ("Lunch?" + "\n" * 300 + "PIN 1234" + "\n" * 5, "Lunch?<U+000A x 300>PIN 1234<U+000A x 5>"),
+        ("a" + "\n \n" * 2 + "\nb", "a<U+000A><U+0020><U+000A x 2><U+0020><U+000A x 2>b"),
+        ("a\n\n\n\nb", "a\n\n\n\nb"),
     ],
 )
 def test_what_hides_is_written_out(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+def test_a_draft_keeps_a_paragraph_of_empty_lines_in_a_row() -> None:
+    assert seen("a" + "\n \n" * 4 + "b\n\n\nc") == "a\n\nb\n\n\nc"
 
 
 def test_buttons_are_added_to_the_same_message() -> None:

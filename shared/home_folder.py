@@ -1,0 +1,17 @@
+"""The folder BUTLERS_HOME itself, which everything that must stay the owner's own lies in."""
+
+from pathlib import Path
+
+# What others must not do with it: whoever may write here puts a folder of theirs in the place of one of ours.
+WRITABLE_BY_OTHERS = 0o022
+
+
+def make(home: Path) -> None:
+    """Make it for this user alone, whatever the umask; one that is there stays as it is."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, exist_ok=True)
+
+
+def is_open(home: Path) -> bool:
+    """Whether others may write into it, with the mark or without that keeps them from removing what is ours."""
+    return home.is_dir() and bool(home.stat().st_mode & WRITABLE_BY_OTHERS)
