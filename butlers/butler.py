@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from shared.auth import Caller
-from shared.config import Settings
-from shared.db import Database, Wake
-from shared.mcp import Hops
+from shared.auth.tokens import Caller
+from shared.config.settings import Settings
+from shared.db.pool import Database, Wake
 from shared.remembered import Remembered
+from shared.rpc import Hops
 
 Kind = Literal["switchboard", "messenger", "console", "sandbox", "butler"]
 Answer: TypeAlias = Mapping[str, object]

@@ -3,7 +3,7 @@
 from typing import Final
 
 from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wire
-from shared.render.visible import said
+from shared.display.visible import said
 
 ASKED: Final = frozenset({"pending_approval", "pending_missing_identifier"})
 """As what a message waits for the owner; in any other state no word on a question moves it."""

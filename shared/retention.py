@@ -1,7 +1,8 @@
 """What is kept, and how long: every column that can hold text, once, with what becomes of it and why.
 
-Words go first, the fences that keep a message from going out twice much later. `messenger/purging.py` carries it out,
-by the database's clock; docs/operations.md shows this list, and a test compares it with the catalogue. Pure.
+Words go first, the fences that keep a message from going out twice much later. `messenger/maintenance/purger.py`
+carries it out, by the database's clock; docs/operations.md shows this list, and a test compares it with the
+catalogue. Pure.
 """
 
 from dataclasses import dataclass

@@ -16,13 +16,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from butlers.butler import Ground
-from butlers.console import approvals, contacts, deliveries, peer, rules, sessions, sign_in
-from butlers.console.guard import Doorstep, Guard
-from butlers.console.house import House, Private, Public, Session, only_signed_in
-from butlers.console.pages import FOLDER, Pages
-from butlers.console.watch import Watch, changes
+from butlers.console import peer
+from butlers.console.live import Watch, changes
+from butlers.console.middleware import Doorstep, Guard
+from butlers.console.pages import approvals, contacts, deliveries, rules, sign_in
+from butlers.console.session import House, Private, Public, Session, only_signed_in
+from butlers.console.storage import sessions
+from butlers.console.templating import FOLDER, Pages
 from shared.errors import ButlersError
-from shared.telemetry import metrics_text
+from shared.telemetry.logs import metrics_text
 
 SLOWEST_LOOK: Final = 2.0
 _STATUS: Final = {

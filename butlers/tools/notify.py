@@ -5,17 +5,18 @@ import time
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Ground, Tool
-from butlers.gate import Admitter, admit, answer_of
-from butlers.refusing import note_refusal
-from butlers.tools.accept import NotifyCall, accept
-from shared import answers, standing
-from shared.auth import Caller
+from butlers.refusals import note_refusal
+from shared import answers
+from shared.auth.tokens import Caller
 from shared.contracts import NotifyResponse, RouteResponse
-from shared.db import Database
+from shared.db.pool import Database
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
-from shared.identity import UnknownContact
-from shared.keys import canonical
-from shared.telemetry import logger, notifications_total
+from shared.gate.accept import NotifyCall, accept
+from shared.gate.admit import Admitter, admit, answer_of
+from shared.idempotency import canonical
+from shared.storage import standing
+from shared.storage.contacts import UnknownContact
+from shared.telemetry.logs import logger, notifications_total
 
 log = logger("butlers.notify")
 # Waits nest: Messenger 10 s, Switchboard 12, butler 14 (design section 4).

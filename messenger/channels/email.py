@@ -17,10 +17,10 @@ from aiosmtplib import (
     SMTPTimeoutError,
 )
 
-from messenger.channels import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
+from messenger.channels.base import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
 from messenger.channels.smtp import FOR_GOOD, Failed, Relay, envelope, judge, one_line, refusal, relay_from, stuffed
+from shared.channels.base import Wire
 from shared.errors import InvalidInput
-from shared.render import Wire
 
 # RFC 5321 4.5.3.2.6: ten minutes for the reply to the final dot; giving up sooner makes duplicates.
 FINAL_REPLY_SECONDS = 600.0

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from messenger.channels import Reason, StillHeld, unconditionally
+from messenger.channels.base import Reason, StillHeld, unconditionally
 from messenger.channels.line import Answer, Line, read_answer
 
 # Shorter than any server or router keeps a silent connection, so that none dies unseen between two sends.

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from messenger.channels import Reason, Receipt, SendFailed
+from messenger.channels.base import Reason, Receipt, SendFailed
+from shared.channels.base import Wire
 from shared.errors import InvalidInput, Misconfigured
-from shared.render import Wire
 
 _BARE_LINE_END = re.compile(rb"\r(?!\n)|(?<!\r)\n")
 _LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)

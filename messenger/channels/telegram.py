@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from messenger.channels import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
+from messenger.channels.base import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
 from messenger.channels.http1 import Broken, Held, Late, Peer, Pool
 from messenger.channels.line import Answer
+from shared.channels.base import Wire
+from shared.channels.telegram import canonical
 from shared.errors import ButlersError, InvalidInput, Misconfigured
-from shared.render import Wire
-from shared.render.telegram import canonical
 
 _TOKEN = re.compile(r"[0-9A-Za-z:_-]{1,128}", re.ASCII)
 _METHOD = re.compile(r"[A-Za-z]{1,64}", re.ASCII)

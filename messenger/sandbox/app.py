@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from messenger.sandbox import api, pages
-from messenger.sandbox.botapi import BotApi
-from messenger.sandbox.guard import Guard
-from messenger.sandbox.room import Sandbox, open_sandbox
-from messenger.sandbox.smtp import start_smtp
+from messenger.sandbox.botapi.app import BotApi
+from messenger.sandbox.mail.smtp import start_smtp
+from messenger.sandbox.sandbox import Sandbox, open_sandbox
+from messenger.sandbox.web import api, pages
+from messenger.sandbox.web.middleware import Guard
 from shared.errors import InvalidInput
 
 HERE = Path(__file__).parent

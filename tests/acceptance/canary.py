@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 import asyncpg
 
-from shared.db import prepare_connection
+from shared.db.pool import prepare_connection
 from tests.rig import fresh
 from tests.rig.bench import Bench, House
 from tests.rig.fleet import Fleet, Mode

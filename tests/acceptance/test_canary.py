@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.acceptance.canary import (
     CHAT,
     PASSWORDS,
@@ -69,7 +69,7 @@ async def canary(
     shape, _, whole = request.param.partition(", ")
     mode: Mode = next(name for name in MODES if name == shape)
     code = copy_of_code(tmp_path_factory.mktemp("canary"))
-    plant(code, Edit("purging.run", "    wait = pace.first\n", CRASH + "    wait = pace.first\n"))
+    plant(code, Edit("purger.run", "    wait = pace.first\n", CRASH + "    wait = pace.first\n"))
     made = await begun(await settled_house(bench, code=code), mode)
     try:
         await exercise(made, whole=bool(whole))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from shared.keypairs import generate_key
+from shared.auth.keypairs import generate_key
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
 from tests.rig.gate import by_port

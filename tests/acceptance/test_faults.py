@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Fleet

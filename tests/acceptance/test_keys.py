@@ -10,10 +10,11 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from shared import home, keyring
-from shared.auth import Signer
-from shared.keypairs import fingerprint, generate_key, public_key
-from shared.mcp import request_of
+from shared.auth import keystore
+from shared.auth.keypairs import fingerprint, generate_key, public_key
+from shared.auth.tokens import Signer
+from shared.rpc import request_of
+from shared.storage import keyring
 from tests.acceptance.test_owner_commands import refused, said
 from tests.rig import fresh
 from tests.rig.bench import Bench, House
@@ -36,7 +37,7 @@ async def apart(bench: Bench) -> AsyncIterator[Fleet]:
 
 
 def pem_of(house: House, name: str) -> bytes:
-    return home.read(house.home, name).private_pem
+    return keystore.read(house.home, name).private_pem
 
 
 async def asked(fleet: Fleet, target: str, token: str, tool: str = "notification_status") -> int:
@@ -66,13 +67,13 @@ async def keys_of(fleet: Fleet, name: str) -> list[tuple[bool, bool]]:
 
 @pytest.mark.slow
 async def test_a_key_is_replaced_while_its_daemon_runs(apart: Fleet) -> None:
-    old, password = pem_of(apart.house, "health"), home.read(apart.house.home, "health").password
+    old, password = pem_of(apart.house, "health"), keystore.read(apart.house.home, "health").password
     assert (await apart.notify(message=fresh.words("before"), channel="telegram"))["status"] == "ok"
     told = await said(apart, "keys", "rotate", "health")
     assert told.endswith("Both keys count. Restart health, and then run `butlers keys retire health`.")
     new = pem_of(apart.house, "health")
     assert new != old
-    assert home.read(apart.house.home, "health").password != password
+    assert keystore.read(apart.house.home, "health").password != password
     assert await keys_of(apart, "health") == [(True, False), (True, True)]
     await within_seconds(apart, "health", new, 200)
     assert await hop(apart, "health", old) == 200
@@ -163,24 +164,24 @@ async def test_whoever_is_cut_off_in_a_rotation_finishes_it_by_a_second_one(benc
         pem, public = generate_key()
         connection = await asyncpg.connect(house.dsn)
         await keyring.add(connection, "owner", public)
-        home.replace_key(house.home, "owner", pem)
+        keystore.replace_key(house.home, "owner", pem)
         assert (await run(house, "token", "health"))[0] == 0
         # Cut off when the new password lies on file and does not count: it is said, and a second run ends it.
-        home.replace_password(house.home, "owner", "half way")
+        keystore.replace_password(house.home, "owner", "half way")
         code, told = await run(house, "keys", "list")
         assert (code, "butlers migrate" in told) == (1, True)
         assert (await run(house, "keys", "rotate", "owner"))[0] == 0
         assert (await run(house, "keys", "list"))[0] == 0
-        home.replace_password(house.home, "owner", "half way again")
+        keystore.replace_password(house.home, "owner", "half way again")
         assert (await run(house, "migrate"))[0] == 0
         assert (await run(house, "keys", "list"))[0] == 0
-        assert {path.name for path in home.folder(house.home, "owner").iterdir()} == {
+        assert {path.name for path in keystore.folder(house.home, "owner").iterdir()} == {
             "key.pem",
             "password",
             "secret",
-            home.FORMER,
+            keystore.FORMER,
         }
-        assert {path.stat().st_mode & 0o777 for path in home.folder(house.home, "owner").iterdir()} == {0o600}
+        assert {path.stat().st_mode & 0o777 for path in keystore.folder(house.home, "owner").iterdir()} == {0o600}
         await connection.close()
     finally:
         house.close()
@@ -189,17 +190,17 @@ async def test_whoever_is_cut_off_in_a_rotation_finishes_it_by_a_second_one(benc
 async def test_a_login_that_may_make_no_roles_replaces_nothing(bench: Bench) -> None:
     house = await bench.house()
     try:
-        before = home.read(house.home, "greeter")
-        weak = home.dsn_as(house.dsn, "messenger", home.read(house.home, "messenger").password)
+        before = keystore.read(house.home, "greeter")
+        weak = keystore.dsn_as(house.dsn, "messenger", keystore.read(house.home, "messenger").password)
         code, _, wrong = await house.butlers("keys", "rotate", "greeter", DATABASE_URL=weak)
         assert (code, wrong.count("\n"), "DATABASE_URL" in wrong) == (1, 1, True)
         code, _, wrong = await house.butlers("keys", "retire", "greeter", DATABASE_URL=weak)
         assert (code, wrong.count("\n"), "DATABASE_URL" in wrong) == (1, 1, True)
-        assert home.read(house.home, "greeter") == before
-        login = home.read(house.home, "up")
+        assert keystore.read(house.home, "greeter") == before
+        login = keystore.read(house.home, "up")
         code, _, wrong = await house.butlers("keys", "rotate", "up")
         assert (code, wrong) == (0, "")
-        assert home.read(house.home, "up").password != login.password
+        assert keystore.read(house.home, "up").password != login.password
         assert "Use `butlers keys rotate up`." in (await run(house, "keys", "retire", "up"))[1]
     finally:
         house.close()

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from shared import home
-from shared.keypairs import public_key
+from shared.auth import keystore
+from shared.auth.keypairs import public_key
 from tests.rig.bench import Bench, House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,7 +35,7 @@ async def house(bench: Bench) -> AsyncIterator[House]:
 
 def login_of(house: House, name: str) -> str:
     """The URL by which that daemon connects, as it stands on file."""
-    return home.dsn_as(house.dsn, name, home.read(house.home, name).password)
+    return keystore.dsn_as(house.dsn, name, keystore.read(house.home, name).password)
 
 
 async def opens(dsn: str) -> bool:
@@ -56,7 +56,7 @@ async def counting(house: House) -> list[str]:
 
 
 async def test_where_the_password_cannot_be_changed_the_former_one_counts_and_opens(house: House) -> None:
-    before = home.read(house.home, "greeter")
+    before = keystore.read(house.home, "greeter")
     superuser = await asyncpg.connect(house.dsn)
     role = f"{house.name}_limited"
     await superuser.execute(LIMITED.format(role=role, database=house.name))
@@ -65,21 +65,21 @@ async def test_where_the_password_cannot_be_changed_the_former_one_counts_and_op
     assert (code, out, wrong.count("\n")) == (1, "", 1)
     assert "may not do this, and the old key counts as before: permission denied to alter role." in wrong
     assert "Run the same again with the login that ran `butlers migrate`." in wrong
-    after = home.read(house.home, "greeter")
+    after = keystore.read(house.home, "greeter")
     assert after.password == before.password
     assert await opens(login_of(house, "greeter"))
     assert await counting(house) == [public_key(one.private_pem) for one in (before, after)]
     await superuser.close()
     code, out, wrong = await house.butlers("keys", "rotate", "greeter", "--now")
     assert (code, "Only the new key counts." in out, wrong) == (0, True, "")
-    last = home.read(house.home, "greeter")
+    last = keystore.read(house.home, "greeter")
     assert await counting(house) == [public_key(last.private_pem)]
     assert last.password != before.password
     assert await opens(login_of(house, "greeter"))
 
 
 async def test_a_connection_that_does_not_end_is_named_and_all_else_is_done(house: House) -> None:
-    before = home.read(house.home, "greeter")
+    before = keystore.read(house.home, "greeter")
     held = await asyncpg.connect(login_of(house, "greeter"))
     pid = await held.fetchval("SELECT pg_backend_pid()")
     os.kill(pid, signal.SIGSTOP)
@@ -90,7 +90,7 @@ async def test_a_connection_that_does_not_end_is_named_and_all_else_is_done(hous
     assert (code, out, wrong.count("\n")) == (1, "", 1)
     assert "greeter has a new key, but 1 of its connections to the database did not end." in wrong
     assert f"Let a superuser end what is connected as `{house.name}_greeter`." in wrong
-    after = home.read(house.home, "greeter")
+    after = keystore.read(house.home, "greeter")
     assert await counting(house) == [public_key(after.private_pem)]
     assert after.password != before.password
     assert await opens(login_of(house, "greeter"))
@@ -100,10 +100,10 @@ async def test_a_connection_that_does_not_end_is_named_and_all_else_is_done(hous
 
 
 async def test_where_the_database_is_away_nothing_is_replaced(house: House) -> None:
-    before = home.read(house.home, "greeter")
+    before = keystore.read(house.home, "greeter")
     away = "postgresql://postgres:away@127.0.0.1:9/away"
     code, out, wrong = await house.butlers("keys", "rotate", "greeter", "--now", DATABASE_URL=away)
     assert (code, out, wrong.count("\n")) == (1, "", 1)
     assert "Start it, or correct DATABASE_URL." in wrong
-    assert home.read(house.home, "greeter") == before
+    assert keystore.read(house.home, "greeter") == before
     assert await counting(house) == [public_key(before.private_pem)]

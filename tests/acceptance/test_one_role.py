@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from butlers import fleet as fleets
-from butlers import migrate
-from butlers.logins import ONE_ROLE
-from shared import home
+from butlers.setup import migrate
+from butlers.setup.logins import ONE_ROLE
+from shared.auth import keystore
 from shared.errors import Misconfigured
 from tests.rig import fresh
 from tests.rig.bench import BUTLERS, OWNER, Bench, House, free_block, write_fleet
@@ -110,7 +110,7 @@ async def test_a_database_of_one_role_is_not_given_logins_later(bench: Bench) ->
         await migrate.migrate(house.settings, house.dsn, entries)
     await as_superuser(bench, f'ALTER ROLE "{house.name}\'s" CREATEROLE')
     await migrate.migrate(house.settings, url, entries)
-    assert home.read(house.home, "greeter").password == ""
+    assert keystore.read(house.home, "greeter").password == ""
     assert (await house.butlers("contacts", "list"))[0::2] == (0, "")
     house.close()
 
@@ -140,7 +140,7 @@ async def test_a_login_that_may_give_the_groups_and_make_no_logins_is_told_what_
     await as_superuser(bench, f'ALTER ROLE "{house.name}\'s" CREATEROLE')
     for _ in range(2):
         await migrate.migrate(house.settings, url, fleets.load(house.folder / "fleet"))
-    assert home.read(house.home, "greeter").password
+    assert keystore.read(house.home, "greeter").password
     assert (await house.butlers("contacts", "list"))[0::2] == (0, "")
     assert ONE_ROLE not in (await house.butlers("doctor"))[1]
     house.close()

@@ -15,7 +15,7 @@ from pydantic import PrivateAttr
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet

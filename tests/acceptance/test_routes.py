@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from shared.errors import HopFailed
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from shared.mcp import request_of, tool_object
+from shared.rpc import request_of, tool_object
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
 from tests.rig.waiting import LONGEST

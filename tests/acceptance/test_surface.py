@@ -11,9 +11,9 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 
-from shared import home
-from shared.auth import Signer
-from shared.db import Record
+from shared.auth import keystore
+from shared.auth.tokens import Signer
+from shared.db.pool import Record
 from tests.rig.bench import BUTLERS
 from tests.rig.fleet import DAEMONS, Era, Fleet
 from tests.rig.waiting import LONGEST, eventually
@@ -69,7 +69,7 @@ async def test_a_token_opens_its_own_butler_only(fleet: Fleet) -> None:
 
 
 async def test_a_token_of_an_unknown_key_or_out_of_date_opens_nothing(fleet: Fleet) -> None:
-    greeter = home.read(fleet.house.home, "greeter").private_pem
+    greeter = keystore.read(fleet.house.home, "greeter").private_pem
     claims = {"sub": "health", "aud": "switchboard", "scope": "hop"}
     forged = Signer("health", greeter, time.time).mint(claims, 60).token
     late = Signer("greeter", greeter, lambda: time.time() - 3600).token_for("switchboard")
@@ -107,7 +107,7 @@ async def test_a_foreign_page_gets_no_answer(fleet: Fleet, header: str, value: s
 
 
 async def test_the_one_tool_of_the_messenger_is_for_the_switchboard(fleet: Fleet) -> None:
-    signer = Signer("health", home.read(fleet.house.home, "health").private_pem, time.time)
+    signer = Signer("health", keystore.read(fleet.house.home, "health").private_pem, time.time)
     assert await post(fleet, "messenger", authorization=f"Bearer {signer.token_for('messenger')}") == 401
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.fleet import Fleet
 from tests.rig.outside import Card, Entry

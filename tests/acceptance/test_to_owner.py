@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Era, Fleet

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.keys import reference
-from shared.mcp import Answer
+from shared.idempotency import reference
+from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.fleet import Fleet
 from tests.rig.outside import Card

@@ -7,7 +7,8 @@ from typing import Final, cast
 
 import asyncpg
 
-from shared import home, identity
+from shared.auth import keystore
+from shared.storage import contacts
 from tests.attacks.doors import notify
 from tests.attacks.world import Arguments, Seen, World
 from tests.rig.waiting import LONGEST
@@ -42,7 +43,7 @@ async def sql(world: World, given: Arguments) -> Seen:
 async def hints(world: World, given: Arguments) -> Seen:
     """Wake hints on `topic` as fast as `sessions` of the login `as` can send them: of each `times` 200,000."""
     name, topic, times = str(given["as"]), str(given["topic"]), int(str(given["times"]))
-    dsn = home.dsn_as(world.fleet.house.dsn, name, world.keys(name).password)
+    dsn = keystore.dsn_as(world.fleet.house.dsn, name, world.keys(name).password)
 
     async def send() -> None:
         session = await asyncpg.connect(dsn)
@@ -103,9 +104,9 @@ async def contact(world: World, given: Arguments) -> Seen:
     entries = cast("Mapping[str, object]", {key: given[key] for key in ("telegram", "email") if key in given})
     fleet = world.fleet
     async with fleet.db.transaction():
-        made = await identity.add_contact(fleet.db, str(given.get("name", "Anna")), [])
+        made = await contacts.add_contact(fleet.db, str(given.get("name", "Anna")), [])
         for kind, value in entries.items():
-            await identity.set_identifier(fleet.db, made, kind, str(value), primary=True)
+            await contacts.set_identifier(fleet.db, made, kind, str(value), primary=True)
     world.known[str(given.get("into", "contact"))] = made
     return {"id": made, "text": ""}
 

@@ -18,10 +18,11 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from messenger import cards, digests, uncertain
-from shared import home, identity, pairing
-from shared.db import prepare_connection
-from shared.realms import NOT_HERE
+from messenger.cards import approval, digest, uncertain
+from shared.auth import keystore
+from shared.channels.realms import NOT_HERE
+from shared.db.pool import prepare_connection
+from shared.storage import contacts, pairings
 from tests.integration.sandbox_runner import Running, running
 from tests.rig import fresh
 from tests.rig.bench import BUTLERS, OWNER, OWNER_EMAIL, Bench
@@ -86,7 +87,7 @@ class Mixed:
     @property
     def secret(self) -> bytes:
         """What the Messenger's buttons are signed with; only to play a card that stands there already."""
-        return home.read(self.fleet.house.home, "messenger").secret
+        return keystore.read(self.fleet.house.home, "messenger").secret
 
     async def left(self, asked: Mapping[str, object]) -> list[Entry]:
         """What arrived where messages really go, at whom it is for."""
@@ -155,7 +156,7 @@ async def test_a_yes_to_live_mail_pressed_in_the_sandbox(live_mail: Mixed) -> No
     assert await live_mail.in_the_sandbox(asked) == [], "its card is mailed, and nobody else may read it"
     row = await live_mail.action(asked)
     for verb in ("ok", "no"):
-        pressed = await live_mail.press(cards.data(live_mail.secret, row, verb))
+        pressed = await live_mail.press(approval.data(live_mail.secret, row, verb))
         assert pressed == ("not_here", NOT_HERE)
     await quiet(live_mail, asked)
     assert {line["detail"]["caller"] for line in await live_mail.fleet.sql(REFUSED)} == {f"telegram:{OWNER}"}
@@ -164,7 +165,7 @@ async def test_a_yes_to_live_mail_pressed_in_the_sandbox(live_mail: Mixed) -> No
 async def test_a_look_at_live_mail_from_a_digest_in_the_sandbox(live_mail: Mixed) -> None:
     asked = await live_mail.ask()
     row = await live_mail.action(asked)
-    pressed = await live_mail.press(cards.data(live_mail.secret, row, digests.SHOW))
+    pressed = await live_mail.press(approval.data(live_mail.secret, row, digest.SHOW))
     assert pressed == ("not_here", NOT_HERE)
     await quiet(live_mail, asked)
     assert await live_mail.in_the_sandbox(asked) == []
@@ -190,7 +191,7 @@ async def test_a_doubt_about_live_mail_answered_in_the_sandbox(live_mail: Mixed)
 
 async def test_a_pairing_code_said_in_the_sandbox(live_mail: Mixed) -> None:
     code, chat = uuid4().hex, fresh.chat()
-    await pairing.offer(live_mail.fleet.db, code)
+    await pairings.offer(live_mail.fleet.db, code)
     await live_mail.box.say(chat, f"/start {code}")
     await eventually(lambda: live_mail.fleet.value("SELECT used_at FROM messenger.pairings WHERE used_at IS NOT NULL"))
     await asyncio.sleep(0.5)
@@ -217,7 +218,9 @@ async def test_a_butler_that_calls_its_live_mail_the_sandboxs(live_mail: Mixed) 
     """A compromised butler writes the realm itself, and gets its yes there; the mail goes by no live server."""
     asked = await live_mail.ask()
     [row] = await live_mail.fleet.sql(COPIED, asked["notification_id"])
-    dsn = home.dsn_as(live_mail.fleet.house.dsn, "greeter", home.read(live_mail.fleet.house.home, "greeter").password)
+    dsn = keystore.dsn_as(
+        live_mail.fleet.house.dsn, "greeter", keystore.read(live_mail.fleet.house.home, "greeter").password
+    )
     butler = await asyncpg.connect(dsn)
     try:
         await prepare_connection(butler)
@@ -280,7 +283,7 @@ async def test_what_must_work_where_telegram_is_live(live_telegram: Mixed) -> No
     for channel, where in (("telegram", live_telegram.live), ("email", live_telegram.box)):
         asked = await live_telegram.ask(channel)
         [card] = await live_telegram.live.until(lambda e, asked=asked: str(asked["said"]) in e.text)  # type: ignore[misc]
-        data = cards.data(live_telegram.secret, await live_telegram.action(asked), "ok")
+        data = approval.data(live_telegram.secret, await live_telegram.action(asked), "ok")
         await live_telegram.live.press_data(int(card.provider_id), data, CHAT)
         await where.arrived(str(asked["said"]), str(asked["to"]))
 
@@ -316,11 +319,11 @@ async def approved_in_the_sandbox(on: Mixed, action: str) -> None:
     async with asyncio.timeout(LONGEST):
         while (await on.fleet.sql(ACTION, action))[0]["status"] == "pending":
             [row] = await on.fleet.sql(ACTION, action)
-            await on.press(cards.data(on.secret, row, "ok"))
+            await on.press(approval.data(on.secret, row, "ok"))
 
 
 async def test_the_owner_is_who_the_test_means(live_mail: Mixed) -> None:
     """The attacker presses as the owner: were it not so, it would be refused for that."""
-    found = await identity.resolve(live_mail.fleet.db, identity.Whom("recipient", str(OWNER)), "telegram")
-    assert isinstance(found, identity.Target)
+    found = await contacts.resolve(live_mail.fleet.db, contacts.Whom("recipient", str(OWNER)), "telegram")
+    assert isinstance(found, contacts.Target)
     assert found.is_owner

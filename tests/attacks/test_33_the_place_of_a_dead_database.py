@@ -17,12 +17,14 @@ from typing import Final
 
 import pytest
 
-from butlers import fleet, migrate
-from shared import home, postgres
-from shared.config import Settings
-from shared.db import Database
+from butlers import fleet
+from butlers.setup import migrate
+from shared.auth import keystore
+from shared.config.settings import Settings
+from shared.db.pool import Database
+from shared.db.wake import listen
 from shared.errors import ButlersError
-from shared.hints import listen
+from shared.postgres import server as postgres
 from tests.rig.bench import write_fleet
 from tests.rig.gate import server_of
 from tests.rig.usurper import SCRIPTS, Usurper
@@ -42,8 +44,8 @@ class Installation:
 
     def login(self) -> tuple[str, str]:
         """The URL of `butlers up`, and the password in it."""
-        password = home.read(self.folder / "home", home.UP).password
-        return home.dsn_as(self.server.dsn_of(home.DATABASE), home.UP, password), password
+        password = keystore.read(self.folder / "home", keystore.UP).password
+        return keystore.dsn_as(self.server.dsn_of(keystore.DATABASE), keystore.UP, password), password
 
     def lose(self) -> None:
         os.kill(self.server.pid, signal.SIGKILL)
@@ -66,7 +68,7 @@ def installed() -> Iterator[Installation]:
     made = Installation(folder, postgres.start(folder / "home", system_folder=folder / "system"))
     try:
         write_fleet(folder / "fleet", ("greeter",))
-        dsn = made.server.dsn_of(home.DATABASE)
+        dsn = made.server.dsn_of(keystore.DATABASE)
         asyncio.run(migrate.ensure_database(dsn))
         settings = Settings.from_env({"BUTLERS_HOME": str(folder / "home")})
         asyncio.run(migrate.migrate(settings, dsn, fleet.load(folder / "fleet")))

@@ -14,13 +14,16 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers import directory
-from butlers.commands.audit import Report, judge
-from messenger import deliver, purging, returned, sealing, store, updates
-from messenger.deliver import Desk
-from shared import approvals
-from shared.approvals import Event
-from shared.config import Secret
+from butlers.cli.audit import Report, judge
+from butlers.daemon import discovery
+from messenger.delivery import worker
+from messenger.delivery.worker import Desk
+from messenger.inbound import bounces
+from messenger.maintenance import purger, sealer
+from messenger.storage import deliveries, updates
+from shared.config.settings import Secret
+from shared.storage import pending_actions
+from shared.storage.pending_actions import Event
 from tests.integration.desks import admitted, friend, in_queue, new_chat, reap, work
 from tests.integration.doubts import card_of
 from tests.integration.house import House, Site, opened, standing
@@ -72,7 +75,7 @@ def message() -> str:
 async def tidied(desk: Desk) -> None:
     """What the Messenger does by itself every few seconds, for a moment."""
     stopping = asyncio.Event()
-    tidying = asyncio.ensure_future(deliver.tidy(desk, stopping))
+    tidying = asyncio.ensure_future(worker.tidy(desk, stopping))
     await asyncio.sleep(0.5)
     stopping.set()
     await tidying
@@ -80,7 +83,7 @@ async def tidied(desk: Desk) -> None:
 
 async def line(house: House) -> None:
     async with house.ground("messenger").db.work() as connection:
-        await approvals.record(connection, Event("told", "messenger", reason="a line"), n=1)
+        await pending_actions.record(connection, Event("told", "messenger", reason="a line"), n=1)
 
 
 async def verified(house: House) -> Report:
@@ -93,9 +96,7 @@ async def test_a_clock_that_is_wrong_for_a_moment_takes_no_fence_away(house: Hou
     await work(house.desk())
     stopping = asyncio.Event()
     clock.off_by(401 * DAY)
-    running = asyncio.ensure_future(
-        purging.run(house.ground("messenger"), 0.0, stopping, purging.Pace(SPAN / 10, SPAN))
-    )
+    running = asyncio.ensure_future(purger.run(house.ground("messenger"), 0.0, stopping, purger.Pace(SPAN / 10, SPAN)))
     await asyncio.sleep(SPAN * 0.6)
     clock.off_by(0)
     await asyncio.sleep(SPAN * 2)
@@ -110,22 +111,22 @@ async def test_a_seal_of_the_future_holds_up_no_other(house: House, clock: Clock
     ground = house.ground("messenger")
     clock.off_by(401 * DAY)
     await line(house)
-    assert await sealing.seal(ground, 60)
+    assert await sealer.seal(ground, 60)
     clock.off_by(0)
     await line(house)
-    assert await sealing.seal(ground, 60), "sealing stands still"
+    assert await sealer.seal(ground, 60), "sealing stands still"
     assert (await verified(house)).count == 0
 
 
 async def test_who_verifies_is_told_of_lines_that_nobody_seals(house: House, clock: Clock) -> None:
     await house.sql.execute(GONE)
-    await sealing.seal(house.ground("messenger"), 0)
+    await sealer.seal(house.ground("messenger"), 0)
     await line(house)
     clock.off_by(11 * 60)
     assert (await verified(house)).count == 0, "no Messenger is up that could seal them"
     await house.sql.execute(UP)
     assert [flaw.what for flaw in (await verified(house)).flaws] == ["unsealed"]
-    assert await sealing.seal(house.ground("messenger"), 60)
+    assert await sealer.seal(house.ground("messenger"), 60)
     assert (await verified(house)).count == 0
 
 
@@ -141,10 +142,10 @@ async def test_a_bots_lease_of_the_future_keeps_nobody_from_polling(house: House
 async def test_a_mailboxs_lease_of_the_future_keeps_nobody_from_reading(house: House, clock: Clock) -> None:
     async with house.ground("messenger").db.work() as connection:
         clock.off_by(HOUR)
-        assert await connection.fetchrow(returned.TAKE_LEASE, "a mailbox", "who fell silent")
+        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "who fell silent")
         clock.off_by(0)
-        assert await connection.fetchrow(returned.TAKE_LEASE, "a mailbox", "another")
-        assert not await connection.fetchrow(returned.TAKE_LEASE, "a mailbox", "a third")
+        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "another")
+        assert not await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "a third")
 
 
 async def test_what_a_silent_holder_claimed_in_the_future_is_taken_over(
@@ -153,7 +154,7 @@ async def test_what_a_silent_holder_claimed_in_the_future_is_taken_over(
     clock.off_by(HOUR)
     told = await in_queue(house, message)
     async with house.ground("messenger").db.work() as connection:
-        assert await store.claim(connection, "who fell silent", {"telegram": 16})
+        assert await deliveries.claim(connection, "who fell silent", {"telegram": 16})
     clock.off_by(0)
     assert await reap(house) == 1
     desk = house.desk()
@@ -166,9 +167,9 @@ async def test_a_doubt_of_the_future_is_shown_at_once(house: House, clock: Clock
     clock.off_by(HOUR)
     told = await in_queue(house, message)
     async with house.ground("messenger").db.work() as connection:
-        [held] = await store.claim(connection, "who fell silent", {"telegram": 16})
-        await store.keep_parts(connection, held.id, ["0" * 64])
-        assert await store.mark(connection, held, (1, "0" * 64), None)
+        [held] = await deliveries.claim(connection, "who fell silent", {"telegram": 16})
+        await deliveries.keep_parts(connection, held.id, ["0" * 64])
+        assert await deliveries.mark(connection, held, (1, "0" * 64), None)
     clock.off_by(0)
     await tidied(house.desk())
     assert (await house.delivery(told))["status"] == "uncertain"
@@ -205,7 +206,7 @@ async def test_a_daemon_last_heard_of_in_the_future_is_not_called(house: House, 
     clock.off_by(HOUR)
     await house.sql.execute(UP)
     clock.off_by(0)
-    assert await house.sql.fetch(directory.INSTANCES) == []
+    assert await house.sql.fetch(discovery.INSTANCES) == []
     await house.sql.execute(GONE)
 
 

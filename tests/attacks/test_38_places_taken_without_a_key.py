@@ -16,9 +16,11 @@ from typing import Final
 import asyncpg
 import pytest
 
-from butlers import fleet, migrate
-from shared import home, postgres
-from shared.config import Settings
+from butlers import fleet
+from butlers.setup import migrate
+from shared.auth import keystore
+from shared.config.settings import Settings
+from shared.postgres import server as postgres
 from tests.rig.bench import write_fleet
 from tests.rig.gate import server_of
 
@@ -56,10 +58,10 @@ class Installation:
 
     @property
     def dsn(self) -> str:
-        return self.server.dsn_of(home.DATABASE)
+        return self.server.dsn_of(keystore.DATABASE)
 
     def login(self, name: str) -> str:
-        return home.dsn_as(self.dsn, name, home.read(self.folder / "home", name).password)
+        return keystore.dsn_as(self.dsn, name, keystore.read(self.folder / "home", name).password)
 
     async def gets_in(self, name: str) -> bool:
         try:
@@ -95,7 +97,9 @@ def test_another_users_connections_that_never_log_in(installed: Installation) ->
     ) as stranger:
         assert stranger.stdout is not None
         held = int(stranger.stdout.readline())
-        got = {name: asyncio.run(installed.gets_in(name)) for name in (home.OWNER, "messenger", "console", home.UP)}
+        got = {
+            name: asyncio.run(installed.gets_in(name)) for name in (keystore.OWNER, "messenger", "console", keystore.UP)
+        }
         stranger.communicate("\n")
     assert held == 0
     assert got == dict.fromkeys(got, True)
@@ -111,7 +115,7 @@ async def test_the_logins_of_very_many_butlers_at_once(installed: Installation) 
                     one = await asyncpg.connect(installed.login(name), timeout=60)
                     held.push_async_callback(one.close)
                     taken += 1
-        got = {name: await installed.gets_in(name) for name in (home.OWNER, "messenger", "console", home.UP)}
+        got = {name: await installed.gets_in(name) for name in (keystore.OWNER, "messenger", "console", keystore.UP)}
         butler = await installed.gets_in(BUTLERS[-1])
     assert taken > 400
     assert (got, butler) == (dict.fromkeys(got, True), False)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from messenger.channels import Channel, Prepared, Receipt, SendFailed
-from messenger.deliver import LEASE_SECONDS, Desk
-from shared.clock import Moment, moment
-from shared.render import Wire
+from messenger.channels.base import Channel, Prepared, Receipt, SendFailed
+from messenger.delivery.worker import LEASE_SECONDS, Desk
+from shared.channels.base import Wire
+from shared.db.clock import Moment, moment
 from tests.chaos.crew import begin, stands
 from tests.integration.desks import DUE, in_queue, work
 from tests.integration.house import House, Site, opened, standing

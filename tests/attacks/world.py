@@ -14,7 +14,7 @@ from typing import Final
 import aiohttp
 import asyncpg
 
-from shared import home
+from shared.auth import keystore
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import DAEMONS, Fleet
@@ -63,9 +63,9 @@ class World:
         """The base URL of a daemon."""
         return self.fleet.url(name)
 
-    def keys(self, name: str) -> home.Keys:
+    def keys(self, name: str) -> keystore.Keys:
         """What a compromised daemon of that name holds."""
-        return home.read(self.fleet.house.home, name)
+        return keystore.read(self.fleet.house.home, name)
 
     def read_secrets(self) -> tuple[str, ...]:
         """What no answer may hold: keys, passwords and secrets of every daemon, as they could be written."""
@@ -82,7 +82,7 @@ class World:
         if name == "superuser":
             return self.fleet.db
         if name not in self.logins or self.logins[name].is_closed():
-            dsn = home.dsn_as(self.fleet.house.dsn, name, self.keys(name).password)
+            dsn = keystore.dsn_as(self.fleet.house.dsn, name, self.keys(name).password)
             self.logins[name] = await asyncpg.connect(dsn, timeout=30, command_timeout=30)
         return self.logins[name]
 

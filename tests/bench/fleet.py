@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared import postgres
+from shared.postgres import server as postgres
 
 BIN = Path(sys.executable).parent
 OFFSETS = (0, 1, 2, 3, 4, 10)

@@ -10,10 +10,11 @@ import asyncpg
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from messenger.channels import Receipt, SendFailed
+from messenger.channels.base import Receipt, SendFailed
 from messenger.channels.telegram import TelegramChannel
-from shared.mcp import request_of, tool_object
-from shared.render import Message, telegram
+from shared.channels import telegram
+from shared.channels.base import Message
+from shared.rpc import request_of, tool_object
 from tests.bench.fleet import House
 
 OWNER = "5000000000000001"

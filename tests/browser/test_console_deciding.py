@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from playwright.async_api import Page, expect
 
-from butlers.console.sessions import make_sign_in_link
+from butlers.console.storage.sessions import make_sign_in_link
 from tests.rig.browser import chromium
 from tests.rig.fleet import Fleet
 

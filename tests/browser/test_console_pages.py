@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
-from butlers.console.sessions import make_sign_in_link
+from butlers.console.storage.sessions import make_sign_in_link
 from tests.integration.console_runner import PASSWORD, Cluster, Running
 from tests.rig.browser import complaints_of
 

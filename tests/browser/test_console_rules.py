@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from butlers.console.sessions import make_sign_in_link
+from butlers.console.storage.sessions import make_sign_in_link
 from tests.integration.console_runner import PASSWORD, Cluster, Running, running
 from tests.integration.peopled import peopled
 from tests.rig.browser import complaints_of

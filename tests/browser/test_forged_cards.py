@@ -12,10 +12,11 @@ from uuid import uuid4
 import pytest
 
 from butlers.butler import Ground
-from messenger import cards
-from shared.render import Message, owner
-from shared.render.approval import Asked
-from shared.render.visible import MARK
+from messenger.cards import approval
+from shared.channels.base import Message
+from shared.display import owner
+from shared.display.approval import Asked
+from shared.display.visible import MARK
 from tests.browser.test_console_deciding import signed_in
 from tests.integration.sandbox_runner import OWNER, Running, running
 from tests.rig.browser import chromium
@@ -109,7 +110,7 @@ async def _sent(box: Running, name: str, words: str) -> list[tuple[str, owner.Sa
     """The messages of the card that asks with these words as text, as headline and as a reason, once they are there."""
     question = replace(QUESTION, message=words, subject=words[:500], summary=words)
     # A page is named only where nothing can be delivered.
-    sheet = cards.sheet(question, str(uuid4()), cast("Ground", None))
+    sheet = approval.sheet(question, str(uuid4()), cast("Ground", None))
     for wire in owner.by_house(Message("d1", "telegram", "send", str(OWNER), ""), sheet):
         status, _ = await box.bot("sendMessage", **json.loads(wire.body))
         assert status == HTTPStatus.OK

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import asyncpg
 
-from shared.db import Record
+from shared.db.pool import Record
 from tests.rig.bench import Bench
 from tests.rig.failpoints import BY_NAME, Armed
 from tests.rig.fleet import READY_AT, Fleet, Rows

@@ -14,8 +14,8 @@ from typing import Final
 import aiohttp
 import asyncpg
 
-from shared.db import prepare_connection
-from shared.mcp import Answer, request_of, tool_object
+from shared.db.pool import prepare_connection
+from shared.rpc import Answer, request_of, tool_object
 from tests.chaos.crew import begin, stands
 from tests.chaos.gaps import receipt_of
 from tests.chaos.ledger import OBSERVER, drain, journal_of, rows_of, start_one

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.mcp import Answer, request_of, tool_object
+from shared.rpc import Answer, request_of, tool_object
 from tests.chaos.ledger import FIGURES, OBSERVER, all_ready, drain, journal_of, rows_of, start_one
 from tests.chaos.verdict import Acknowledged, Verdict, verdict
 from tests.rig.bench import Bench

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import aiohttp
 
 from shared.errors import HopFailed
-from shared.mcp import Answer, request_of, tool_object
+from shared.rpc import Answer, request_of, tool_object
 from tests.chaos.verdict import Acknowledged
 from tests.rig.fleet import Fleet
 

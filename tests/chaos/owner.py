@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from shared import identity
+from shared.storage import contacts
 from tests.chaos.crew import Crew
 from tests.chaos.load import People
 from tests.chaos.world import MOST_WAITING, Talker
@@ -169,8 +169,8 @@ class Person:
 
 async def _stranger(rows: Rows, *, number: int) -> str:
     async with rows.transaction():
-        made = await identity.add_contact(rows, f"Stranger {number}", [])
-        await identity.set_identifier(rows, made, "telegram", str(FIRST_STRANGER + number), primary=True)
+        made = await contacts.add_contact(rows, f"Stranger {number}", [])
+        await contacts.set_identifier(rows, made, "telegram", str(FIRST_STRANGER + number), primary=True)
     return made
 
 
@@ -179,7 +179,7 @@ async def _answered(rows: Rows, *, word: str) -> bool:
 
 
 async def _known_as(rows: Rows, *, contact: str, address: str) -> None:
-    await identity.set_identifier(rows, contact, "email", address, primary=True)
+    await contacts.set_identifier(rows, contact, "email", address, primary=True)
 
 
 def buttons_of(entry: Entry) -> Mapping[str, str]:

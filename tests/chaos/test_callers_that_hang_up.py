@@ -4,7 +4,7 @@ import asyncio
 
 import aiohttp
 
-from shared.mcp import request_of
+from shared.rpc import request_of
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
 

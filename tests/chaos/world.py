@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from shared import home
-from shared.auth import Signer
-from shared.mcp import Answer
+from shared.auth import keystore
+from shared.auth.tokens import Signer
+from shared.rpc import Answer
 from tests.chaos.crew import Crew
 from tests.chaos.load import CALLED, Load, People, name_of
 
@@ -32,7 +32,7 @@ class Talker(Load):
         self.reworded = 0
         self.taken_back = 0
         self.signers = {
-            name: Signer(name, home.read(crew.fleet.house.home, name).private_pem, time.time) for name in CALLED
+            name: Signer(name, keystore.read(crew.fleet.house.home, name).private_pem, time.time) for name in CALLED
         }
 
     async def _react(self, name: str, arguments: Mapping[str, object], answer: Answer) -> None:

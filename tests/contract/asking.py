@@ -3,8 +3,8 @@
 from typing import Final
 from uuid import UUID
 
-from shared.db import Record
-from shared.mcp import Answer
+from shared.db.pool import Record
+from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet

@@ -4,7 +4,7 @@
 
 from uuid import UUID, uuid4
 
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.contract.asking import action, actions_of, contact, envelope, notification, part, rule
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL

@@ -18,16 +18,16 @@ import asyncpg
 from starlette.applications import Starlette
 from starlette.types import Scope
 
-from butlers import migrate
 from butlers.butler import Ground
 from butlers.console.app import create_app
 from butlers.console.peer import uid_of
-from shared import postgres
-from shared.auth import Signer
-from shared.config import Settings
-from shared.db import Database
-from shared.keypairs import generate_key
-from shared.mcp import Hops
+from butlers.setup import migrate
+from shared.auth.keypairs import generate_key
+from shared.auth.tokens import Signer
+from shared.config.settings import Settings
+from shared.db.pool import Database
+from shared.postgres import server as postgres
+from shared.rpc import Hops
 from tests.rig.served import served as serving
 
 PASSWORD = "correct horse battery staple"

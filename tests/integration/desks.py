@@ -7,13 +7,13 @@ from itertools import count
 from typing import Final
 from uuid import uuid4
 
-from butlers.gate import Admitter, admit
-from butlers.tools.accept import accept
 from butlers.tools.notify import route_request
-from messenger import deliver, settle
-from messenger.channels import Channel, Prepared, SendFailed
-from messenger.deliver import Desk
-from shared.render import Wire
+from messenger.channels.base import Channel, Prepared, SendFailed
+from messenger.delivery import settle, worker
+from messenger.delivery.worker import Desk
+from shared.channels.base import Wire
+from shared.gate.accept import accept
+from shared.gate.admit import Admitter, admit
 from tests.integration.house import House
 
 DUE: Final = "UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE notification_id = $1"
@@ -102,7 +102,7 @@ async def friend(house: House, **rule: object) -> str:
 
 async def work(desk: Desk) -> None:
     """Claim what is due and carry it to its end."""
-    await deliver.claim_some(desk)
+    await worker.claim_some(desk)
     await asyncio.gather(*desk.tasks)
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from messenger import asking, resolving
+from messenger.cards.closing import close
 from messenger.channels.telegram import TelegramChannel
-from messenger.closing import close
-from shared import resolutions
-from shared.keys import reference
-from shared.realms import SANDBOX_TOKEN
-from shared.resolutions import Resolution, Word
+from messenger.maintenance import resolver
+from messenger.storage import cards
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.idempotency import reference
+from shared.storage import resolutions
+from shared.storage.resolutions import Resolution, Word
 from tests.integration.desks import in_queue, work
 from tests.integration.house import House
 
@@ -36,7 +37,7 @@ async def uncertain(house: House, message: str, **arguments: object) -> str:
 
 async def cards_written(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await asking.write_missing_cards(connection, 1000)
+        return await cards.write_missing_cards(connection, 1000)
 
 
 async def card_of(house: House, told: str) -> Mapping[str, object]:
@@ -60,7 +61,7 @@ async def say(house: House, told: str, word: Word, attempt: int | None = None) -
     async with house.ground("messenger").db.work() as connection:
         given = Resolution(delivery["id"], attempt or delivery["attempt"], word, by["id"], "test")
         made = await resolutions.ask(connection, given)
-    await resolving.carry_out(house.ground("messenger"))
+    await resolver.carry_out(house.ground("messenger"))
     async with house.ground("messenger").db.work() as connection:
         return await resolutions.outcome(connection, made)
 

@@ -19,22 +19,26 @@ from typing import Final, TypeAlias
 
 import asyncpg
 
-from butlers import deciding, fleet, migrate
-from butlers.assemble import Assembly, Plan, database, listening_dsn
+from butlers import fleet
 from butlers.butler import Ground
-from butlers.daemon import Daemon
-from butlers.directory import keep_token
-from messenger.channels import Channel
+from butlers.daemon.app import Daemon
+from butlers.daemon.assembly import Assembly, Plan, database, listening_dsn
+from butlers.daemon.discovery import keep_token
+from butlers.setup import migrate
+from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.deliver import Desk
-from shared import home, identity, postgres
-from shared.auth import Signer, mint_client_token
-from shared.config import Settings
-from shared.db import Connection, Database, Record, prepare_connection
-from shared.hints import listen
-from shared.mcp import Answer
-from shared.realms import SANDBOX_TOKEN
+from messenger.delivery.worker import Desk
+from shared.auth import keystore
+from shared.auth.tokens import Signer, mint_client_token
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.config.settings import Settings
+from shared.db.pool import Connection, Database, Record, prepare_connection
+from shared.db.wake import listen
+from shared.gate import owner_decision
+from shared.postgres import server as postgres
+from shared.rpc import Answer
+from shared.storage import contacts
 from tests.integration.sandbox_runner import OWNER, Running, running
 from tests.rig.waiting import LONGEST, eventually
 
@@ -122,12 +126,12 @@ class House:
 
     async def contact(self, name: str, *, telegram: str | None = None, email: str | None = None) -> str:
         """A contact's id; with no identifier named it has a Telegram chat of its own."""
-        contact_id = await identity.add_contact(self.sql, name, [])
+        contact_id = await contacts.add_contact(self.sql, name, [])
         if telegram is None and email is None:
             telegram = str(6000000000000000 + next(_numbers))
         for kind, value in (("telegram", telegram), ("email", email)):
             if value:
-                await identity.set_identifier(self.sql, contact_id, kind, value)
+                await contacts.set_identifier(self.sql, contact_id, kind, value)
         return contact_id
 
     async def rule(self, constraints: Mapping[str, object], **columns: object) -> str:
@@ -169,13 +173,15 @@ class House:
         channel = "telegram" if stage in {"sendMessage", "setMessageReaction"} else "email"
         await self.box.api("faults", channel=channel, stage=stage, fault=fault, match=words, **more)
 
-    async def decide(self, action_id: object, *, approve: bool = True, reason: str | None = None) -> deciding.Outcome:
+    async def decide(
+        self, action_id: object, *, approve: bool = True, reason: str | None = None
+    ) -> owner_decision.Outcome:
         """The owner's word, as the Messenger takes it from a press."""
         async with self.ground("messenger").db.work() as connection:
-            owner = await identity.owner(connection)
+            owner = await contacts.owner(connection)
             assert owner is not None
-            word = deciding.Word(str(action_id), approve, owner["id"], "test", timedelta(hours=72), reason)
-            return await deciding.decide(connection, word)
+            word = owner_decision.Word(str(action_id), approve, owner["id"], "test", timedelta(hours=72), reason)
+            return await owner_decision.decide(connection, word)
 
     async def press(self, card: Mapping[str, object], verb: str = "ok", *, who: int = OWNER) -> Record:
         """Press a button of a card; the update's row once it is handled."""
@@ -292,7 +298,7 @@ async def opened(site: Site, *, loops: bool = True, **variables: str) -> AsyncIt
 
 
 async def _token(settings: Settings, sql: Connection, butler: str) -> str:
-    signer = Signer(home.OWNER, home.read(settings.home, home.OWNER).private_pem, time.time)
+    signer = Signer(keystore.OWNER, keystore.read(settings.home, keystore.OWNER).private_pem, time.time)
     minted = mint_client_token(signer, butler, timedelta(days=1))
     await keep_token(sql, minted.jti, butler, timedelta(days=1))
     return minted.token

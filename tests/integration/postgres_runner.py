@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncpg
 
-from shared.postgres import Server, running, start
+from shared.postgres.server import Server, running, start
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_ROOT = os.geteuid() == 0
@@ -23,7 +23,7 @@ CHILD = """
 import os, sys, time
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from shared.postgres import PostgresFailed, begin, running, start, stop
+from shared.postgres.server import PostgresFailed, begin, running, start, stop
 home, system = Path(sys.argv[1]), Path(sys.argv[2])
 def say(*words):
     print(*words, flush=True)

@@ -4,8 +4,8 @@ import asyncio
 from datetime import timedelta
 from typing import Final
 
-from messenger import purging
-from shared.db import Record, now
+from messenger.maintenance import purger
+from shared.db.pool import Record, now
 from tests.integration.house import House
 from tests.rig.rows import every_row
 
@@ -45,7 +45,7 @@ async def purge(house: House, batch: int = 100) -> int:
     db = house.ground("messenger").db
     async with db.work() as connection:
         by = await now(connection)
-    return await purging.purge(db, by, asyncio.Event(), batch)
+    return await purger.purge(db, by, asyncio.Event(), batch)
 
 
 async def row(house: House, notification_id: object) -> Record:

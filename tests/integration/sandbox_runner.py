@@ -13,7 +13,7 @@ import aiohttp
 import uvicorn
 
 from messenger.sandbox.app import MailSink, create_app
-from messenger.sandbox.room import Sandbox
+from messenger.sandbox.sandbox import Sandbox
 from tests.rig.waiting import LONGEST
 
 OWNER = 5000000000000001

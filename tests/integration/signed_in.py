@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
 
-from butlers.console.sessions import make_sign_in_link
+from butlers.console.storage.sessions import make_sign_in_link
 from tests.integration.console_runner import Running, browsing, served
 from tests.integration.house import House
 

@@ -5,12 +5,13 @@ from uuid import uuid4
 
 import pytest
 
-from butlers import deciding
-from butlers.asked import asked
-from butlers.console import views_approvals
-from messenger import asking, cards
-from shared import approvals, identity
-from shared.render.approval import Asked, lines
+from butlers.console.queries import approvals
+from messenger.cards import approval
+from messenger.storage import cards
+from shared.display.approval import Asked, lines
+from shared.gate import owner_decision
+from shared.gate.approval_request import asked
+from shared.storage import contacts, pending_actions
 from tests.integration.desks import ACTION, admitted, new_chat, work
 from tests.integration.house import House, button_data
 
@@ -29,7 +30,7 @@ async def question(house: House, told: str, summary: str | None = None) -> Asked
         await house.sql.execute(
             "UPDATE shared.pending_actions SET agent_summary = $2 WHERE id = $1", row["id"], summary
         )
-    action = await approvals.open_action(house.sql, str(row["id"]))
+    action = await pending_actions.open_action(house.sql, str(row["id"]))
     assert action is not None
     async with house.ground("messenger").db.work() as connection:
         return await asked(connection, action)
@@ -50,7 +51,7 @@ async def test_what_its_butler_says_stands_apart_and_hides_no_reason(still_house
     text = "\n".join(lines(one))
     assert f"greeter says:\n> {summary}\n" in text
     assert f"\nWhy: {UNKNOWN}\n" in text
-    page = await views_approvals.one(still_house.sql, str((await still_house.row(ACTION, told))["id"]))
+    page = await approvals.one(still_house.sql, str((await still_house.row(ACTION, told))["id"]))
     assert page is not None
     assert (page.findings, page.summary) == ((UNKNOWN,), summary)
     assert page.last == lines(one)[-1]
@@ -75,24 +76,24 @@ async def test_a_button_binds_what_its_card_shows(still_house: House) -> None:
     desk = still_house.desk()
     for _ in range(20):  # the owner's chat takes one at a time, those of other tests too
         async with still_house.ground("messenger").db.work() as connection:
-            await asking.write_missing_cards(connection, 1000)
+            await cards.write_missing_cards(connection, 1000)
         await work(desk)
     [card] = still_house.cards(words)
     action = await still_house.row(ACTION, told)
     assert (action["revision"], action["content_sha"]) == (2, (await question(still_house, told)).content_sha)
-    pressed = cards.read(button_data(card)[0])
-    current = await approvals.open_action(still_house.sql, str(row["id"]))
+    pressed = approval.read(button_data(card)[0])
+    current = await pending_actions.open_action(still_house.sql, str(row["id"]))
     assert pressed is not None
     assert current is not None
-    assert cards.genuine(still_house.ground("messenger").secret, current, pressed)
+    assert approval.genuine(still_house.ground("messenger").secret, current, pressed)
 
 
 async def test_a_yes_to_what_a_page_showed_is_none_to_anything_else(still_house: House) -> None:
     told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
     row = await still_house.row(ACTION, told)
     async with still_house.ground("messenger").db.work() as connection:
-        owner = await identity.owner(connection)
+        owner = await contacts.owner(connection)
         assert owner is not None
-        word = deciding.Word(str(row["id"]), True, owner["id"], "console", timedelta(hours=1), shown="another")  # noqa: FBT003
-        assert (await deciding.decide(connection, word)).code == "changed"
+        word = owner_decision.Word(str(row["id"]), True, owner["id"], "console", timedelta(hours=1), shown="another")  # noqa: FBT003
+        assert (await owner_decision.decide(connection, word)).code == "changed"
     assert (await still_house.row(ACTION, told))["status"] == "pending"

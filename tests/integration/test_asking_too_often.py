@@ -6,8 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from shared import answers, home
-from shared.mcp import Answer
+from shared import answers
+from shared.auth import keystore
+from shared.rpc import Answer
 from tests.integration.desks import ACTION, CHATS, enqueue, in_queue, new_chat, reap, work
 from tests.integration.doubts import say
 from tests.integration.house import House
@@ -208,7 +209,7 @@ async def test_a_butler_sees_what_was_said_to_itself_only(still_house: House, na
         rows = await connection.fetch("SELECT * FROM shared.decided")
     assert {row["origin_butler"] for row in rows} == {name}
     assert {tuple(row.keys()) for row in rows} == {("origin_butler", "contact_id", "address", "denied", "at", "realm")}
-    async with logged_in(still_house, home.OWNER) as connection:
+    async with logged_in(still_house, keystore.OWNER) as connection:
         assert await connection.fetchval("SELECT count(DISTINCT origin_butler) FROM shared.decided") == 2
 
 

@@ -12,14 +12,15 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from butlers.commands.audit import SHOWN, Report, judge
-from messenger import sealing
-from shared import approvals, home, seals
-from shared.approvals import Event
+from butlers.cli.audit import SHOWN, Report, judge
+from messenger.maintenance import sealer as sealing
 from shared.audit import Cover
-from shared.config import Secret
-from shared.db import Connection
-from shared.keypairs import generate_key, public_key, sign
+from shared.auth import keystore
+from shared.auth.keypairs import generate_key, public_key, sign
+from shared.config.settings import Secret
+from shared.db.pool import Connection
+from shared.storage import audit_seals, pending_actions
+from shared.storage.pending_actions import Event
 from tests.integration.house import NAMES, House, Site, opened, standing_work
 from tests.rig import figures
 from tests.rig.waiting import LONGEST
@@ -79,7 +80,7 @@ async def written(house: House, *reasons: str) -> None:
     """Lines in the audit, by the Messenger, each in a unit of work of its own."""
     for reason in reasons:
         async with house.ground("messenger").db.work() as connection:
-            await approvals.record(connection, Event("told", "messenger", reason=reason), n=1)
+            await pending_actions.record(connection, Event("told", "messenger", reason=reason), n=1)
 
 
 async def sealed(house: House, *lots: int) -> None:
@@ -91,13 +92,13 @@ async def sealed(house: House, *lots: int) -> None:
 
 async def sealed_by_hand(house: House, connection: Connection, pem: bytes | None = None) -> None:
     """A seal as `sealing.seal` makes it, in a unit of work of the caller's and by a key of the caller's."""
-    key = pem or home.read(house.settings.home, "messenger").private_pem
-    last, cover = await seals.last(connection, timedelta(0)), Cover()
-    async for line in seals.unsealed(connection, last):
+    key = pem or keystore.read(house.settings.home, "messenger").private_pem
+    last, cover = await audit_seals.last(connection, timedelta(0)), Cover()
+    async for line in audit_seals.unsealed(connection, last):
         cover.add(line)
-    made = cover.sealed(last.n + 1, last.hash, await seals.now(connection), partial(sign, key))
+    made = cover.sealed(last.n + 1, last.hash, await audit_seals.now(connection), partial(sign, key))
     assert made is not None
-    assert await seals.append(connection, made)
+    assert await audit_seals.append(connection, made)
 
 
 async def judged(house: House, head: bytes | None = None, where: Path | None = None) -> Report:
@@ -125,7 +126,7 @@ async def test_what_was_written_is_sealed_and_whole(audit: House) -> None:
 async def test_no_column_of_a_line_is_left_out(audit: House) -> None:
     assert await audit.sql.fetchval(COLUMNS) == [
         part.split("AT TIME")[0].strip().removeprefix("to_json(").removesuffix("::text")
-        for part in seals.COLUMNS.replace("\n", " ").replace("::text AS at", "").split(",")
+        for part in audit_seals.COLUMNS.replace("\n", " ").replace("::text AS at", "").split(",")
     ]
 
 
@@ -207,7 +208,7 @@ async def test_lines_that_were_put_in_keep_no_other_flaw_from_being_named(audit:
 async def test_what_a_butler_keeps_open_breaks_nothing_and_what_only_a_superuser_writes_is_named(audit: House) -> None:
     await sealed(audit, 1)
     async with standing_work(audit.ground("greeter").db) as late:
-        await approvals.record(late, Event("told", "greeter", reason="kept open"))
+        await pending_actions.record(late, Event("told", "greeter", reason="kept open"))
         await sealed(audit, 1, 1, 1)
     report = await judged(audit)
     assert (report.count, report.late, report.unsealed) == (0, {"greeter": 1}, 0)
@@ -297,18 +298,18 @@ async def test_a_superuser_who_recomputes_every_hash_is_found_by_the_signature(a
 
 async def test_a_key_that_was_replaced_still_proves_its_seals(audit: House) -> None:
     await sealed(audit, 2)
-    where = home.folder(audit.settings.home, "messenger")
+    where = keystore.folder(audit.settings.home, "messenger")
     old = (where / "key.pem").read_bytes()
-    (where / home.FORMER).write_text(public_key(old) + "\n")
+    (where / keystore.FORMER).write_text(public_key(old) + "\n")
     (where / "key.pem").write_bytes(generate_key()[0])
     try:
         await sealed(audit, 2)
         assert await flaws(audit) == set()
-        (where / home.FORMER).unlink()
+        (where / keystore.FORMER).unlink()
         assert await flaws(audit) == {("seal_unsigned", 1, None)}
     finally:
         (where / "key.pem").write_bytes(old)
-        (where / home.FORMER).unlink(missing_ok=True)
+        (where / keystore.FORMER).unlink(missing_ok=True)
 
 
 async def test_where_the_messengers_keys_are_not_the_keyring_speaks_and_it_is_said(
@@ -316,14 +317,14 @@ async def test_where_the_messengers_keys_are_not_the_keyring_speaks_and_it_is_sa
 ) -> None:
     await sealed(audit, 2)
     (tmp_path / "keys").mkdir()
-    (tmp_path / "keys" / "owner").symlink_to(home.folder(audit.settings.home, "owner"))
+    (tmp_path / "keys" / "owner").symlink_to(keystore.folder(audit.settings.home, "owner"))
     report = await judged(audit, where=tmp_path)
     assert (report.count, report.seals, report.own_keys) == (0, 1, False)
 
 
 async def test_a_line_committed_late_goes_into_a_later_seal(audit: House) -> None:
     async with standing_work(audit.ground("messenger").db) as late:
-        await approvals.record(late, Event("told", "messenger", reason="late"))
+        await pending_actions.record(late, Event("told", "messenger", reason="late"))
         async with asyncio.timeout(LONGEST):  # nothing waits for what is not committed
             await sealed(audit, 2, 1)
         assert await flaws(audit) == set()
@@ -339,7 +340,7 @@ async def test_a_line_committed_late_goes_into_a_later_seal(audit: House) -> Non
 
 async def test_nothing_is_covered_twice_after_a_late_line(audit: House) -> None:
     async with standing_work(audit.ground("messenger").db) as late:
-        await approvals.record(late, Event("told", "messenger", reason="late"))
+        await pending_actions.record(late, Event("told", "messenger", reason="late"))
         await sealed(audit, 5)
     await sealed(audit, 0, 1, 1, 2)
     rows = await audit.sql.fetch("SELECT seqs::text FROM shared.audit_seals ORDER BY n")
@@ -389,11 +390,11 @@ async def test_the_gate_never_waits_for_the_sealer(audit: House) -> None:
     assert answer["status"] == "pending_approval"
 
 
-@pytest.mark.parametrize("name", [*NAMES, "console", home.OWNER])
+@pytest.mark.parametrize("name", [*NAMES, "console", keystore.OWNER])
 async def test_a_seal_is_made_by_the_messenger_and_changed_by_nobody(audit: House, name: str) -> None:
     await sealed(audit, 1)
-    keys = home.read(audit.settings.home, name)
-    connection = await asyncpg.connect(home.dsn_as(audit.dsn, name, keys.password))
+    keys = keystore.read(audit.settings.home, name)
+    connection = await asyncpg.connect(keystore.dsn_as(audit.dsn, name, keys.password))
     try:
         for text in (
             "UPDATE shared.audit_seals SET n = 7",
@@ -441,7 +442,7 @@ async def test_the_loop_seals_again_and_again(audit: House) -> None:
 async def test_a_flood_of_lines_goes_into_as_many_seals_as_it_takes(audit: House) -> None:
     ground = audit.ground("messenger")
     async with standing_work(ground.db) as late:
-        await approvals.record(late, Event("told", "messenger", reason="late"))
+        await pending_actions.record(late, Event("told", "messenger", reason="late"))
         await audit.sql.execute(MANY, 11)
         made = [await sealing.seal(ground, 0, most=4) for _ in range(2)]
     assert [one.seqs for one in made if one] == ["{[2,6)}", "{[6,10)}"]
@@ -456,8 +457,8 @@ async def test_a_flood_of_lines_goes_into_as_many_seals_as_it_takes(audit: House
 
 
 async def test_a_page_may_be_the_last_that_a_seal_takes(audit: House) -> None:
-    await audit.sql.execute(MANY, 2 * seals.PAGE + 2)
-    made = [await sealing.seal(audit.ground("messenger"), 0, most=seals.PAGE + 1) for _ in range(3)]
+    await audit.sql.execute(MANY, 2 * audit_seals.PAGE + 2)
+    made = [await sealing.seal(audit.ground("messenger"), 0, most=audit_seals.PAGE + 1) for _ in range(3)]
     assert [one and one.seqs for one in made] == ["{[1,1002)}", "{[1002,2003)}", None]
     assert (await judged(audit)).unsealed == 0
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import asyncpg
 import pytest
 
-from butlers.migrate import LOCK, demand_version, head
+from butlers.setup.migrate import LOCK, demand_version, head
 from shared.errors import Misconfigured
 from tests.integration.bad_input_runner import (
     DROPPED,
@@ -309,7 +309,7 @@ import os, signal, sys
 from butlers.cli import main
 class Interrupts:
     def find_spec(self, name, path=None, target=None):
-        if name == "butlers.commands.contacts":
+        if name == "butlers.cli.contacts":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupts())
 main()
@@ -397,7 +397,7 @@ def test_a_home_closed_to_this_user_is_named(house: House) -> None:
 
 def as_nobody() -> None:
     """The command line as a user who owns nothing; what it needs is imported before it is nobody."""
-    from butlers.commands.app import run as command_line  # noqa: PLC0415
+    from butlers.cli.app import run as command_line  # noqa: PLC0415
 
     os.setgroups([])
     os.setgid(NOBODY)

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared import bound, identity
 from shared.retention import WORDS
+from shared.storage import audit_bindings, contacts
 from tests.integration.desks import PAST, admitted, enqueue, in_queue, new_chat, work
 from tests.integration.house import House
 from tests.integration.test_editing import change
@@ -48,7 +48,7 @@ UPDATE shared.notifications SET wiped_at = clock_timestamp() + $2::interval,
 
 async def said_of(house: House, notification_id: str) -> Sequence[str]:
     """What the comparison says of this message."""
-    return [one.text for one in (await bound.compare(house.sql)).differs if notification_id in one.text]
+    return [one.text for one in (await audit_bindings.compare(house.sql)).differs if notification_id in one.text]
 
 
 async def by_rule(house: House, message: str) -> str:
@@ -129,9 +129,9 @@ async def test_words_that_were_wiped_in_their_time_are_no_change(still_house: Ho
 
 
 async def test_a_line_from_before_is_counted_and_blames_nobody(still_house: House) -> None:
-    before = await bound.compare(still_house.sql)
+    before = await audit_bindings.compare(still_house.sql)
     await still_house.sql.execute(OLD)
-    after = await bound.compare(still_house.sql)
+    after = await audit_bindings.compare(still_house.sql)
     assert (after.without, after.lines, len(after.differs)) == (before.without + 1, before.lines, len(before.differs))
 
 
@@ -163,7 +163,7 @@ async def test_the_lives_that_questions_have_are_no_change(still_house: House, m
     for life in lives:
         outcome = await still_house.decide(of[life], approve=life != "denied")
         assert outcome.code == ("denied" if life == "denied" else "approved")
-    await identity.set_identifier(still_house.sql, elsewhere, "telegram", new_chat(), primary=True)
+    await contacts.set_identifier(still_house.sql, elsewhere, "telegram", new_chat(), primary=True)
     await still_house.sql.execute(PAST, told["late"])
     await still_house.fault(f"{message} refused", "400", times=1)
     for life in lives:

@@ -18,8 +18,10 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers import bounds
-from butlers.bounds import (
+from butlers.butler import Answer, Arguments, Butler, Parts, Tool
+from butlers.daemon import connection_limits
+from butlers.daemon.app import Daemon, build
+from butlers.daemon.connection_limits import (
     MOST_BODY,
     MOST_HEAD,
     MOST_OF_ONE_CALLER,
@@ -27,13 +29,11 @@ from butlers.bounds import (
     BoundedConnection,
     room_for_connections,
 )
-from butlers.butler import Answer, Arguments, Butler, Parts, Tool
-from butlers.daemon import Daemon, build
-from butlers.directory import Directory
-from butlers.host import _server
+from butlers.daemon.discovery import Directory
+from butlers.daemon.host import _server
 from butlers.tools.notify import route_request
-from shared.auth import Caller, Verifier
-from shared.mcp import _encoded, request_of
+from shared.auth.tokens import Caller, Verifier
+from shared.rpc import _encoded, request_of
 from tests.integration.house import House
 from tests.rig.waiting import LONGEST
 
@@ -402,6 +402,6 @@ async def test_a_process_may_open_what_its_daemons_may_have() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
         room_for_connections()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(bounds.OPEN_FILES, before[1]), before[1])
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(connection_limits.OPEN_FILES, before[1]), before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

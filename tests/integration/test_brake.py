@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from shared import answers, brakes, identity, rules
-from shared.brakes import Scope
-from shared.life import life
-from shared.rules import NewRule
+from shared import answers
+from shared.storage import brakes, contacts, rules
+from shared.storage.brakes import Scope
+from shared.storage.history import life
+from shared.storage.rules import NewRule
 from tests.integration.desks import DUE, admitted, desk_where, enqueue, friend, in_queue, new_chat, work
 from tests.integration.house import House
 from tests.rig.waiting import until
@@ -31,7 +32,7 @@ async def owner(still_house: House) -> str:
 
 
 async def owner_of(house: House) -> str:
-    found = await identity.owner(house.sql)
+    found = await contacts.owner(house.sql)
     assert found is not None
     return str(found["id"])
 

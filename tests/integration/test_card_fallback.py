@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import asking
+from messenger.storage import cards
 from tests.integration.desks import new_chat
 from tests.integration.house import House
 
@@ -23,7 +23,7 @@ async def asked(house: House) -> object:
 async def channels(house: House, action_id: object) -> list[str]:
     """By which channels it is asked, once what is missing is written."""
     async with house.ground("messenger").db.work() as connection:
-        await asking.write_missing_cards(connection, 1000)
+        await cards.write_missing_cards(connection, 1000)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action_id)]
 
 

@@ -17,12 +17,12 @@ from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword, Session
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messenger.channels import Prepared, Receipt, SendFailed
+from messenger.channels.base import Prepared, Receipt, SendFailed
 from messenger.channels.email import EmailChannel
 from messenger.channels.smtp import Relay, relay_from, stuffed
+from shared.channels.base import Message, Wire
+from shared.channels.email import render
 from shared.errors import InvalidInput, Misconfigured
-from shared.render import Message, Wire
-from shared.render.email import render
 from tests.rig.tls import certificate
 from tests.rig.waiting import LONGEST, until
 

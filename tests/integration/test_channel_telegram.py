@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from messenger.channels import Prepared, Receipt, SendFailed
+from messenger.channels.base import Prepared, Receipt, SendFailed
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from shared.channels.base import Message, Wire
+from shared.channels.telegram import render
 from shared.errors import InvalidInput, Misconfigured
-from shared.render import Message, Wire
-from shared.render.telegram import render
 from tests.rig.tls import certificate
 from tests.rig.waiting import LONGEST
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from shared import answers
-from shared.mcp import Answer
+from shared.rpc import Answer
 from tests.integration.desks import enqueue, new_chat, work
 from tests.integration.house import House
 from tests.integration.purged import ANCIENT, OLD, age, purge

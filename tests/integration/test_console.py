@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from butlers.console.app import end_streams
-from butlers.console.guard import HEADERS
-from butlers.console.password import write_password
-from butlers.console.sessions import make_sign_in_link
+from butlers.console.middleware import HEADERS
+from butlers.console.storage.sessions import make_sign_in_link
+from shared.auth.password import write_password
 from tests.integration.console_runner import PASSWORD, Cluster, Running, events_of, running
 from tests.rig.waiting import LONGEST
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from shared import identity
+from shared.storage import contacts
 from tests.integration.console_runner import Running
 from tests.integration.desks import new_chat
 from tests.integration.house import House
@@ -87,7 +87,7 @@ async def test_what_is_read_is_approved_and_sent(house: House, console: Running,
     assert "Approved and sent" in after
     assert "You said yes" in after
     assert "by console" in after
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     assert (await house.row(STATE, action))["decided_by"] == owner["id"]
     delivery = await house.delivery(told)
@@ -133,7 +133,7 @@ async def test_a_yes_to_an_earlier_revision_decides_nothing_and_the_page_is_show
     action, told = await parked(house, message, contact_id=contact)
     form = fields(await page(console, f"/approvals/{action}"))
     there = new_chat()
-    await identity.set_identifier(house.sql, contact, "telegram", there, primary=True)
+    await contacts.set_identifier(house.sql, contact, "telegram", there, primary=True)
     first = await console.post(f"/approvals/{action}", word="approve", **form)
     html = await first.text()
     assert first.status == 409

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from starlette.routing import Route
 
-from butlers.console.guard import HEADERS
-from butlers.console.sessions import make_sign_in_link
+from butlers.console.middleware import HEADERS
+from butlers.console.storage.sessions import make_sign_in_link
 from tests.integration.console_runner import PASSWORD, Cluster, Running, browsing, running
 from tests.integration.peopled import Ids, peopled
 from tests.rig.rows import every_row

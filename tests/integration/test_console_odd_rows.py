@@ -12,7 +12,7 @@ import pytest_asyncio
 from starlette.routing import Route
 from typer.testing import CliRunner, Result
 
-from butlers.commands.app import app as commands
+from butlers.cli.app import app as commands
 from shared.errors import Unreadable
 from tests.integration.console_runner import Running
 from tests.integration.desks import new_chat

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from shared import identity
+from shared.storage import contacts
 from tests.integration.console_runner import PASSWORD, Running
 from tests.integration.desks import new_chat
 from tests.integration.house import House
@@ -75,7 +75,7 @@ async def test_a_rule_made_here_lets_out_what_it_says_until_it_is_revoked(
     assert (row["effect"], row["arg_constraints"], row["origin_butler"]) == ("allow", pinned, "greeter")
     assert (row["max_uses"], row["max_per_day"], row["realm"]) == (1, 5, "sandbox")
     assert row["expires_at"] is not None
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     assert row["made_by"] == owner["id"]
     event = await house.row("SELECT * FROM shared.approval_events WHERE rule_id = $1", rule)
@@ -130,7 +130,7 @@ async def test_a_rule_that_forbids_stops_at_once(house: House, console: Running,
 async def test_what_says_no_rule_is_refused_in_words_and_the_form_keeps_what_was_typed(
     house: House, console: Running, fields: dict[str, str], complaint: str
 ) -> None:
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     sent = {name: owner["id"] if value == "owner" else value for name, value in fields.items()}
     before = await count(house)
@@ -213,7 +213,7 @@ async def test_an_old_proof_leads_to_the_confirmation_and_back_to_the_filled_for
 async def test_a_stolen_cookie_alone_makes_no_rule_and_leads_no_message_elsewhere(
     house: House, console: Running
 ) -> None:
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     ruled = await house.contact("Ruled", telegram=new_chat())
     plain_one = await house.contact("Plain", telegram=new_chat())

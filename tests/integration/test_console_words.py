@@ -6,8 +6,8 @@ import unicodedata
 from html.parser import HTMLParser
 from urllib.parse import quote
 
-from butlers.console.guard import HEADERS
-from butlers.console.pages import FOLDER
+from butlers.console.middleware import HEADERS
+from butlers.console.templating import FOLDER
 from tests.integration.console_runner import Running
 from tests.integration.peopled import peopled
 

@@ -22,12 +22,12 @@ from fastmcp.tools.base import Tool as McpTool
 from mcp_types import ListToolsRequest
 
 from butlers.butler import Tool
-from butlers.daemon import NoState, ServedTool, ToolServer, skip_header_schemas
-from butlers.directory import keep_token
-from shared import home
-from shared.auth import Caller, Signer, mint_client_token
+from butlers.daemon.app import NoState, ServedTool, ToolServer, skip_header_schemas
+from butlers.daemon.discovery import keep_token
+from shared.auth import keystore
+from shared.auth.tokens import Caller, Signer, mint_client_token
 from shared.errors import HopFailed
-from shared.mcp import request_of
+from shared.rpc import request_of
 from tests.integration.house import House
 from tests.integration.sandbox_runner import KEPT
 from tests.rig.served import Server
@@ -64,7 +64,7 @@ class Served:
             return answer.status, await answer.text()
 
     def hop_token(self, caller: str, audience: str | None = None) -> str:
-        keys = home.read(self.house.settings.home, caller)
+        keys = keystore.read(self.house.settings.home, caller)
         return Signer(caller, keys.private_pem, time.time).token_for(audience or self.name)
 
 
@@ -127,8 +127,8 @@ async def test_notify_is_published_as_the_contract_says(greeter: Served) -> None
 
 async def test_a_caller_whom_nobody_can_check_is_told_to_come_again_and_gets_nothing(greeter: Served) -> None:
     house = greeter.house
-    keys = home.read(house.settings.home, home.OWNER)
-    minted = mint_client_token(Signer(home.OWNER, keys.private_pem, time.time), "greeter", timedelta(hours=1))
+    keys = keystore.read(house.settings.home, keystore.OWNER)
+    minted = mint_client_token(Signer(keystore.OWNER, keys.private_pem, time.time), "greeter", timedelta(hours=1))
     await keep_token(house.sql, minted.jti, "greeter", timedelta(hours=1))
     words = f"words {uuid4()}"
     asked = {"channel": "telegram", "message": words}
@@ -204,8 +204,8 @@ async def test_without_a_token_of_this_butler_there_is_no_entry(greeter: Served)
 
 
 async def test_a_token_nobody_keeps_is_none(greeter: Served) -> None:
-    keys = home.read(greeter.house.settings.home, home.OWNER)
-    minted = mint_client_token(Signer(home.OWNER, keys.private_pem, time.time), "greeter", timedelta(hours=1))
+    keys = keystore.read(greeter.house.settings.home, keystore.OWNER)
+    minted = mint_client_token(Signer(keystore.OWNER, keys.private_pem, time.time), "greeter", timedelta(hours=1))
     assert (await greeter.post(minted.token, "notify"))[0] == 401
 
 

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from shared import approvals, identity
-from shared.db import Record
-from shared.mcp import Answer
+from shared.db.pool import Record
+from shared.rpc import Answer
+from shared.storage import contacts, pending_actions
 from tests.integration.desks import ACTION, new_chat
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
@@ -56,7 +56,7 @@ async def test_approve_sends_it_once_and_the_butler_gets_the_receipt(house: Hous
     await house.settled(answer["notification_id"], "ok")
     assert len(house.sent(message)) == 1
     action = await action_of(house, answer)
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     assert (action["status"], action["decided_by"]) == ("executed", owner["id"])
     assert len(action["wire_shas"]) == 1
@@ -149,13 +149,13 @@ async def test_a_button_of_an_earlier_revision_decides_nothing(house: House, mes
 async def test_a_word_about_an_earlier_revision_decides_nothing(house: House, message: str) -> None:
     answer, _ = await parked(house, message)
     action = await action_of(house, answer)
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     await house.sql.execute("UPDATE shared.pending_actions SET revision = 2 WHERE id = $1", action["id"])
     async with house.ground("messenger").db.work() as connection:
         for revision, decided in ((1, None), (3, None), (2, answer["notification_id"])):
-            verdict = approvals.Verdict(action["id"], revision, "denied", owner["id"], "test")
-            assert await approvals.decide(connection, verdict) == decided
+            verdict = pending_actions.Verdict(action["id"], revision, "denied", owner["id"], "test")
+            assert await pending_actions.decide(connection, verdict) == decided
 
 
 async def test_a_strangers_press_decides_nothing(house: House, message: str) -> None:
@@ -243,7 +243,7 @@ async def test_once_the_missing_identifier_is_there_it_is_asked_anew_and_goes_ou
     assert answer["status"] == "pending_missing_identifier"
     await card_of(house, message)
     chat = new_chat()
-    await identity.set_identifier(house.sql, contact, "telegram", chat)
+    await contacts.set_identifier(house.sql, contact, "telegram", chat)
     assert (await house.press(await card_of(house, message, 2)))["outcome"] == "approved"
     told = (await house.row(ACTION_BY_ID, answer["action_id"]))["notification_id"]
     assert await house.settled(told, "ok", "error") == "ok"

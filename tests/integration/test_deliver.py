@@ -10,10 +10,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from messenger import deliver, store
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.deliver import Desk
+from messenger.delivery import worker
+from messenger.delivery.worker import Desk
+from messenger.storage import deliveries
 from tests.integration.desks import (
     ACTION,
     DUE,
@@ -322,7 +323,7 @@ async def test_two_markers_at_one_rule_count_its_uses_one_after_the_other(still_
     desk = still_house.desk()
     async with still_house.sql.transaction():
         await still_house.sql.execute("SELECT FROM shared.approval_rules WHERE id = $1 FOR UPDATE", rule)
-        await deliver.claim_some(desk)
+        await worker.claim_some(desk)
         await eventually(partial(still_house.sql.fetchval, f"SELECT ({WAITING}) = 2"))
     await asyncio.gather(*desk.tasks)
     assert sorted([await still_house.status(one) for one in told]) == ["ok", "pending_approval"]
@@ -351,7 +352,7 @@ async def test_per_address_one_is_in_flight(still_house: House, message: str) ->
     contact = await friend(still_house)
     told = [await in_queue(still_house, f"{message} {n}", contact_id=contact) for n in range(3)]
     async with still_house.ground("messenger").db.work() as connection:
-        taken = await store.claim(connection, "nobody", {"telegram": 16, "email": 16})
+        taken = await deliveries.claim(connection, "nobody", {"telegram": 16, "email": 16})
     assert [one.notification_id for one in taken] == [told[0]]
     await lose_lease(still_house, told[0])
     await reap(still_house)
@@ -363,7 +364,7 @@ async def test_per_address_one_is_in_flight(still_house: House, message: str) ->
 async def test_two_desks_that_race_deliver_each_once(still_house: House, message: str) -> None:
     told = [await in_queue(still_house, f"{message} {n}") for n in range(20)]
     stopping = asyncio.Event()
-    desks = [asyncio.create_task(deliver.run(still_house.desk(), stopping)) for _ in range(2)]
+    desks = [asyncio.create_task(worker.run(still_house.desk(), stopping)) for _ in range(2)]
     await until(lambda: len(still_house.sent(message)) >= len(told))
     stopping.set()
     await asyncio.gather(*desks)

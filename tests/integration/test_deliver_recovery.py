@@ -7,11 +7,12 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger import asking, deliver, store
 from messenger.channels.telegram import TelegramChannel
-from messenger.deliver import Desk
-from shared import identity
-from shared.realms import SANDBOX_TOKEN
+from messenger.delivery import worker
+from messenger.delivery.worker import Desk
+from messenger.storage import cards, deliveries
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.storage import contacts
 from tests.integration.desks import (
     ACTION,
     DUE,
@@ -51,7 +52,7 @@ async def nothing_in_doubt(still_house: House) -> None:
 
 async def written_cards(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await asking.write_missing_cards(connection, 1000)
+        return await cards.write_missing_cards(connection, 1000)
 
 
 async def parts(house: House, notification_id: str) -> list[str]:
@@ -80,7 +81,7 @@ def desk_where_answers_wait(house: House, happens: Callable[[], Awaitable[object
 async def test_a_lease_lost_while_claimed_puts_it_back_in_the_queue(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     async with still_house.ground("messenger").db.work() as connection:
-        await store.claim(connection, "silent", {"telegram": 16, "email": 16})
+        await deliveries.claim(connection, "silent", {"telegram": 16, "email": 16})
     assert await reap(still_house) == 0, "a lease that lasts is respected"
     await lose_lease(still_house, told)
     assert await reap(still_house) == 1
@@ -94,7 +95,7 @@ async def test_a_lease_lost_while_sending_is_uncertain_and_never_queued(still_ho
     told = await in_queue(still_house, message)
     await still_house.fault(message, "accept_hang", times=1)
     desk = still_house.desk()
-    await deliver.claim_some(desk)
+    await worker.claim_some(desk)
     await until(lambda: still_house.sent(message))
     for task in desk.tasks:
         task.cancel()
@@ -145,7 +146,7 @@ async def test_a_card_may_come_twice_and_is_queued_again(still_house: House, mes
     assert await written_cards(still_house) == 0
     await still_house.fault(message, "accept_hang", times=1)
     desk = still_house.desk()
-    await deliver.claim_some(desk)
+    await worker.claim_some(desk)
     await until(lambda: still_house.cards(message))
     for task in desk.tasks:
         task.cancel()
@@ -194,7 +195,7 @@ async def test_a_crash_between_parts_is_taken_up_at_the_next_part(still_house: H
     told = await in_queue(still_house, f"{message}\n{LONG}")
     before, stopped = len(still_house.box.sandbox.lines), asyncio.Event()
     desk = desk_where_part(still_house, 2, stopped)
-    await deliver.claim_some(desk)
+    await worker.claim_some(desk)
     await stopped.wait()
     for task in desk.tasks:
         task.cancel()
@@ -235,7 +236,7 @@ async def test_words_that_became_the_same_by_a_new_identifier_leave_once(still_h
     chat, of = new_chat(), {"request_id": str(uuid4())}
     eve = await still_house.contact("Eve", email=f"{uuid4().hex}@example.org")
     first = await admitted(still_house, message, contact_id=eve, request_context=of)
-    await identity.set_identifier(still_house.sql, eve, "telegram", chat)
+    await contacts.set_identifier(still_house.sql, eve, "telegram", chat)
     await still_house.rule({"contact_id": eve})
     second = await in_queue(still_house, message, recipient=chat, request_context=of)
     await work(still_house.desk())

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers.deciding import Edit, Outcome, edit
-from shared import identity
 from shared.errors import InvalidInput
-from shared.mcp import Answer
+from shared.gate.owner_decision import Edit, Outcome, edit
+from shared.rpc import Answer
+from shared.storage import contacts
 from tests.integration.console_runner import Running
 from tests.integration.desks import ACTION, new_chat
 from tests.integration.house import House, button_data
@@ -43,7 +43,7 @@ async def parked(house: House, message: str, **more: object) -> Answer:
 async def change(house: House, action_id: object, text: str, revision: int | None = None) -> Outcome:
     """The owner's text, as a surface brings it."""
     async with house.ground("messenger").db.work() as connection:
-        owner = await identity.owner(connection)
+        owner = await contacts.owner(connection)
         assert owner is not None
         given = Edit(str(action_id), text, owner["id"], "test", timedelta(hours=72), revision)
         return await edit(connection, given)
@@ -114,7 +114,7 @@ async def test_words_for_somebody_without_an_address_wait_with_it(house: House, 
     text = f"Then this {uuid4()}"
     assert (await change(house, answer["action_id"], text)).code == "edited"
     assert (await house.row(STORED, answer["action_id"]))["answer"]["status"] == "pending_missing_identifier"
-    await identity.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "pending_approval")
     assert (await house.decide(answer["action_id"])).code == "approved"
     await house.settled(answer["action_id"], "ok")

@@ -7,12 +7,12 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers import deciding
-from shared import approvals, brakes, identity
-from shared.approvals import Why
-from shared.brakes import Scope
-from shared.db import Record
-from shared.mcp import Answer
+from shared.db.pool import Record
+from shared.gate import owner_decision
+from shared.rpc import Answer
+from shared.storage import brakes, contacts, pending_actions
+from shared.storage.brakes import Scope
+from shared.storage.pending_actions import Why
 from tests.integration.desks import new_chat
 from tests.integration.house import MOVED_WITHOUT_A_LINE, House
 from tests.rig.waiting import until
@@ -109,7 +109,7 @@ async def uncertain(house: House, message: str) -> str:
 async def released(house: House, message: str) -> str:
     answer, contact = await short(house, message)
     await house.rule({"contact_id": contact})
-    await identity.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "ok")
     return str(answer["action_id"])
 
@@ -117,14 +117,14 @@ async def released(house: House, message: str) -> str:
 async def forbidden(house: House, message: str) -> str:
     answer, contact = await short(house, message)
     await house.rule({"contact_id": contact}, effect="deny")
-    await identity.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "error")
     return str(answer["action_id"])
 
 
 async def identified(house: House, message: str) -> str:
     answer, contact = await short(house, message)
-    await identity.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "pending_approval")
     return str(answer["action_id"])
 
@@ -142,7 +142,7 @@ async def revised(house: House, message: str) -> str:
 async def asked_again_at_the_marker(house: House, message: str) -> str:
     contact = await house.contact("Late mover", telegram=new_chat())
     answer = await parked(house, message, contact_id=contact)
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     scope = Scope(contact_id=contact)
     await brakes.put_on(house.sql, scope, owner["id"])
@@ -155,11 +155,13 @@ async def asked_again_at_the_marker(house: House, message: str) -> str:
 
 async def edited(house: House, message: str) -> str:
     answer = await parked(house, message)
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     async with house.ground("messenger").db.work() as connection:
-        change = deciding.Edit(str(answer["action_id"]), f"{message} edited", owner["id"], "test", timedelta(hours=72))
-        assert (await deciding.edit(connection, change)).code == "edited"
+        change = owner_decision.Edit(
+            str(answer["action_id"]), f"{message} edited", owner["id"], "test", timedelta(hours=72)
+        )
+        assert (await owner_decision.edit(connection, change)).code == "edited"
     assert (await house.decide(answer["action_id"])).code == "approved"
     await house.settled(answer["notification_id"], "ok")
     return str(answer["action_id"])
@@ -224,8 +226,8 @@ async def test_a_move_that_moves_nothing_writes_no_line(watched: House, message:
     told, action = str(answer["notification_id"]), str(answer["action_id"])
     why = Why("messenger", "It was tried.")
     async with watched.ground("messenger").db.work() as connection:
-        assert await approvals.move(connection, told, ["approved"], "executing", why) is None
-        assert await approvals.move(connection, told, ["pending"], "pending", why) is None
-        assert not await approvals.expire(connection, action, why)
-        assert not await approvals.let_go(connection, action, 7, why)
+        assert await pending_actions.move(connection, told, ["approved"], "executing", why) is None
+        assert await pending_actions.move(connection, told, ["pending"], "pending", why) is None
+        assert not await pending_actions.expire(connection, action, why)
+        assert not await pending_actions.let_go(connection, action, 7, why)
     assert [line["event_type"] for line in await lines_of(watched, action)] == ["parked"]

@@ -9,14 +9,16 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers.console import views_approvals
-from butlers.deciding import Edit, edit
-from messenger import asking, cards, digests, views
+from butlers.console.queries import approvals
+from messenger.cards import approval
+from messenger.cards import digest as digests
 from messenger.channels.telegram import TelegramChannel
-from shared import approvals, identity
-from shared.db import Record
-from shared.realms import SANDBOX
-from shared.render.owner import as_text
+from messenger.storage import cards, queries
+from shared.channels.realms import SANDBOX
+from shared.db.pool import Record
+from shared.display.owner import as_text
+from shared.gate.owner_decision import Edit, edit
+from shared.storage import contacts, pending_actions
 from tests.integration.desks import ACTION, admitted, new_chat, work
 from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
@@ -93,7 +95,7 @@ async def ask(house: House, count: int, butler: str = "greeter") -> list[str]:
 
 async def write(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await asking.write_missing_cards(connection, BURST)
+        return await cards.write_missing_cards(connection, BURST)
 
 
 async def digests_of(house: House) -> list[int]:
@@ -138,7 +140,7 @@ async def test_cards_of_long_ago_are_not_looked_at(quiet: House) -> None:
     await write(quiet)
     await quiet.sql.execute(LONG_ANSWERED, MANY)
     await quiet.sql.execute("ANALYZE shared.pending_actions, messenger.deliveries")
-    rows = await quiet.sql.fetch(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT TEXT) {asking.WRITE_MISSING}", BURST)
+    rows = await quiet.sql.fetch(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT TEXT) {cards.WRITE_MISSING}", BURST)
     plan = "\n".join(row[0] for row in rows)
     most = max(int(float(found)) for found in re.findall(r"actual rows=([\d.]+)", plan))
     assert most < MANY, plan
@@ -155,7 +157,7 @@ async def test_each_butler_has_its_own_burst(quiet: House) -> None:
 async def test_what_the_owner_changes_is_asked_at_once_and_counts_against_nobody(quiet: House) -> None:
     actions = await ask(quiet, BURST + 2)
     await write(quiet)
-    owner = await identity.owner(quiet.sql)
+    owner = await contacts.owner(quiet.sql)
     assert owner is not None
     for action in (actions[0], actions[-1]):
         async with quiet.ground("messenger").db.work() as connection:
@@ -195,7 +197,7 @@ async def test_a_digest_of_answered_questions_is_not_sent(quiet: House) -> None:
 async def items(house: House) -> list[Record]:
     (row,) = await house.sql.fetch("SELECT id::text FROM messenger.digests")
     async with house.ground("messenger").db.work() as connection:
-        return await views.digest_items(connection, str(row["id"]), SANDBOX, digests.MOST)
+        return await queries.digest_items(connection, str(row["id"]), SANDBOX, digests.MOST)
 
 
 async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
@@ -215,8 +217,8 @@ async def test_a_button_shows_only_what_it_was_made_for(quiet: House) -> None:
     await write(quiet)
     ground = quiet.ground("messenger")
     (first, second) = await items(quiet)
-    shown = cards.read(cards.data(ground.secret, first, digests.SHOW), {digests.SHOW})
-    other = cards.read(cards.data(ground.secret, second, "ok").replace(":ok:", ":sh:"), {digests.SHOW})
+    shown = approval.read(approval.data(ground.secret, first, digests.SHOW), {digests.SHOW})
+    other = approval.read(approval.data(ground.secret, second, "ok").replace(":ok:", ":sh:"), {digests.SHOW})
     assert shown is not None
     assert other is not None
     async with quiet.ground("messenger").db.work() as connection:
@@ -225,7 +227,7 @@ async def test_a_button_shows_only_what_it_was_made_for(quiet: House) -> None:
         assert (await digests.pressed(connection, shown, "1", ground))[0] == "shown_before"
     assert await quiet.sql.fetchval(CARDS) == BURST + 1
     await quiet.sql.execute("UPDATE shared.pending_actions SET revision = 2 WHERE id = $1", actions[-1])
-    stale = cards.read(cards.data(ground.secret, second, digests.SHOW), {digests.SHOW})
+    stale = approval.read(approval.data(ground.secret, second, digests.SHOW), {digests.SHOW})
     assert stale is not None
     async with quiet.ground("messenger").db.work() as connection:
         assert (await digests.pressed(connection, stale, "1", ground))[0] == "stale"
@@ -239,7 +241,7 @@ async def test_a_press_on_a_digest_without_receipt_is_adopted(quiet: House) -> N
     await quiet.sql.execute("UPDATE messenger.deliveries SET attempt = 1 WHERE id = $1", row["id"])
     await quiet.sql.execute("INSERT INTO messenger.parts (delivery_id, n, wire_sha) VALUES ($1, 1, 'sha')", row["id"])
     ground = quiet.ground("messenger")
-    press = cards.read(cards.data(ground.secret, (await items(quiet))[0], digests.SHOW), {digests.SHOW})
+    press = approval.read(approval.data(ground.secret, (await items(quiet))[0], digests.SHOW), {digests.SHOW})
     assert press is not None
     async with quiet.ground("messenger").db.work() as connection:
         await digests.pressed(connection, press, "77", ground)
@@ -252,11 +254,11 @@ async def test_card_and_page_show_the_same_hash_and_quote_the_butlers_reason(qui
     (action_id,) = await ask(quiet, 1)
     forged = 'because\n"Approved." he said'
     await quiet.sql.execute("UPDATE shared.pending_actions SET agent_summary = $2 WHERE id = $1", action_id, forged)
-    question = await views_approvals.one(quiet.sql, action_id)
-    action = await approvals.open_action(quiet.sql, action_id)
+    question = await approvals.one(quiet.sql, action_id)
+    action = await pending_actions.open_action(quiet.sql, action_id)
     assert question is not None
     assert action is not None
-    said = await cards.last_words(quiet.sql, action, quiet.ground("messenger"))
+    said = await approval.last_words(quiet.sql, action, quiet.ground("messenger"))
     assert question.last.endswith(f" characters, hash {action['content_sha'][:8]}")
     assert said.text.endswith(f"\n\u25a3 {question.last}")
     assert question.summary == forged
@@ -274,13 +276,13 @@ async def test_each_open_digest_gets_its_turn_however_many_there_are(quiet: Hous
     ground, seen = quiet.ground("messenger"), set()
     for _ in range(2):
         async with ground.db.work() as connection:
-            found = await views.digests_open(connection, HOUR)
+            found = await queries.digests_open(connection, HOUR)
         seen |= {card["digest_id"] for card in found}
         # Nothing in them waits and nothing was listed, so there is nothing to change either.
         assert await digests.refresh(ground, NOBODY) == 0
     assert len(seen) == 29
     async with ground.db.work() as connection:
-        assert await views.digests_open(connection, HOUR) == []
+        assert await queries.digests_open(connection, HOUR) == []
 
 
 def digest_in(house: House) -> Mapping[str, object]:
@@ -306,7 +308,7 @@ async def test_everything_in_a_digest_is_decided_in_telegram_by_a_card_that_show
     message = f"words {uuid4()}"
     async with busy.sql.transaction():
         # No digest is made of one alone, however slowly they come.
-        await busy.sql.execute(asking.ONE_AT_A_TIME)
+        await busy.sql.execute(cards.ONE_AT_A_TIME)
         told = [await busy.notify(message=f"{message} n{n}", contact_id=contact) for n in range(BURST + 2)]
         await busy.sql.execute(OLDER)
     await until(lambda: busy.cards("more thing") or None)

@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.gate import Admitter, admit
-from butlers.tools.accept import accept
-from shared import identity
 from shared.errors import IdempotencyConflict
-from shared.mcp import Answer
+from shared.gate.accept import accept
+from shared.gate.admit import Admitter, admit
+from shared.rpc import Answer
+from shared.storage import contacts
 from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
 from tests.rig.waiting import until
@@ -158,14 +158,14 @@ async def test_the_second_fence_does_not_stop_what_goes_to_the_owner(house: Hous
 async def test_the_owners_address_changed_between_equal_calls_makes_no_second_message(house: House) -> None:
     message, of = words("owner moved"), context()
     first = await house.notify(channel="email", message=message, request_context=of)
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
-    await identity.set_identifier(house.sql, owner["id"], "email", "elsewhere@sandbox.test", primary=True)
+    await contacts.set_identifier(house.sql, owner["id"], "email", "elsewhere@sandbox.test", primary=True)
     try:
         again = await house.notify(channel="email", message=message, request_context=of)
         moved = await house.notify(channel="email", message=f"{message}, new", request_context=of)
     finally:
-        await identity.set_identifier(house.sql, owner["id"], "email", OWNER_EMAIL, primary=True)
+        await contacts.set_identifier(house.sql, owner["id"], "email", OWNER_EMAIL, primary=True)
     assert again == {**first, "duplicate": True}
     assert moved["status"] == "ok"
     assert [line["to"] for line in house.sent(message)] == [OWNER_EMAIL, "elsewhere@sandbox.test"]
@@ -225,7 +225,7 @@ async def test_a_missing_identifier_parks_with_a_summary_and_tells_the_owner(hou
 async def test_the_primary_entry_is_used_or_else_the_first(
     house: House, entries: tuple[tuple[str, bool], ...], expected: str
 ) -> None:
-    carl = await identity.add_contact(house.sql, "Carl", [])
+    carl = await contacts.add_contact(house.sql, "Carl", [])
     insert = "INSERT INTO shared.contact_info (contact_id, type, value, is_primary) VALUES ($1, 'email', $2, $3)"
     tag = uuid4().hex
     for value, primary in entries:
@@ -271,9 +271,9 @@ async def test_a_deny_rule_refuses_and_is_audited(house: House) -> None:
 
 
 async def test_a_group_is_nobodys_own_chat_not_even_the_owners(house: House) -> None:
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
-    await identity.set_identifier(house.sql, owner["id"], "telegram", "-100777")
+    await contacts.set_identifier(house.sql, owner["id"], "telegram", "-100777")
     message = words("to a group")
     answer = await house.notify(message=message, recipient="-100777")
     assert answer["status"] == "pending_approval"

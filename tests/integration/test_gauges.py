@@ -3,9 +3,9 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from messenger import gauges, revisit
-from shared import withdrawals
-from shared.telemetry import metrics_text
+from messenger.maintenance import metrics, rechecker
+from shared.storage import withdrawals
+from shared.telemetry.logs import metrics_text
 from tests.integration.desks import in_queue, work
 from tests.integration.doubts import say, uncertain
 from tests.integration.house import House
@@ -22,7 +22,7 @@ UPDATE messenger.deliveries SET created_at = created_at - interval '10 minutes',
 async def shown(house: House) -> tuple[dict[str, float], float]:
     """The deliveries by Telegram in each state, and the age of the oldest open one."""
     async with house.ground("messenger").db.work() as connection:
-        await gauges.read(connection)
+        await metrics.read(connection)
     families = {family.name: family.samples for family in text_string_to_metric_families(metrics_text().decode())}
     by_state = {
         one.labels["state"]: one.value
@@ -42,7 +42,7 @@ async def test_every_end_is_counted_whoever_wrote_it(still_house: House, message
     async with still_house.ground("greeter").db.work() as connection:
         await withdrawals.ask(connection, taken_back, "greeter")
     async with still_house.ground("messenger").db.work() as connection:
-        await revisit.withdrawn(connection)
+        await rechecker.withdrawn(connection)
     after, _ = await shown(still_house)
     assert after == {row["status"]: row["n"] for row in await still_house.sql.fetch(BY_STATE)}
     assert after == {"abandoned": 1, "sent": 1, "cancelled": 1}, "and no state in which nothing is left"

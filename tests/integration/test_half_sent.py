@@ -6,13 +6,16 @@ from functools import partial
 
 import pytest
 
-from butlers.deciding import Edit, edit
-from messenger import deliver, resolving, settle, store, unheld
-from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
-from messenger.closing import HAD_ARRIVED
-from shared import answers, identity
+from messenger.cards.closing import HAD_ARRIVED
+from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
+from messenger.delivery import settle, worker
+from messenger.maintenance import resolver
+from messenger.storage import deliveries, transitions
+from shared import answers
+from shared.channels.base import Wire
 from shared.errors import InvalidInput
-from shared.render import Wire
+from shared.gate.owner_decision import Edit, edit
+from shared.storage import contacts
 from tests.integration.desks import (
     ACTION,
     admitted,
@@ -92,7 +95,7 @@ async def change(house: House, told: str, text: str) -> str:
     """The owner's text in its place; what came of that."""
     action = await house.row(ACTION, told)
     async with house.ground("messenger").db.work() as connection:
-        owner = await identity.owner(connection)
+        owner = await contacts.owner(connection)
         assert owner is not None
         return (await edit(connection, Edit(action["id"], text, owner["id"], "test", timedelta(hours=72)))).code
 
@@ -148,7 +151,7 @@ async def test_a_card_begins_anew_where_the_owner_is_by_now(still_house: House, 
     told = await admitted(still_house, in_two(message), contact_id=await still_house.contact("Cleo"))
     await cards_written(still_house)
     owner, chat = str((await still_house.row(OWNER))["id"]), new_chat()
-    here = partial(identity.set_identifier, still_house.sql, owner, "telegram", primary=True)
+    here = partial(contacts.set_identifier, still_house.sql, owner, "telegram", primary=True)
     moves = at_second(lambda: here(chat))
     while not still_house.sent(f"first {message}"):
         await work(desk_where(still_house, moves))
@@ -201,19 +204,19 @@ async def test_a_part_that_its_text_has_no_more_is_forgotten(still_house: House,
 async def owners_second_chat(house: House) -> tuple[str, Callable[[], Awaitable[None]]]:
     """A chat of the owner's, and how it becomes that of somebody to whom a rule lets all go."""
     chat, owner = new_chat(), str((await house.row(OWNER))["id"])
-    await identity.set_identifier(house.sql, owner, "telegram", chat)
+    await contacts.set_identifier(house.sql, owner, "telegram", chat)
 
     async def given_away() -> None:
         anna, _ = await known(house)
-        await identity.forget(house.sql, owner, "telegram", chat)
-        await identity.set_identifier(house.sql, anna, "telegram", chat)
+        await contacts.forget(house.sql, owner, "telegram", chat)
+        await contacts.set_identifier(house.sql, anna, "telegram", chat)
 
     return chat, given_away
 
 
 async def repeated_by_machine(house: House, told: str) -> None:
     await house.sql.execute(OLDER, told)
-    await resolving.repeat_to_owner(house.ground("messenger"))
+    await resolver.repeat_to_owner(house.ground("messenger"))
 
 
 async def test_what_goes_to_somebody_else_by_now_is_repeated_by_no_machine(still_house: House, message: str) -> None:
@@ -263,7 +266,7 @@ async def slow_and_lost(house: House, message: str, text: str = "") -> tuple[str
     """A notification whose answer is on its way when its lease is lost, and the rule that let it go."""
     anna, rule = await known(house)
     told, late = await in_queue(house, text or message, contact_id=anna), late_desk(house)
-    await deliver.claim_some(late.desk)
+    await worker.claim_some(late.desk)
     await until(lambda: house.sent(message))
     await lose_lease(house, told)
     assert await reap(house) == 1
@@ -314,7 +317,7 @@ async def test_a_receipt_after_the_no_changes_no_answer(still_house: House, mess
     await first.answered()
     assert await answer(still_house, told) == before
     async with still_house.ground("messenger").db.work() as connection:
-        await unheld.close_answered(connection)
+        await transitions.close_answered(connection)
     assert ((await still_house.delivery(told))["status"], before["status"]) == ("cancelled", "error")
     assert (await still_house.row(ACTION, told))["status"] == "denied"
 
@@ -339,10 +342,10 @@ async def test_a_receipt_for_one_part_leaves_the_question_about_the_rest(still_h
 async def test_no_marker_for_a_part_that_has_its_receipt(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     async with still_house.ground("messenger").db.work() as connection:
-        [claimed] = await store.claim(connection, "test", {"telegram": 1})
-        await store.keep_parts(connection, claimed.id, ["sha"])
+        [claimed] = await deliveries.claim(connection, "test", {"telegram": 1})
+        await deliveries.keep_parts(connection, claimed.id, ["sha"])
         await connection.execute(RECEIPT_BEFORE, claimed.id)
-        assert await store.mark(connection, claimed, (1, "sha"), None) is False
+        assert await deliveries.mark(connection, claimed, (1, "sha"), None) is False
     await still_house.sql.execute("DELETE FROM messenger.deliveries WHERE notification_id = $1", told)
 
 
@@ -404,7 +407,7 @@ async def goes_on_under_its_yes(house: House, told: str) -> None:
 async def test_a_late_receipt_lets_the_rest_go_under_the_same_yes(still_house: House, message: str) -> None:
     told = await approved(still_house, in_two(message))
     late = late_desk(still_house)
-    await deliver.claim_some(late.desk)
+    await worker.claim_some(late.desk)
     await until(lambda: still_house.sent(f"first {message}"))
     await lose_lease(still_house, told)
     assert await reap(still_house) == 1

@@ -9,10 +9,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from butlers import fleet, logins, migrate
-from butlers.assemble import TOPICS
-from butlers.console import sessions
-from shared import home
+from butlers import fleet
+from butlers.console.storage import sessions
+from butlers.daemon.assembly import TOPICS
+from butlers.setup import logins, migrate
+from shared.auth import keystore
 from shared.errors import Misconfigured
 from tests.integration.house import BUTLERS, House, Rows
 from tests.privileges.matrix import SCHEMAS
@@ -51,15 +52,15 @@ LIMITS = {
 
 @asynccontextmanager
 async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
-    keys = home.read(house.settings.home, name)
-    connection = await asyncpg.connect(home.dsn_as(house.dsn, name, keys.password))
+    keys = keystore.read(house.settings.home, name)
+    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, name, keys.password))
     try:
         yield connection
     finally:
         await connection.close()
 
 
-@pytest.mark.parametrize("name", ["switchboard", "messenger", "console", home.OWNER, home.UP, *BUTLERS])
+@pytest.mark.parametrize("name", ["switchboard", "messenger", "console", keystore.OWNER, keystore.UP, *BUTLERS])
 async def test_a_login_begins_with_limits(still_house: House, name: str) -> None:
     async with logged_in(still_house, name) as connection:
         shown = {
@@ -75,15 +76,15 @@ async def test_a_login_begins_with_limits(still_house: House, name: str) -> None
         with pytest.raises(REFUSED):
             await connection.execute("SET temp_file_limit = -1")
     limit = await still_house.sql.fetchval(
-        "SELECT rolconnlimit FROM pg_roles WHERE rolname = $1", home.role_of(still_house.dsn, name)
+        "SELECT rolconnlimit FROM pg_roles WHERE rolname = $1", keystore.role_of(still_house.dsn, name)
     )
     assert limit == logins.limit_of(name)
 
 
 async def test_who_may_make_roles_and_is_no_superuser_ends_what_a_login_of_its_own_has_open(still_house: House) -> None:
     maker, name = f"maker_{uuid4().hex[:8]}", f"visitor_{uuid4().hex[:8]}"
-    made = home.role_of(still_house.dsn, name)
-    database = home.database_of(still_house.dsn)
+    made = keystore.role_of(still_house.dsn, name)
+    database = keystore.database_of(still_house.dsn)
     await still_house.sql.execute(f"CREATE ROLE {maker} LOGIN CREATEROLE PASSWORD 'w'")
     await still_house.sql.execute(f'GRANT CONNECT ON DATABASE "{database}" TO {maker}')
     where = still_house.dsn.rpartition("@")[2]
@@ -124,7 +125,7 @@ async def test_who_is_no_login_of_this_database_is_nobody(still_house: House, ro
 
 
 async def test_a_group_that_could_be_taken_can_be_taken_no_more_after_the_next_migration(still_house: House) -> None:
-    taken = home.role_of(still_house.dsn, "greeter")
+    taken = keystore.role_of(still_house.dsn, "greeter")
     await still_house.sql.execute(f'GRANT butlers_group_butler TO "{taken}" WITH SET TRUE')
     async with logged_in(still_house, "greeter") as connection:
         await connection.execute("SET ROLE butlers_group_butler; RESET ROLE")
@@ -156,7 +157,7 @@ async def test_a_butler_takes_no_connection_from_the_messenger(still_house: Hous
             assert await connection.fetchval("SELECT 1") == 1
 
 
-@pytest.mark.parametrize("name", ["greeter", "switchboard", "messenger", home.UP])
+@pytest.mark.parametrize("name", ["greeter", "switchboard", "messenger", keystore.UP])
 @pytest.mark.parametrize(
     "text",
     [
@@ -268,11 +269,11 @@ async def test_attempts_to_sign_in_pass_one_by_one(still_house: House) -> None:
 
 async def test_the_server_is_never_told_a_password_and_keeps_the_same_of_it_for_ever(still_house: House) -> None:
     kept = "SELECT rolname, rolpassword FROM pg_authid WHERE rolname LIKE $1 ORDER BY 1"
-    like = f"{home.database_of(still_house.dsn)}\\_%"
+    like = f"{keystore.database_of(still_house.dsn)}\\_%"
     before = await still_house.sql.fetch(kept, like)
     assert len(before) == 7
     for row in before:
-        password = home.read(still_house.settings.home, row["rolname"].partition("_")[2]).password
+        password = keystore.read(still_house.settings.home, row["rolname"].partition("_")[2]).password
         assert row["rolpassword"] == logins.verifier(row["rolname"], password)
         assert row["rolpassword"].startswith("SCRAM-SHA-256$4096:")
     await migrated(still_house)
@@ -282,9 +283,9 @@ async def test_the_server_is_never_told_a_password_and_keeps_the_same_of_it_for_
 async def test_a_password_changed_from_within_is_named_and_set_again(bench: Bench) -> None:
     house = await bench.house()
     try:
-        keys = home.read(house.home, "greeter")
-        connection = await asyncpg.connect(home.dsn_as(house.dsn, "greeter", keys.password))
-        await connection.execute(f"ALTER ROLE {home.role_of(house.dsn, 'greeter')} PASSWORD 'mine'")
+        keys = keystore.read(house.home, "greeter")
+        connection = await asyncpg.connect(keystore.dsn_as(house.dsn, "greeter", keys.password))
+        await connection.execute(f"ALTER ROLE {keystore.role_of(house.dsn, 'greeter')} PASSWORD 'mine'")
         await connection.close()
         told = "roles: The login of greeter does not open by the password here; it may have been changed from within. "
         _, out, _ = await house.butlers("doctor")
@@ -293,6 +294,6 @@ async def test_a_password_changed_from_within_is_named_and_set_again(bench: Benc
         ]
         assert (await house.butlers("migrate"))[0::2] == (0, "")
         assert "roles: " not in (await house.butlers("doctor"))[1]
-        await (await asyncpg.connect(home.dsn_as(house.dsn, "greeter", keys.password))).close()
+        await (await asyncpg.connect(keystore.dsn_as(house.dsn, "greeter", keys.password))).close()
     finally:
         house.close()

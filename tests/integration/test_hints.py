@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from butlers.assemble import HEARD, TOPICS, Assembly, listening_dsn
-from shared import home
-from shared.hints import MOST_A_SECOND, listen
-from shared.telemetry import metrics_text
+from butlers.daemon.assembly import HEARD, TOPICS, Assembly, listening_dsn
+from shared.auth import keystore
+from shared.db.wake import MOST_A_SECOND, listen
+from shared.telemetry.logs import metrics_text
 from tests.integration.house import BUTLERS, House
 from tests.rig.waiting import LONGEST, until
 
@@ -23,8 +23,8 @@ FLOOD = "SELECT pg_notify('cards', n::text) FROM generate_series(1, 100000) n"
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def health(still_house: House) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    keys = home.read(still_house.settings.home, "health")
-    connection = await asyncpg.connect(home.dsn_as(still_house.dsn, "health", keys.password))
+    keys = keystore.read(still_house.settings.home, "health")
+    connection = await asyncpg.connect(keystore.dsn_as(still_house.dsn, "health", keys.password))
     yield connection
     await connection.close()
 

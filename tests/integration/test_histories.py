@@ -4,9 +4,10 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.console import views_approvals, views_life
-from messenger import asking
-from shared import life
+from butlers.console.queries import approvals
+from butlers.console.queries import history as history_shown
+from messenger.storage import cards
+from shared.storage import history
 from tests.integration.house import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -15,9 +16,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("text", "ids", "indexes"),
     [
-        pytest.param(life.STEPS, 1, ("events_by_notification", "events_by_action"), id="life"),
-        pytest.param(views_life.EVENTS, 1, ("events_by_notification",), id="page of a message"),
-        pytest.param(views_approvals.EVENTS, 2, ("events_by_notification", "events_by_action"), id="page of question"),
+        pytest.param(history.STEPS, 1, ("events_by_notification", "events_by_action"), id="life"),
+        pytest.param(history_shown.EVENTS, 1, ("events_by_notification",), id="page of a message"),
+        pytest.param(approvals.EVENTS, 2, ("events_by_notification", "events_by_action"), id="page of question"),
     ],
 )
 async def test_a_history_is_found_by_indexes(still_house: House, text: str, ids: int, indexes: tuple[str, ...]) -> None:
@@ -26,5 +27,5 @@ async def test_a_history_is_found_by_indexes(still_house: House, text: str, ids:
 
 
 async def test_what_the_owner_said_of_a_question_is_found_by_an_index(still_house: House) -> None:
-    plan = await still_house.plan_of(asking.WRITE_MISSING, 3)
+    plan = await still_house.plan_of(cards.WRITE_MISSING, 3)
     assert "events_of_the_owner" in plan, plan

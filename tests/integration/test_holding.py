@@ -6,7 +6,8 @@ import time
 import asyncpg
 import pytest
 
-from messenger import deliver, store
+from messenger.delivery import worker
+from messenger.storage import deliveries
 from tests.integration.desks import desk_where, friend, in_queue, lose_lease, reap, work
 from tests.integration.doubts import ATTEMPTS
 from tests.integration.house import House
@@ -29,12 +30,12 @@ async def test_a_lost_claim_takes_nothing_from_the_next_of_the_same_process(stil
         await gates[len(met) - 1].wait()
 
     desk = desk_where(still_house, stands)
-    await deliver.claim_some(desk)
+    await worker.claim_some(desk)
     [first] = desk.tasks
     await until(lambda: met or None)
     await lose_lease(still_house, told)
     assert await reap(still_house) == 1
-    await deliver.claim_some(desk)
+    await worker.claim_some(desk)
     [second] = desk.tasks - {first}
     gates[0].set()
     await asyncio.wait([first])
@@ -51,14 +52,14 @@ async def test_only_the_claim_that_holds_is_renewed(still_house: House, message:
     claims = []
     for _ in range(2):
         async with db.work() as connection:
-            claims += await store.claim(connection, "one", {"telegram": 1})
+            claims += await deliveries.claim(connection, "one", {"telegram": 1})
         if len(claims) == 1:
             await lose_lease(still_house, told)
             await reap(still_house)
     held = [(claim.id, claim.fence) for claim in claims]
     async with db.work() as connection:
-        assert await store.renew(connection, "one", held[:1]) == set()
-        assert await store.renew(connection, "one", held) == set(held[1:])
+        assert await deliveries.renew(connection, "one", held[:1]) == set()
+        assert await deliveries.renew(connection, "one", held) == set(held[1:])
 
 
 async def left_to_its_lease(house: House, told: str) -> float:
@@ -83,7 +84,7 @@ async def test_a_question_that_its_butler_holds_open_costs_nobody_a_lease(still_
         await other.execute(HELD_OPEN, told)
         # A machine with too much to do is slow now and then, who waits for the butler is so each time.
         spent = [await left_to_its_lease(still_house, told) for _ in range(2)]
-        assert min(spent) < deliver.LEASE_SECONDS - deliver.RENEW_SECONDS
+        assert min(spent) < worker.LEASE_SECONDS - worker.RENEW_SECONDS
         await holding.rollback()
     finally:
         await other.close()

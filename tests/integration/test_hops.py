@@ -16,10 +16,10 @@ from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.tools.base import ToolResult
 from pydantic import BaseModel
 
-from shared.auth import Signer
+from shared.auth.keypairs import generate_key
+from shared.auth.tokens import Signer
 from shared.errors import ButlersError, Forbidden, HopFailed
-from shared.keypairs import generate_key
-from shared.mcp import Answer, Hops
+from shared.rpc import Answer, Hops
 from tests.rig.served import served
 from tests.rig.waiting import LONGEST
 

@@ -4,9 +4,9 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import revisit
-from shared import identity
-from shared.mcp import Answer
+from messenger.maintenance import rechecker
+from shared.rpc import Answer
+from shared.storage import contacts
 from tests.integration.desks import ACTION, enqueue, new_chat, work
 from tests.integration.house import House
 from tests.rig.waiting import until
@@ -27,7 +27,7 @@ async def short(house: House, message: str) -> tuple[Answer, str]:
 
 
 async def look_again(house: House) -> int:
-    return await revisit.identified(house.ground("messenger"))
+    return await rechecker.identified(house.ground("messenger"))
 
 
 async def test_it_is_asked_with_the_address_and_sent_after_the_yes(house: House, message: str) -> None:
@@ -65,7 +65,7 @@ async def test_an_identifier_added_between_two_equal_calls_makes_no_second_messa
 async def test_a_standing_rule_lets_it_out_at_once(house: House, message: str) -> None:
     answer, contact = await short(house, message)
     rule = await house.rule({"contact_id": contact})
-    await identity.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "ok")
     action = await house.row(ACTION, answer["action_id"])
     assert (action["status"], action["rule_id"], action["decided_by"]) == ("executed", rule, None)
@@ -75,7 +75,7 @@ async def test_a_standing_rule_lets_it_out_at_once(house: House, message: str) -
 
 
 async def test_to_the_owner_it_goes_at_once(still_house: House, message: str) -> None:
-    owner = await identity.owner(still_house.sql)
+    owner = await contacts.owner(still_house.sql)
     assert owner is not None
     chat = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = 'telegram' RETURNING value"
     value = await still_house.sql.fetchval(chat, owner["id"])
@@ -124,7 +124,7 @@ async def test_a_deny_rule_ends_it(still_house: House, message: str) -> None:
 
 async def test_an_identifier_of_another_channel_changes_nothing(still_house: House, message: str) -> None:
     answer, contact = await short(still_house, message)
-    await identity.set_identifier(still_house.sql, contact, "email", f"{uuid4().hex}@example.org")
+    await contacts.set_identifier(still_house.sql, contact, "email", f"{uuid4().hex}@example.org")
     assert await look_again(still_house) == 0
     assert (await still_house.row(ACTION, answer["action_id"]))["revision"] == 1
 

@@ -5,10 +5,11 @@ from functools import partial, reduce
 
 import pytest
 
-from messenger import inbound, strangers, updates
 from messenger.channels.telegram import TelegramChannel
-from shared import identity, pairing
-from shared.realms import SANDBOX_TOKEN
+from messenger.inbound import poller, strangers
+from messenger.storage import updates
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.storage import contacts, pairings
 from tests.integration.house import House
 from tests.rig import fresh
 from tests.rig.waiting import eventually
@@ -53,7 +54,7 @@ async def test_a_press_does_not_wait_for_all_that_strangers_wrote_before_it(stil
     assert isinstance(telegram, TelegramChannel)
     assert not SANDBOX_TOKEN.startswith(BOT)
     await still_house.sql.execute(MESSAGES, BOT, message)
-    handling = asyncio.ensure_future(inbound.handle(desk, telegram, BOT, stopping))
+    handling = asyncio.ensure_future(poller.handle(desk, telegram, BOT, stopping))
     try:
         await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 1))
         await still_house.sql.execute(PRESS, BOT)
@@ -71,7 +72,7 @@ async def test_what_fails_stops_nothing_after_it_and_is_over_after_a_minute(stil
     assert isinstance(telegram, TelegramChannel)
     for number, body in enumerate(UPDATES, 1):
         await still_house.sql.execute(UPDATE, OTHER_BOT, number, body)
-    handling = asyncio.ensure_future(inbound.handle(desk, telegram, OTHER_BOT, stopping))
+    handling = asyncio.ensure_future(poller.handle(desk, telegram, OTHER_BOT, stopping))
     try:
         for number in (3, 4):
             await eventually(partial(still_house.sql.fetchrow, HANDLED, OTHER_BOT, number))
@@ -137,8 +138,8 @@ async def test_so_many_strangers_a_day_are_let_in_and_whoever_is_known_always(st
     await still_house.sql.execute(NOBODY_YET)
     known, first = fresh.chat(), fresh.chat()
     async with still_house.sql.transaction():
-        contact = await identity.add_contact(still_house.sql, "Anna", [])
-        await identity.set_identifier(still_house.sql, contact, "telegram", str(known), primary=True)
+        contact = await contacts.add_contact(still_house.sql, "Anna", [])
+        await contacts.set_identifier(still_house.sql, contact, "telegram", str(known), primary=True)
     crowd = [said(0, first, "I was here before")] + [
         said(n, fresh.chat(), "x") for n in range(1, strangers.MOST_SENDERS + 3)
     ]
@@ -160,7 +161,7 @@ async def test_a_good_pairing_code_is_heard_through_any_flood(still_house: House
     await still_house.sql.execute("DELETE FROM messenger.pairings")
     assert await beyond(still_house, said(1, one, f"/start {code}")) == {1}
     async with still_house.ground("messenger").db.work() as connection:
-        await pairing.offer(connection, code)
+        await pairings.offer(connection, code)
     assert await beyond(still_house, said(2, one, f"/start {code}"), said(3, one, "not so")) == {3}
     await still_house.sql.execute("DELETE FROM messenger.pairings")
 

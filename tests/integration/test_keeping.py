@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.keeping import keep_serving
-from shared import postgres
+from butlers.daemon.postgres_supervisor import keep_serving
+from shared.postgres import server as postgres
 from tests.rig.waiting import LONGEST
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from messenger import deliver
-from messenger.deliver import Desk
+from messenger.delivery import worker
+from messenger.delivery.worker import Desk
 from tests.integration.desks import in_queue, lose_lease, reap, work
 from tests.integration.doubts import (
     ATTEMPTS,
@@ -49,7 +49,7 @@ def late_desk(house: House) -> Late:
 async def slow_and_lost(house: House, message: str) -> tuple[str, Late]:
     """A notification whose answer is on its way when its lease is lost."""
     told, late = await in_queue(house, message), late_desk(house)
-    await deliver.claim_some(late.desk)
+    await worker.claim_some(late.desk)
     await until(lambda: house.sent(message))
     await lose_lease(house, told)
     assert await reap(house) == 1
@@ -84,7 +84,7 @@ async def test_a_receipt_while_the_repeat_is_on_its_way_leaves_that_alone(still_
     told, first = await slow_and_lost(still_house, message)
     assert await say(still_house, told, "again") == "done"
     second = late_desk(still_house)
-    await deliver.claim_some(second.desk)
+    await worker.claim_some(second.desk)
     await until(lambda: len(still_house.sent(message)) == 2)
     await first.answered()
     assert [row["status"] for row in await still_house.sql.fetch(RECEIPTS, told)] == ["sending"]

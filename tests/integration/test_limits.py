@@ -11,10 +11,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger import asking, deliver, limits
-from messenger.deliver import Desk
-from messenger.limits import Limit
-from shared.db import Connection, Record
+from messenger.delivery import worker
+from messenger.delivery.worker import Desk
+from messenger.storage import cards, rate_limits
+from messenger.storage.rate_limits import Limit
+from shared.db.pool import Connection, Record
 from tests.integration.desks import FREE, admitted, desk_where, due, enqueue, friend, in_queue, new_chat, work
 from tests.integration.house import House, Site, opened
 from tests.integration.sandbox_runner import OWNER
@@ -66,7 +67,7 @@ def times(house: House, words: str) -> list[datetime]:
 async def flat_out(house: House, words: str, count: int, *desks: Desk) -> None:
     """Let these desks work until so many have arrived."""
     stopping = asyncio.Event()
-    loops = [asyncio.create_task(deliver.run(desk, stopping)) for desk in desks]
+    loops = [asyncio.create_task(worker.run(desk, stopping)) for desk in desks]
 
     async def arrived() -> bool:
         return len(house.sent(words)) >= count
@@ -83,7 +84,7 @@ async def flat_out(house: House, words: str, count: int, *desks: Desk) -> None:
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_bucket_never_gives_more_than_its_burst_and_what_ran_in(still_house: House, seed: int) -> None:
     """The statement as it is, at moments of our choosing instead of the clock's."""
-    lots, statement = Random(seed), limits.SPEND.replace("clock_timestamp()", "$4::timestamptz")
+    lots, statement = Random(seed), rate_limits.SPEND.replace("clock_timestamp()", "$4::timestamptz")
     limit = Limit(lots.randint(1, 6), timedelta(seconds=lots.choice((0.04, 1.0, 3.5))))
     at, given, key = START, list[datetime](), f"bucket:{uuid4()}"
     for _ in range(80):
@@ -103,8 +104,8 @@ async def test_a_bucket_never_gives_more_than_its_burst_and_what_ran_in(still_ho
 
 async def test_the_clock_of_the_process_has_no_say(still_house: House) -> None:
     overheard = Overheard(still_house.sql)
-    assert await limits.spend(cast("Connection", overheard), "telegram", new_chat(), BOTH)
-    spans = {limits.BOT.every, limits.CHAT.every}
+    assert await rate_limits.spend(cast("Connection", overheard), "telegram", new_chat(), BOTH)
+    spans = {rate_limits.BOT.every, rate_limits.CHAT.every}
     assert overheard.arguments, "something is spent"
     assert {one for one in overheard.arguments if not isinstance(one, str | int)} == spans
 
@@ -112,10 +113,10 @@ async def test_the_clock_of_the_process_has_no_say(still_house: House) -> None:
 @pytest.mark.parametrize(
     ("limit", "window", "most"),
     [
-        (limits.BOT, timedelta(seconds=1), 30),
-        (limits.GROUP, timedelta(minutes=1), 20),
-        (limits.MAIL_MINUTE, timedelta(minutes=1), 30),
-        (limits.MAIL_DAY, timedelta(days=1), 500),
+        (rate_limits.BOT, timedelta(seconds=1), 30),
+        (rate_limits.GROUP, timedelta(minutes=1), 20),
+        (rate_limits.MAIL_MINUTE, timedelta(minutes=1), 30),
+        (rate_limits.MAIL_DAY, timedelta(days=1), 500),
     ],
 )
 async def test_burst_and_refill_together_stay_within_what_is_promised(
@@ -233,7 +234,7 @@ async def test_what_a_chat_was_told_to_wait_its_next_message_waits_too(own_house
     asked = await own_house.contact("Asked", telegram=new_chat())
     await admitted(own_house, f"{message} card", contact_id=asked)
     async with own_house.ground("messenger").db.work() as connection:
-        assert await asking.write_missing_cards(connection, 1000) >= 1
+        assert await cards.write_missing_cards(connection, 1000) >= 1
     await work(desk)
     assert own_house.cards(message) == []
     other = await in_queue(own_house, f"{message} other")
@@ -289,5 +290,5 @@ async def test_a_full_bucket_is_forgotten_and_one_in_use_is_not(own_house: House
     await own_house.sql.execute(SEED, "telegram:1", 3, timedelta(seconds=1), timedelta(hours=1))
     await own_house.sql.execute(SEED, "email:day", 100, timedelta(seconds=216), timedelta(hours=1))
     async with own_house.ground("messenger").db.work() as connection:
-        await limits.forget(connection)
+        await rate_limits.forget(connection)
     assert [row["key"] for row in await own_house.sql.fetch("SELECT key FROM messenger.rates")] == ["email:day"]

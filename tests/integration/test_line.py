@@ -2,8 +2,8 @@
 
 import pytest
 
-from messenger import store
-from messenger.deliver import Desk
+from messenger.delivery.worker import Desk
+from messenger.storage import deliveries
 from tests.integration.desks import DUE, FREE, friend, in_queue, work
 from tests.integration.house import House
 
@@ -93,7 +93,7 @@ async def test_what_is_kept_back_on_purpose_after_its_first_part_holds_up_nobody
 
 
 async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
-    plan = await still_house.plan_of(store.CLAIM, "nobody", 16, "telegram")
+    plan = await still_house.plan_of(deliveries.CLAIM, "nobody", 16, "telegram")
     assert [table for table in ("deliveries", "parts", "attempts") if f"Seq Scan on {table}" in plan] == [], plan
     assert ("parts_pkey" in plan, "attempts_pkey" in plan) == (True, True), plan
 

@@ -8,13 +8,13 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from butlers.assemble import acting
-from messenger import deliver
-from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
-from messenger.deliver import Desk
-from shared import home
-from shared.db import Database
-from shared.render import Wire
+from butlers.daemon.assembly import acting
+from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
+from messenger.delivery import worker
+from messenger.delivery.worker import Desk
+from shared.auth import keystore
+from shared.channels.base import Wire
+from shared.db.pool import Database
 from tests.integration.desks import due, in_queue, lose_lease, reap, work
 from tests.integration.house import House
 from tests.rig.cutting import Cut, cutting
@@ -78,8 +78,8 @@ async def gate(cut: Cut) -> AsyncIterator[Gate]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def away(still_house: House, cut: Cut, gate: Gate) -> AsyncIterator[Desk]:
     """A Messenger's desk whose database is gone once a part has ended."""
-    password = home.read(still_house.settings.home, home.UP).password
-    database = await Database.open(home.dsn_as(by_port(still_house.dsn, gate.port), home.UP, password))
+    password = keystore.read(still_house.settings.home, keystore.UP).password
+    database = await Database.open(keystore.dsn_as(by_port(still_house.dsn, gate.port), keystore.UP, password))
 
     async def go() -> None:
         gate.shut()
@@ -102,7 +102,7 @@ async def test_a_receipt_outlives_the_outage_and_ends_what_was_uncertain(
     still_house: House, away: Desk, gate: Gate, message: str
 ) -> None:
     told = await in_queue(still_house, message)
-    await deliver.claim_some(away)
+    await worker.claim_some(away)
     await until(lambda: gate.is_shut or None)
     await taken_over(still_house, told)
     await gate.open()
@@ -117,7 +117,7 @@ async def test_a_marker_nobody_confirmed_is_known_unsent_however_long_that_takes
 ) -> None:
     told = await in_queue(still_house, message)
     cut.arm("LOCK TABLE shared.authority", counts=True)
-    await deliver.claim_some(away)
+    await worker.claim_some(away)
     await until(lambda: gate.is_shut or None)
     await taken_over(still_house, told)
     await gate.open()
@@ -132,7 +132,7 @@ async def test_a_marker_nobody_confirmed_is_known_unsent_however_long_that_takes
 async def test_a_receipt_that_is_given_up_is_logged(still_house: House, away: Desk, gate: Gate, message: str) -> None:
     told = await in_queue(still_house, message)
     with capture_logs() as lines:
-        await deliver.claim_some(away)
+        await worker.claim_some(away)
         await until(lambda: gate.is_shut or None)
         await until(lambda: any("not written yet" in line["event"] for line in lines) or None)
         [task] = away.tasks

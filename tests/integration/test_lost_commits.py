@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from butlers.assemble import acting
-from butlers.assemble import database as start
-from butlers.gate import Admitter, admit
-from butlers.tools.accept import accept
-from messenger.deliver import Desk
-from shared import home
-from shared.db import Database
+from butlers.daemon.assembly import acting
+from butlers.daemon.assembly import database as start
+from messenger.delivery.worker import Desk
+from shared.auth import keystore
+from shared.db.pool import Database
 from shared.errors import Unavailable
+from shared.gate.accept import accept
+from shared.gate.admit import Admitter, admit
 from tests.integration.desks import due, enqueue, in_queue, lose_lease, reap, work
 from tests.integration.house import House
 from tests.rig.cutting import Cut, cutting
@@ -34,8 +34,8 @@ async def cut(still_house: House) -> AsyncIterator[Cut]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def database(still_house: House, cut: Cut) -> AsyncIterator[Database]:
     """The pool of a process whose way to PostgreSQL goes through the relay."""
-    password = home.read(still_house.settings.home, home.UP).password
-    made = await Database.open(home.dsn_as(cut.dsn(still_house.dsn), home.UP, password))
+    password = keystore.read(still_house.settings.home, keystore.UP).password
+    made = await Database.open(keystore.dsn_as(cut.dsn(still_house.dsn), keystore.UP, password))
     yield made
     await made.close()
 

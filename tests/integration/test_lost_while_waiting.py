@@ -10,19 +10,20 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from butlers.assemble import acting
 from butlers.butler import Ground
-from butlers.daemon import Door
+from butlers.daemon.app import Door
+from butlers.daemon.assembly import acting
 from butlers.tools.notify import route_request, tell
-from messenger.butler import execute
-from shared import answers, home
-from shared.auth import Caller
+from messenger.daemon import execute
+from shared import answers
+from shared.auth import keystore
+from shared.auth.tokens import Caller
 from shared.contracts import ErrorClass, RouteResponse, Timing, failure, wire
-from shared.db import Database
+from shared.db.pool import Database
 from shared.errors import ButlersError
-from shared.mcp import Answer
-from switchboard import butler as switchboard
-from switchboard import forward
+from shared.rpc import Answer
+from switchboard import daemon as switchboard
+from switchboard import route as forward
 from tests.integration.desks import OLDER, admitted, enqueue, friend, work
 from tests.integration.house import House
 from tests.integration.test_switchboard import envelope, inner
@@ -117,8 +118,8 @@ async def outage(still_house: House) -> AsyncIterator[Outage]:
 @asynccontextmanager
 async def by_port(house: House, port: int) -> AsyncIterator[Database]:
     """A pool that comes to the house's rows by this port of this computer."""
-    password = home.read(house.settings.home, home.UP).password
-    database = await Database.open(home.dsn_as(gated(house.dsn, port), home.UP, password))
+    password = keystore.read(house.settings.home, keystore.UP).password
+    database = await Database.open(keystore.dsn_as(gated(house.dsn, port), keystore.UP, password))
     yield database
     await database.close()
 

@@ -13,11 +13,12 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import asking, returned
-from messenger.bounces import Bounce
-from messenger.butler import build
-from messenger.mailbox import Found, Look, Seen, account_from
-from shared.config import Secret
+from messenger.daemon import build
+from messenger.inbound import bounces
+from messenger.inbound.dsn import Bounce
+from messenger.inbound.mailbox import Found, Look, Seen, account_from
+from messenger.storage import cards
+from shared.config.settings import Secret
 from shared.errors import Misconfigured, Unavailable
 from tests.integration.desks import in_queue, work
 from tests.integration.house import House
@@ -192,7 +193,7 @@ def test_nonsense_is_said_and_raises_nothing_else(command: bytes, nonsense: byte
 async def test_a_look_at_a_server_that_falls_silent_ends_when_the_daemon_stops() -> None:
     with listening({b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"EXAMINE": None}) as (port, got):
         look, stopping = Look(account_from(f"imap://house:x@127.0.0.1:{port}"), seen()), asyncio.Event()
-        looking = asyncio.ensure_future(returned.taken(look, stopping))
+        looking = asyncio.ensure_future(bounces.taken(look, stopping))
         await until(lambda: any(b"EXAMINE" in line for line in got))
         stopping.set()
         with pytest.raises(Unavailable):
@@ -219,7 +220,7 @@ async def sent(house: House, message: str) -> tuple[str, str, str]:
 async def word_to_owner(house: House, told: str) -> int:
     """How many words to the owner there are about it."""
     async with house.ground("messenger").db.work() as connection:
-        await asking.write_missing_cards(connection, 1000)
+        await cards.write_missing_cards(connection, 1000)
     return len(await house.sql.fetch(TOLD, (await house.delivery(told))["id"]))
 
 
@@ -232,14 +233,14 @@ async def test_from_the_mail_to_its_report_to_the_owner(still_house: House, box:
     box.put(report(message_id, other_recipient))
     box.put(report(ours(), recipient))
     box.put(report(other_id, other_recipient, action="delayed"))
-    assert await returned.look(ground, account, stopping) == 0
+    assert await bounces.look(ground, account, stopping) == 0
     assert [await still_house.status(one) for one in (told, other)] == ["ok", "ok"]
     box.put(report(message_id, recipient.upper()))
-    assert await returned.look(ground, account, stopping) == 1
+    assert await bounces.look(ground, account, stopping) == 1
     assert [await still_house.status(one) for one in (told, other)] == ["error", "ok"]
     assert await word_to_owner(still_house, told) == 1
     await still_house.sql.execute("UPDATE messenger.mailboxes SET last_uid = 0")
-    assert await returned.look(ground, account, stopping) == 0
+    assert await bounces.look(ground, account, stopping) == 0
     assert await word_to_owner(still_house, told) == 1
     row = await still_house.row(ACCOUNTS)
     assert row["account"] == f"house@127.0.0.1:{box.port}"
@@ -252,7 +253,7 @@ async def test_a_mailbox_that_is_away_is_said_and_read_when_it_is_back(still_hou
     ground, account, stopping = still_house.ground("messenger"), account_from(box.url()), asyncio.Event()
     unread: dict[str, str] = {}
     box.stop()
-    running = asyncio.ensure_future(returned.run(ground, account, unread, stopping, returned.Pace(0.01, 0.1)))
+    running = asyncio.ensure_future(bounces.run(ground, account, unread, stopping, bounces.Pace(0.01, 0.1)))
     assert await until(lambda: "cannot be read" in unread.get("127.0.0.1", ""))
     assert (await sent(still_house, f"words {uuid4()}"))[1]
     box.put(report(message_id, recipient))
@@ -271,10 +272,10 @@ async def test_one_messenger_reads_and_another_takes_over(still_house: House) ->
         account, stopping = account_from(f"imap://house:x@127.0.0.1:{port}"), asyncio.Event()
         first, second = still_house.desk().ground, still_house.desk().ground
         for ground, connections in ((first, 1), (second, 1), (first, 2)):
-            await returned.look(ground, account, stopping)
+            await bounces.look(ground, account, stopping)
             assert sum(b"EXAMINE" in line for line in got) == connections
         await still_house.sql.execute("UPDATE messenger.mailboxes SET lease_until = clock_timestamp()")
-        await returned.look(second, account, stopping)
+        await bounces.look(second, account, stopping)
         assert sum(b"EXAMINE" in line for line in got) == 3
 
 
@@ -284,9 +285,9 @@ async def test_a_messenger_with_a_mailbox_reads_it_and_says_what_is_wrong_with_i
     url = Secret("imap://house:secret@127.0.0.1:1")
     plain, reading = build(ground), build(replace(ground, settings=replace(ground.settings, imap_url=url)))
     more = reading.loops[len(plain.loops) :]
-    assert [loop.func for loop in more if isinstance(loop, partial)] == [returned.run]
+    assert [loop.func for loop in more if isinstance(loop, partial)] == [bounces.run]
     stopping = asyncio.Event()
-    running = asyncio.ensure_future(more[0](stopping, pace=returned.Pace(0.01, 0.01)))  # type: ignore[call-arg]
+    running = asyncio.ensure_future(more[0](stopping, pace=bounces.Pace(0.01, 0.01)))  # type: ignore[call-arg]
     (said,) = await until(reading.remarks)
     assert said.startswith("The mailbox cannot be read: ")
     assert "secret" not in said

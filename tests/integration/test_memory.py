@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from shared.config import Settings
+from shared.config.settings import Settings
 from tests.integration.bad_input_runner import start
 from tests.rig.bench import Bench
 from tests.rig.forks import Process

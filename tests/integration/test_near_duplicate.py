@@ -4,8 +4,8 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import deliver
-from shared.keys import reference
+from messenger.delivery import worker
+from shared.idempotency import reference
 from tests.integration.desks import ACTION, admitted, enqueue, friend, in_queue, work
 from tests.integration.doubts import uncertain
 from tests.integration.house import House
@@ -50,7 +50,7 @@ async def test_other_words_while_the_first_are_on_their_way_are_asked_about(stil
     to = await anna_and_request(still_house)
     await in_queue(still_house, message, **to)
     late = late_desk(still_house)
-    await deliver.claim_some(late.desk)
+    await worker.claim_some(late.desk)
     await until(lambda: still_house.sent(message))
     second = await in_queue(still_house, REWORDED + message, **to)
     await late.answered()

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from butlers.tools.notify import route_request
-from shared import home
+from shared.auth import keystore
 from tests.integration.desks import ACTION, admitted, new_chat
 from tests.integration.house import House, Rows, Site, opened
 
@@ -141,8 +141,8 @@ def statement(table: str, row: Row) -> str:
 @asynccontextmanager
 async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
     """A connection by the login of that daemon; nothing it does stays."""
-    password = home.read(house.settings.home, name).password
-    connection = await asyncpg.connect(home.dsn_as(house.dsn, name, password))
+    password = keystore.read(house.settings.home, name).password
+    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, name, password))
     try:
         await connection.execute("BEGIN")
         yield connection

@@ -6,12 +6,12 @@ from typing import Final
 
 import pytest
 
-from butlers.console.words import DELIVERY
-from messenger import overdue
-from shared import deliveries
-from shared.life import life
-from shared.mcp import Answer
-from shared.render.visible import MARK
+from butlers.console.labels import DELIVERY
+from messenger.delivery import expire
+from shared.display.visible import MARK
+from shared.rpc import Answer
+from shared.storage import deliveries
+from shared.storage.history import life
 from tests.integration.desks import (
     ACTION,
     PAST,
@@ -42,7 +42,7 @@ TIME_OVER: Final = "Its time to be sent has passed."
 
 async def tick(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await overdue.ended(connection)
+        return await expire.ended(connection)
 
 
 async def answer(house: House, told: str) -> Answer:

@@ -13,9 +13,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from shared.postgres import PostgresFailed, begin, running, stop
-from shared.postgres_process import find_postmaster
-from shared.postgres_socket import url
+from shared.postgres.process import find_postmaster
+from shared.postgres.server import PostgresFailed, begin, running, stop
+from shared.postgres.socket_folder import url
 from tests.integration.postgres_runner import HOLD, IS_ROOT, House, ask, finish, furnished, line
 from tests.rig.waiting import LONGEST
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from shared.postgres import PostgresFailed, running, stop
-from shared.postgres_files import Account, find_place
-from shared.postgres_process import find_postmaster
-from shared.postgres_socket import NAME, PASSING, folder_for
+from shared.postgres.files import Account, find_place
+from shared.postgres.process import find_postmaster
+from shared.postgres.server import PostgresFailed, running, stop
+from shared.postgres.socket_folder import NAME, PASSING, folder_for
 from tests.integration.postgres_runner import IS_ROOT, House, ask, furnished
 
 

@@ -8,14 +8,14 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from shared import home
+from shared.auth import keystore
 from tests.integration.desks import ACTION, OLDER, admitted, new_chat
 from tests.integration.house import NAMES, House, Rows
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-EVERYBODY = (*NAMES, "console", home.OWNER)
+EVERYBODY = (*NAMES, "console", keystore.OWNER)
 BUTLERS = ("greeter", "health")
 MOVERS = (*BUTLERS, "switchboard")
 REFUSED = asyncpg.InsufficientPrivilegeError
@@ -45,8 +45,8 @@ EVENT = "INSERT INTO shared.approval_events (event_type, actor) VALUES ('approve
 @asynccontextmanager
 async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
     """A connection by the login of that daemon; nothing it does stays."""
-    keys = home.read(house.settings.home, name)
-    connection = await asyncpg.connect(home.dsn_as(house.dsn, name, keys.password))
+    keys = keystore.read(house.settings.home, name)
+    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, name, keys.password))
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -244,7 +244,7 @@ async def test_a_butler_reads_its_own_recent_calls_only(still_house: House, mess
     assert {row["origin_butler"] for row in rows} == {name}
 
 
-@pytest.mark.parametrize("name", ["console", home.OWNER])
+@pytest.mark.parametrize("name", ["console", keystore.OWNER])
 async def test_the_owners_surfaces_decide_and_write_rules_and_contacts(
     still_house: House, message: str, name: str
 ) -> None:
@@ -256,7 +256,7 @@ async def test_the_owners_surfaces_decide_and_write_rules_and_contacts(
         await connection.execute(CONTACT)
 
 
-@pytest.mark.parametrize("name", ["console", home.OWNER])
+@pytest.mark.parametrize("name", ["console", keystore.OWNER])
 async def test_the_owners_surfaces_speak_of_the_uncertain_and_write_no_outcome(still_house: House, name: str) -> None:
     for text in (
         "UPDATE shared.resolutions SET outcome = 'done'",
@@ -282,31 +282,31 @@ async def test_the_messenger_writes_no_rule_but_may_hold_one(still_house: House)
     ["shared.contacts", "shared.notification_status", "shared.notifications", "shared.keyring", "switchboard.butlers"],
 )
 async def test_the_login_of_one_process_mode_reads_nothing_without_a_role(still_house: House, table: str) -> None:
-    await refused(still_house, home.UP, f"SELECT count(*) FROM {table}")
+    await refused(still_house, keystore.UP, f"SELECT count(*) FROM {table}")
 
 
 async def test_the_login_of_one_process_mode_is_what_its_role_is(still_house: House) -> None:
-    role = home.role_of(still_house.dsn, "greeter")
-    async with logged_in(still_house, home.UP) as connection:
+    role = keystore.role_of(still_house.dsn, "greeter")
+    async with logged_in(still_house, keystore.UP) as connection:
         await connection.execute("SELECT set_config('role', $1, true)", role)
         assert await connection.fetchval("SELECT shared.me()") == "greeter"
         await connection.fetch("SELECT * FROM shared.contacts")
         with pytest.raises(REFUSED):
             await connection.execute(RULE)
-    await refused(still_house, home.UP, f"SET ROLE {home.role_of(still_house.dsn, home.OWNER)}")
+    await refused(still_house, keystore.UP, f"SET ROLE {keystore.role_of(still_house.dsn, keystore.OWNER)}")
 
 
 @pytest.mark.parametrize("name", EVERYBODY)
 async def test_no_login_may_do_more_than_its_grants(still_house: House, name: str) -> None:
     text = "SELECT rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication FROM pg_roles WHERE rolname = $1"
-    assert set(await still_house.row(text, home.role_of(still_house.dsn, name))) == {False}
+    assert set(await still_house.row(text, keystore.role_of(still_house.dsn, name))) == {False}
 
 
 async def test_a_row_that_a_butler_forged_goes_to_the_owner_for_a_yes_and_nowhere_else(
     house: House, message: str
 ) -> None:
-    keys = home.read(house.settings.home, "greeter")
-    connection = await asyncpg.connect(home.dsn_as(house.dsn, "greeter", keys.password))
+    keys = keystore.read(house.settings.home, "greeter")
+    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, "greeter", keys.password))
     forged = row("greeter", "greeter", message=message)
     try:
         await connection.execute(INSERT, *forged)

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 import uvloop
 
-from shared.db import LOST, Database
+from shared.db.pool import LOST, Database
+from shared.db.proof import Unproved, connect
 from shared.errors import Misconfigured, Unavailable
-from shared.proof import Unproved, connect
 from tests.integration.house import House
 from tests.rig.gate import Gate, by_port, server_of
 from tests.rig.tls import certificate
@@ -135,10 +135,10 @@ async def test_a_pool_whose_server_is_replaced_waits_for_the_true_one(still_hous
 
 def test_one_place_alone_connects() -> None:
     root = Path(__file__).resolve().parents[2]
-    allowed = {"shared/db.py", "shared/proof.py"}
+    allowed = {"shared/db/pool.py", "shared/db/proof.py"}
     for package in ("butlers", "messenger", "shared", "switchboard"):
         for path in (root / package).rglob("*.py"):
             text = path.read_text()
             assert str(path.relative_to(root)) in allowed or "asyncpg.connect(" not in text, path
-            assert "create_pool(" not in text or path.name == "db.py", path
+            assert "create_pool(" not in text or path.name == "pool.py", path
     assert asyncpg.protocol.Protocol.__module__ == "shared.proof"

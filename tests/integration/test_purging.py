@@ -6,10 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import resolving
-from shared import answers, deliveries, life, notifications, retention, rules
-from shared.realms import SANDBOX
-from shared.resolutions import Resolution
+from messenger.maintenance import resolver
+from shared import answers, retention
+from shared.channels.realms import SANDBOX
+from shared.storage import deliveries, history, notifications, rules
+from shared.storage.resolutions import Resolution
 from tests.integration.desks import ACTION, friend, in_queue, new_chat
 from tests.integration.house import House
 from tests.integration.purged import ANCIENT, OLD, age, everything, purge, row
@@ -87,7 +88,7 @@ async def test_what_did_not_go_is_not_taken_up_again_once_its_words_are_gone(hou
     owner = str(await house.sql.fetchval("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)"))
     async with house.ground("messenger").db.work() as connection:
         word = Resolution(delivery["id"], delivery["attempt"], "retry", owner, "test")
-        assert await resolving.said(connection, word, SANDBOX, house.ground("messenger")) == "late"
+        assert await resolver.said(connection, word, SANDBOX, house.ground("messenger")) == "late"
     assert house.sent(message) == []
 
 
@@ -101,7 +102,7 @@ async def test_what_the_owner_wrote_instead_is_wiped_too(house: House, message: 
     await age(house, told["notification_id"], OLD)
     assert await purge(house) == 1
     assert message not in await everything(house)
-    found = await life.life(house.sql, str(told["notification_id"]))
+    found = await history.life(house.sql, str(told["notification_id"]))
     assert found.steps[0].text.endswith(f': "{retention.WIPED}"')
 
 
@@ -134,7 +135,7 @@ async def test_what_the_owner_left_at_that_is_wiped_and_still_says_so(house: Hou
     owner = str(await house.sql.fetchval("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)"))
     async with house.ground("messenger").db.work() as connection:
         word = Resolution(delivery["id"], delivery["attempt"], "leave", owner, "test")
-        assert await resolving.said(connection, word, SANDBOX, house.ground("messenger")) == "done"
+        assert await resolver.said(connection, word, SANDBOX, house.ground("messenger")) == "done"
     await age(house, told["notification_id"], OLD)
     assert await purge(house) == 1
     assert message not in await everything(house)

@@ -11,10 +11,11 @@ from uuid import uuid4
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from messenger import purging, settle
+from messenger.delivery import settle
+from messenger.maintenance import purger
 from shared import retention
-from shared.clock import Reading
-from shared.telemetry import metrics_text
+from shared.db.clock import Reading
+from shared.telemetry.logs import metrics_text
 from tests.integration.desks import friend, in_queue, work
 from tests.integration.house import House, standing_work
 from tests.integration.purged import ANCIENT, OLD, age, purge, row
@@ -246,8 +247,8 @@ async def test_several_at_once_do_each_row_once(still_house: House) -> None:
 
 async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
     told, stopping = await ended(still_house), asyncio.Event()
-    pace = purging.Pace(first=0.01, every=0.05)
-    running = asyncio.ensure_future(purging.run(still_house.ground("messenger"), 0.5, stopping, pace))
+    pace = purger.Pace(first=0.01, every=0.05)
+    running = asyncio.ensure_future(purger.run(still_house.ground("messenger"), 0.5, stopping, pace))
 
     async def wiped() -> bool:
         return (await row(still_house, told))["wiped_at"] is not None
@@ -263,7 +264,7 @@ async def test_only_what_was_over_a_round_ago_goes_and_never_across_a_jump(still
     told, ticks = await ended(still_house), iter((0.0, 3600.0, 3600.0, 3600.0))
 
     async def next_round(earlier: Reading | None) -> tuple[Reading | None, bool]:
-        later = await purging.round_after(db, earlier, lambda: next(ticks), stopping)
+        later = await purger.round_after(db, earlier, lambda: next(ticks), stopping)
         return later, (await row(still_house, told))["wiped_at"] is not None
 
     first, is_wiped = await next_round(None)
@@ -275,28 +276,28 @@ async def test_only_what_was_over_a_round_ago_goes_and_never_across_a_jump(still
     assert is_wiped
     other, two_days = await ended(still_house), 2 * 86400.0
     long_ago = Reading(third.ticks - two_days, third.database - two_days)
-    await purging.round_after(db, long_ago, lambda: next(ticks), stopping)
+    await purger.round_after(db, long_ago, lambda: next(ticks), stopping)
     assert (await row(still_house, other))["wiped_at"] is None, "it was not over then"
 
 
-@pytest.mark.parametrize("text", [purging.ENDED, purging.OVER, *(chore.text for chore in purging.CHORES)])
+@pytest.mark.parametrize("text", [purger.ENDED, purger.OVER, *(chore.text for chore in purger.CHORES)])
 async def test_what_is_old_is_found_by_an_index(still_house: House, text: str) -> None:
     plan = await still_house.plan_of(text, time.time() - 30 * 86400, 100)
     assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
 
 
-@pytest.mark.parametrize("text", [purging.WIPE_ATTEMPTS, *purging.REMOVE])
+@pytest.mark.parametrize("text", [purger.WIPE_ATTEMPTS, *purger.REMOVE])
 async def test_what_belongs_to_a_message_is_found_by_an_index(still_house: House, text: str) -> None:
     plan = await still_house.plan_of(text, [uuid4() for _ in range(100)])
     assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
 
 
 async def test_no_clock_but_the_databases_says_what_is_old() -> None:
-    source = inspect.getsource(purging)
+    source = inspect.getsource(purger)
     named = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
     named |= {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     assert named & {"time", "datetime", "now", "monotonic", "utcnow", "date", "today"} == set()
-    for text in (purging.ENDED, purging.OVER, *(chore.text for chore in purging.CHORES)):
+    for text in (purger.ENDED, purger.OVER, *(chore.text for chore in purger.CHORES)):
         assert "< to_timestamp($1::float8)" in text
         assert "clock_timestamp()" not in text
 

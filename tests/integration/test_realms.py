@@ -8,14 +8,17 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers import deciding
-from messenger import asking, cards, closing, digests, pauses, views
-from messenger.channels import SendFailed
+from messenger.cards import approval, closing, digest
+from messenger.channels.base import SendFailed
 from messenger.channels.telegram import TelegramChannel
+from messenger.maintenance import circuit_breaker
 from messenger.sandbox.journal import Lines
-from shared import identity, realms, threads
+from messenger.storage import cards, queries
 from shared.addresses import Address
-from shared.realms import SANDBOX, SANDBOX_TOKEN
+from shared.channels import realms
+from shared.channels.realms import SANDBOX, SANDBOX_TOKEN
+from shared.gate import owner_decision
+from shared.storage import contacts, threads
 from tests.integration.desks import FREE, new_chat, work
 from tests.integration.house import House, Site, opened
 from tests.integration.sandbox_runner import OWNER
@@ -78,7 +81,7 @@ async def ask(house: House, channel: str) -> str:
 async def written(house: House, action: str, burst: int = 1000) -> list[str]:
     """By which channels it is asked, once what is missing is written."""
     async with house.ground("messenger").db.work() as connection:
-        await asking.write_missing_cards(connection, burst)
+        await cards.write_missing_cards(connection, burst)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action)]
 
 
@@ -131,14 +134,14 @@ async def test_a_digest_lists_in_the_sandbox_nothing_that_is_live(site: Site) ->
         ground = house.ground("messenger")
         async with ground.db.work() as connection:
             shown = {
-                realm: [row["id"] for row in await views.digest_items(connection, rows[0]["digest_id"], realm, 20)]
+                realm: [row["id"] for row in await queries.digest_items(connection, rows[0]["digest_id"], realm, 20)]
                 for realm in (SANDBOX, LIVE["email"])
             }
             action = await house.row(ACTION, live)
-            press = cards.read(cards.data(ground.secret, action, digests.SHOW), {digests.SHOW})
+            press = approval.read(approval.data(ground.secret, action, digest.SHOW), {digest.SHOW})
             assert press is not None
-            assert await digests.pressed(connection, press, "1", ground) == ("not_here", realms.NOT_HERE)
-            assert not await asking.ask_now(connection, live, 1)
+            assert await digest.pressed(connection, press, "1", ground) == ("not_here", realms.NOT_HERE)
+            assert not await cards.ask_now(connection, live, 1)
         assert shown == {SANDBOX: [own], LIVE["email"]: [own, live]}
 
 
@@ -164,10 +167,10 @@ async def test_a_card_that_stands_in_the_sandbox_loses_its_buttons_and_shows_no_
     await written(mixed, action)
     await mixed.sql.execute(RECEIPT, await mixed.sql.fetchval(SENT, action))
     async with mixed.ground("messenger").db.work() as connection:
-        owner = await identity.owner(connection)
+        owner = await contacts.owner(connection)
         assert owner is not None
-        word = deciding.Word(action, False, owner["id"], "cli", mixed.settings.approval_ttl)  # noqa: FBT003
-        assert (await deciding.decide(connection, word)).code == "denied"
+        word = owner_decision.Word(action, False, owner["id"], "cli", mixed.settings.approval_ttl)  # noqa: FBT003
+        assert (await owner_decision.decide(connection, word)).code == "denied"
     heard: list[tuple[str, Mapping[str, object]]] = []
 
     class Recorder(TelegramChannel):
@@ -194,8 +197,8 @@ async def test_the_pause_of_a_live_channel_is_not_told_in_the_sandbox(
     await mixed.sql.execute(FREE)
     await mixed.sql.execute("UPDATE messenger.deliveries SET origin_butler = 'told' WHERE origin_butler = 'messenger'")
     async with mixed.ground("messenger").db.work() as connection:
-        await pauses.heed(connection, "telegram", LOCKED_OUT)
-        assert await pauses.tell_owner(connection) == 1
+        await circuit_breaker.heed(connection, "telegram", LOCKED_OUT)
+        assert await circuit_breaker.tell_owner(connection) == 1
     assert [row["channel"] for row in await mixed.sql.fetch(TOLD)] == told
     await mixed.sql.execute(FREE)
 
@@ -207,13 +210,13 @@ async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed:
     for realm in (SANDBOX, None):
         async with mixed.ground("messenger").db.work() as connection:
             for approve in (True, False):
-                word = deciding.Word(action, approve, owner, "telegram", ttl, realm=realm)
-                assert (await deciding.decide(connection, word)).code == "not_here"
-            change = deciding.Edit(action, "other words", owner, "telegram", ttl, realm=realm)
-            assert (await deciding.edit(connection, change)).code == "not_here"
+                word = owner_decision.Word(action, approve, owner, "telegram", ttl, realm=realm)
+                assert (await owner_decision.decide(connection, word)).code == "not_here"
+            change = owner_decision.Edit(action, "other words", owner, "telegram", ttl, realm=realm)
+            assert (await owner_decision.edit(connection, change)).code == "not_here"
     async with mixed.ground("messenger").db.work() as connection:
-        word = deciding.Word(action, True, owner, "telegram", ttl, realm="77")  # noqa: FBT003
-        assert (await deciding.decide(connection, word)).code == "approved"
+        word = owner_decision.Word(action, True, owner, "telegram", ttl, realm="77")  # noqa: FBT003
+        assert (await owner_decision.decide(connection, word)).code == "approved"
 
 
 async def test_noes_said_in_the_sandbox_keep_no_question_about_what_is_live_away(mixed: House) -> None:

@@ -10,12 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.refusing import note_refusal
-from shared import home, pairing
-from shared.auth import Signer, Unauthorized, mint_client_token
-from shared.db import Connection, Database, Record
+from butlers.refusals import note_refusal
+from shared.auth import keystore
+from shared.auth.tokens import Signer, Unauthorized, mint_client_token
+from shared.db.pool import Connection, Database, Record
 from shared.errors import Forbidden, HopFailed
 from shared.remembered import Remembered
+from shared.storage import pairings
 from tests.integration.desks import new_chat
 from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
@@ -146,7 +147,7 @@ async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(
     async with opened(site, loops=True, **live) as house:
         since, chat, code = await last(house), new_chat(), uuid4().hex
         await house.contact("Zoe", telegram=chat)
-        await pairing.offer(house.sql, code)
+        await pairings.offer(house.sql, code)
         told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
         assert (await house.handled(told["update_id"]))["outcome"] == "chat_taken"
         [line] = await lines(house, since, f"telegram:{chat}")
@@ -157,7 +158,7 @@ async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(
 
 async def test_a_valid_code_is_used_up_in_the_sandbox_and_makes_nobody_the_owner(house: House) -> None:
     since, chat, code = await last(house), new_chat(), uuid4().hex
-    await pairing.offer(house.sql, code)
+    await pairings.offer(house.sql, code)
     for outcome in ("not_paired_here", "not_paired"):
         told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
         assert (await house.handled(told["update_id"]))["outcome"] == outcome
@@ -243,8 +244,8 @@ async def test_a_storm_of_refusals_costs_one_unit_of_work(house: House) -> None:
 async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house: House) -> None:
     since = await last(house)
     door, call = house.assembly.doors["health"], {"channel": "telegram", "message": "x"}
-    keys = home.read(house.settings.home, home.OWNER)
-    unknown = mint_client_token(Signer(home.OWNER, keys.private_pem, time.time), "health", timedelta(hours=1)).token
+    keys = keystore.read(house.settings.home, keystore.OWNER)
+    unknown = mint_client_token(Signer(keystore.OWNER, keys.private_pem, time.time), "health", timedelta(hours=1)).token
     for token, refusal in ((house.tokens["greeter"], "another daemon"), (unknown, "revoked"), ("x.y.z", "no token")):
         with pytest.raises(Unauthorized, match=refusal):
             await door.call(token, "notify", call)

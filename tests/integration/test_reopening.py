@@ -5,8 +5,8 @@ from uuid import uuid4
 import pytest
 
 from butlers.tools.notify import route_request
-from messenger import settle
-from shared.mcp import Answer
+from messenger.delivery import settle
+from shared.rpc import Answer
 from tests.integration.desks import ACTION, friend, new_chat
 from tests.integration.house import House
 from tests.rig.waiting import until

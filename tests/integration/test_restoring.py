@@ -12,14 +12,16 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from messenger import restoring
-from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
-from messenger.witness import LEAP, Witness
-from shared import approvals, brakes, home, identity, witness
-from shared.brakes import HOLD_MARKERS, Scope
+from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
+from messenger.delivery import restored
+from messenger.delivery.witness import LEAP, Witness
+from shared.auth import keystore
+from shared.channels.base import Wire
+from shared.db import witness
+from shared.db.witness import Seen
 from shared.errors import Unavailable
-from shared.render import Wire
-from shared.witness import Seen
+from shared.storage import brakes, contacts, pending_actions
+from shared.storage.brakes import HOLD_MARKERS, Scope
 from tests.integration.desks import admitted, desk_where, due, enqueue, friend, in_queue, lose_lease, reap, work
 from tests.integration.house import House, Site, opened
 from tests.rig.waiting import eventually, until
@@ -66,13 +68,13 @@ def seen(house: House) -> Seen:
 
 def bring_back(house: House, what: Seen) -> None:
     """Put the file of another day in its place."""
-    (home.folder(house.settings.home, "messenger") / "witness").write_text(json.dumps(asdict(what)))
+    (keystore.folder(house.settings.home, "messenger") / "witness").write_text(json.dumps(asdict(what)))
 
 
 @contextmanager
 def standing_still(house: House) -> Iterator[None]:
     """Another Messenger of this home stands still while it writes the file."""
-    with (home.folder(house.settings.home, "messenger") / ".witness.lock").open("wb") as lock:
+    with (keystore.folder(house.settings.home, "messenger") / ".witness.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -120,7 +122,7 @@ async def found_restored(house: House) -> None:
 
 
 async def lifted(house: House) -> None:
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     await brakes.lift(house.sql, Scope(), str(owner["id"]))
 
@@ -285,7 +287,7 @@ async def test_what_is_asked_is_asked_anew_and_no_press_from_before_counts(house
     await found_restored(house)
     row = await house.row(ACTION, asked)
     assert (row["status"], row["revision"]) == ("pending", 2)
-    assert restoring.ASKED_BEFORE in row["agent_summary"]
+    assert restored.ASKED_BEFORE in row["agent_summary"]
     assert [one["outcome"] for one in await house.sql.fetch(UPDATES, [1, 2])] == ["restored", None]
 
 
@@ -315,21 +317,21 @@ async def test_a_rule_from_before_is_asked_about_until_a_day_after_the_brake(hou
 
 async def test_a_home_without_a_witness_fits_only_rows_nobody_has_sent_from(house: House) -> None:
     await watching(house).open(house.ground("messenger"))
-    (home.folder(house.settings.home, "messenger") / "witness").unlink()
+    (keystore.folder(house.settings.home, "messenger") / "witness").unlink()
     await watching(house).open(house.ground("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_one_that_cannot_be_read_is_none(house: House) -> None:
     await watching(house).open(house.ground("messenger"))
-    (home.folder(house.settings.home, "messenger") / "witness").write_text("{")
+    (keystore.folder(house.settings.home, "messenger") / "witness").write_text("{")
     await watching(house).open(house.ground("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_one_that_may_not_be_read_is_no_sign_of_anything(house: House) -> None:
     await watching(house).open(house.ground("messenger"))
-    place = home.folder(house.settings.home, "messenger") / "witness"
+    place = keystore.folder(house.settings.home, "messenger") / "witness"
     place.rename(place.with_name("kept"))
     place.mkdir()
     held = watching(house)
@@ -407,7 +409,7 @@ async def test_who_finds_it_waits_for_the_markers_before_it_holds_their_last_row
     await watching(house).open(ground)
     await house.sql.execute("UPDATE messenger.witness SET beat = 0")
     async with ground.db.work() as marker:
-        await approvals.lock_authority(marker)
+        await pending_actions.lock_authority(marker)
         finding = asyncio.create_task(watching(house).look(ground))
         await eventually(lambda: house.sql.fetchval(WAITS))
         await marker.execute("SELECT beat FROM messenger.witness FOR UPDATE NOWAIT")
@@ -417,13 +419,13 @@ async def test_who_finds_it_waits_for_the_markers_before_it_holds_their_last_row
 
 async def test_the_owners_word_does_the_same(house: House, message: str) -> None:
     told = await in_queue(house, message)
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
     assert await brakes.restored(house.sql, "owner", owner["id"]) is not None
     assert await brakes.restored(house.sql, "owner", owner["id"]) is None
     await lifted(house)  # nobody has carried it out: it holds although it was lifted
     late = await in_queue(house, f"{message} late")
-    await restoring.look(house.ground("messenger"))
+    await restored.look(house.ground("messenger"))
     await work(house.desk())
     assert (await house.status(told), await house.status(late)) == ("uncertain", "uncertain")
     assert house.sent(message) == []

@@ -5,10 +5,11 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import asking, returned
-from messenger.bounces import Bounce
-from shared import life
-from shared.keys import reference
+from messenger.inbound import bounces
+from messenger.inbound.dsn import Bounce
+from messenger.storage import cards
+from shared.idempotency import reference
+from shared.storage import history
 from tests.integration.desks import ACTION, admitted, enqueue, in_queue, new_chat, work
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -52,7 +53,7 @@ async def report_of(house: House, told: str, *recipients: str) -> Bounce:
 
 async def read(house: House, bounce: Bounce) -> str:
     async with house.ground("messenger").db.work() as connection:
-        return await returned.came_back(connection, bounce)
+        return await bounces.came_back(connection, bounce)
 
 
 async def answer(house: House, told: str) -> Mapping[str, object]:
@@ -63,7 +64,7 @@ async def answer(house: House, told: str) -> Mapping[str, object]:
 async def word_to_owner(house: House, told: str) -> list[Mapping[str, object]]:
     """What the owner was told of it."""
     async with house.ground("messenger").db.work() as connection:
-        await asking.write_missing_cards(connection, 1000)
+        await cards.write_missing_cards(connection, 1000)
     while await house.sql.fetch("SELECT FROM messenger.deliveries WHERE class = 'card' AND status = 'queued'"):
         await work(house.desk())
     ref = reference((await house.delivery(told))["id"])
@@ -112,7 +113,7 @@ async def test_the_owner_is_told_once_and_reading_it_again_changes_nothing(still
 async def test_its_life_tells_that_it_came_back(still_house: House, message: str) -> None:
     told = await mailed(still_house, message, new_address())
     await read(still_house, await report_of(still_house, told))
-    found = await life.life(still_house.sql, told)
+    found = await history.life(still_house.sql, told)
     assert found.steps[-1].what == "bounced"
     assert found.steps[-1].text == "messenger read in the mailbox that it came back. 5.1.1"
 

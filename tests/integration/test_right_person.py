@@ -12,9 +12,10 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner, Result
 
-from butlers.commands.app import app as commands
-from butlers.console import views_approvals
-from messenger import digests, uncertain, views
+from butlers.cli.app import app as commands
+from butlers.console.queries import approvals
+from messenger.cards import digest, uncertain
+from messenger.storage import queries
 from shared.errors import ButlersError
 from tests.integration.console_runner import Running
 from tests.integration.desks import new_chat
@@ -80,7 +81,7 @@ async def test_what_waits_is_shown_with_what_it_resolves_to(still_house: House, 
         html = await page(console, path)
         assert address in html, path
         assert name not in html.replace(f'<blockquote dir="auto">{name}. The address belongs to no contact.', ""), path
-    question = await views_approvals.one(still_house.sql, told)
+    question = await approvals.one(still_house.sql, told)
     assert question is not None
     assert f"recipient={address}" in question.rule_form
     assert "contact_id" not in question.rule_form
@@ -102,12 +103,12 @@ async def test_what_was_sent_is_shown_with_its_delivery_and_who_has_that_address
 ) -> None:
     told, address, name = await lied(still_house)
     await still_house.sql.execute(DELIVERY, told, address)
-    row = await views.doubt(still_house.sql, told)
+    row = await queries.doubt(still_house.sql, told)
     assert row is not None
     assert f"To: unknown ({address})" in str(uncertain.words(row))
     bo = f"Bo{uuid4().hex[:8]}"
     await still_house.contact(bo, telegram=address)
-    row = await views.doubt(still_house.sql, told)
+    row = await queries.doubt(still_house.sql, told)
     assert row is not None
     assert f"To: {bo} ({address})" in str(uncertain.words(row))
     await still_house.sql.execute("UPDATE shared.pending_actions SET status = 'executed' WHERE id = $1", told)
@@ -128,7 +129,7 @@ async def test_a_digest_lists_what_each_resolves_to(still_house: House) -> None:
     rows = await still_house.sql.fetch(
         "SELECT id::text, envelope, owner_text, whom, 1 AS total FROM shared.notifications WHERE id = $1", told
     )
-    _, sheet = digests.words(rows, await digests.recipients_of(still_house.sql, rows), "here")
+    _, sheet = digest.words(rows, await digest.recipients_of(still_house.sql, rows), "here")
     assert f"unknown ({address})" in sheet.foot
     assert name not in sheet.foot
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from messenger.sandbox.wire import reset
+from messenger.sandbox.connections import reset
 from tests.integration.sandbox_runner import Running, running
 from tests.rig.waiting import LONGEST
 

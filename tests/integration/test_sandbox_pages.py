@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from messenger.sandbox.room import Accepted
+from messenger.sandbox.sandbox import Accepted
 from tests.integration.sandbox_runner import OWNER, Running, running
 
 HOSTILE = "<script>alert(1)</script>\"'&"

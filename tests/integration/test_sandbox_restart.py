@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from messenger.sandbox.journal import BrokenFile, SandboxBusy
-from messenger.sandbox.room import Accepted, Saying, open_sandbox
-from messenger.sandbox.state import World
+from messenger.sandbox.sandbox import Accepted, Saying, open_sandbox
+from messenger.sandbox.world import World
 from tests.integration.sandbox_runner import OWNER, Running, running
 
 KEYS = {"inline_keyboard": [[{"text": "Approve", "callback_data": "a"}]]}

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import settle
-from messenger.inbound import FAILED
-from shared import approvals, identity
-from shared.approvals import Parked
-from shared.keys import reference
+from messenger.delivery import settle
+from messenger.inbound.poller import FAILED
+from shared.idempotency import reference
+from shared.storage import contacts, pending_actions
+from shared.storage.pending_actions import Parked
 from tests.integration.desks import ACTION, admitted, friend, new_chat
 from tests.integration.house import House
 from tests.rig.waiting import eventually, until
@@ -28,7 +28,7 @@ async def asked_again(house: House, told: str) -> str:
     """The id of one more question about it, put there by whoever owns the database."""
     row = await house.row("SELECT origin_butler, content_sha FROM shared.notifications WHERE id = $1", told)
     parked = Parked(str(uuid4()), told, row["origin_butler"], {}, row["content_sha"], "One more.")
-    await approvals.park(house.sql, parked, timedelta(hours=1), row["origin_butler"])
+    await pending_actions.park(house.sql, parked, timedelta(hours=1), row["origin_butler"])
     return parked.action_id
 
 
@@ -67,7 +67,7 @@ async def test_a_word_on_what_is_short_of_an_identifier_or_waits_counts(
     zoe = await still_house.contact("Zoe", email=f"{uuid4().hex}@example.org")
     told = await admitted(still_house, message, contact_id=zoe)
     assert await still_house.status(told) == "pending_missing_identifier"
-    await identity.set_identifier(still_house.sql, zoe, "telegram", new_chat())
+    await contacts.set_identifier(still_house.sql, zoe, "telegram", new_chat())
     action = (await still_house.row(ACTION, told))["id"]
     codes = [(await still_house.decide(action, approve=approve)).code for _ in range(2)]
     assert codes == (["changed", "approved"] if approve else ["denied", "late"])

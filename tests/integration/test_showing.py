@@ -8,11 +8,13 @@ from itertools import pairwise
 import pytest
 import pytest_asyncio
 
-from messenger import deliver, rounds, showing
+from messenger import loop as rounds
+from messenger.cards import updater
 from messenger.channels.telegram import TelegramChannel
-from shared import identity
-from shared.mcp import Answer
-from shared.realms import SANDBOX_TOKEN
+from messenger.delivery import worker
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.rpc import Answer
+from shared.storage import contacts
 from tests.integration.desks import FREE, new_chat, reap, work
 from tests.integration.doubts import cards_written
 from tests.integration.house import House
@@ -68,7 +70,7 @@ async def trouble(house: House, fault: str, **more: object) -> None:
 async def shown(house: House) -> float:
     channel = TelegramChannel(house.box.url, SANDBOX_TOKEN)
     try:
-        return await showing.show(house.ground("messenger"), channel)
+        return await updater.show(house.ground("messenger"), channel)
     finally:
         await channel.close()
 
@@ -121,7 +123,7 @@ async def test_a_press_on_a_card_that_somebody_sends_still_is_shown_on_it(quiet:
     await quiet.notify(message=message, contact_id=contact)
     await cards_written(quiet)
     late = late_desk(quiet)
-    await deliver.claim_some(late.desk)
+    await worker.claim_some(late.desk)
     [card] = await until(lambda: quiet.cards(message))
     await pressed(quiet, card, "no")
     await quiet.sql.execute(LEASE_IS_OVER)
@@ -159,7 +161,7 @@ async def test_no_word_of_the_owners_waits_for_what_is_shown(house: House, messa
     bo = await house.contact("Bo", email=f"{new_chat()}@example.org")
     told = await house.notify(message=asking, contact_id=bo)
     assert told["status"] == "pending_missing_identifier", told
-    await identity.set_identifier(house.sql, bo, "telegram", new_chat())
+    await contacts.set_identifier(house.sql, bo, "telegram", new_chat())
     await eventually(lambda: asked(house, told))
     asked_at = await house.sql.fetchval(ASKED_AT, told["action_id"])
     assert asked_at - datetime.fromisoformat(str(edit["at"])) < LESS_THAN_THE_WAIT

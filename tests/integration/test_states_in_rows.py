@@ -9,16 +9,20 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import overdue, settle, store, unheld, views
-from messenger.channels import Receipt, SendFailed
-from messenger.check import Stopped
-from messenger.outcome import Ended, after
-from messenger.states import Delivery, Event, Part, step
-from messenger.store import Claimed, Enqueued
-from shared import answers, deliveries, notifications
-from shared.db import Connection, Record
-from shared.policy import Finding
-from shared.states import LEGAL, What
+from messenger.channels.base import Receipt, SendFailed
+from messenger.delivery import expire, settle
+from messenger.delivery.authorize import Stopped
+from messenger.delivery.outcome import Ended, after
+from messenger.delivery.states import Delivery, Event, Part, step
+from messenger.storage import deliveries as store
+from messenger.storage import queries
+from messenger.storage import transitions as unheld
+from messenger.storage.deliveries import Claimed, Enqueued
+from shared import answers
+from shared.db.pool import Connection, Record
+from shared.gate.decide import Finding
+from shared.model import LEGAL, What
+from shared.storage import deliveries, notifications
 from tests.integration.desks import FREE, PAST, enqueue, friend, new_chat
 from tests.integration.desks import admitted as admit
 from tests.integration.house import House
@@ -245,7 +249,7 @@ class Life:
             case "deadline":
                 await self.house.sql.execute(PAST, notification_id)
                 async with self.house.ground("messenger").db.work() as connection:
-                    await overdue.ended(connection)
+                    await expire.ended(connection)
                 await self.house.sql.execute(IN_TIME, notification_id)
             case "answered":
                 await notifications.settle(
@@ -272,7 +276,7 @@ class Life:
                 await unheld.bounced(self.sql, self.id, "5.1.1")
             case "repeat_due":
                 await self.house.sql.execute(LONG_AGO, self.id)
-                for row in await views.to_repeat(self.sql):
+                for row in await queries.to_repeat(self.sql):
                     if row["id"] == self.id:  # others that stand aside may be due as well by now
                         await unheld.again(self.sql, row["id"], row["attempt"], None)
 

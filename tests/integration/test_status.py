@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import revisit
-from shared.mcp import Answer
+from messenger.maintenance import rechecker
+from shared.rpc import Answer
 from tests.integration.desks import ACTION, desk_where, friend, in_queue, new_chat, work
 from tests.integration.house import House
 from tests.integration.test_privileges import refused
@@ -35,7 +35,7 @@ async def parked(house: House, message: str) -> Answer:
 
 async def look_again(house: House) -> None:
     async with house.ground("messenger").db.work() as connection:
-        await revisit.withdrawn(connection)
+        await rechecker.withdrawn(connection)
 
 
 def error_of(answer: Answer) -> Mapping[str, object]:

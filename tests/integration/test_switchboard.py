@@ -9,8 +9,9 @@ import pytest
 
 from butlers.tools.notify import route_request
 from shared.errors import HopFailed
-from shared.mcp import Answer
-from switchboard import forward, registry
+from shared.rpc import Answer
+from switchboard import route as forward
+from switchboard.storage import registry
 from tests.integration.desks import ACTION, OLDER, admitted, enqueue, friend, new_chat, work
 from tests.integration.house import House
 from tests.rig.waiting import LONGEST, eventually

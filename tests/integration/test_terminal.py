@@ -22,9 +22,9 @@ from starlette.routing import Route
 from typer import Typer
 from typer.testing import CliRunner
 
-import butlers.commands
-from butlers.commands import app as commands
-from shared.db import prepare_connection
+import butlers.cli
+from butlers.cli import app as commands
+from shared.db.pool import prepare_connection
 from tests.rig.bench import Bench, House
 from tests.rig.fleet import OFFSETS
 from tests.rig.served import served
@@ -239,7 +239,7 @@ def test_the_words_that_are_tried_would_show() -> None:
 
 
 def test_nothing_prints_but_the_desk() -> None:
-    folder = Path(butlers.commands.__file__).parent
+    folder = Path(butlers.cli.__file__).parent
     for path in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
@@ -248,7 +248,7 @@ def test_nothing_prints_but_the_desk() -> None:
                     | ast.Call(func=ast.Attribute(attr="echo" | "secho"))
                     | ast.Call(func=ast.Attribute(value=ast.Attribute(attr="stdout" | "stderr"), attr="write"))
                 ):
-                    assert path.name == "desk.py", f"{path.name}:{node.lineno} prints by itself"
+                    assert path.name == "session.py", f"{path.name}:{node.lineno} prints by itself"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -6,13 +6,15 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.aim import aim
-from butlers.tools.accept import accept
-from shared import answers, home, identity
-from shared.db import Record
-from shared.identity import Target
-from shared.mcp import Answer
-from shared.policy import OWN_REACTIONS
+from shared import answers
+from shared.auth import keystore
+from shared.db.pool import Record
+from shared.gate.accept import accept
+from shared.gate.decide import OWN_REACTIONS
+from shared.gate.resolve import aim
+from shared.rpc import Answer
+from shared.storage import contacts
+from shared.storage.contacts import Target
 from tests.integration.desks import ACTION, admitted, enqueue, new_chat, work
 from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
@@ -278,12 +280,12 @@ async def test_what_is_proved_no_more_does_not_leave_by_a_rule_for_replies(still
     assert ((await action_of(still_house, told))["status"], still_house.sent(message)) == ("pending", [])
 
 
-@pytest.mark.parametrize("name", ["greeter", "switchboard", "messenger", "console", home.OWNER])
+@pytest.mark.parametrize("name", ["greeter", "switchboard", "messenger", "console", keystore.OWNER])
 async def test_everybody_who_looks_sees_the_same(still_house: House, name: str) -> None:
     chat, other = new_chat(), new_chat()
     await received(still_house, f"{chat}:7", chat)
     await received(still_house, f"{other}:7", other, "health")
-    role = home.role_of(still_house.dsn, name)
+    role = keystore.role_of(still_house.dsn, name)
     for thread, unproved in ((f"{chat}:7", False), (f"{chat}:8", True), (f"{other}:7", True)):
         call = accept("greeter", {"channel": "telegram", "message": "x", **by_telegram(thread)})
         async with still_house.sql.transaction():
@@ -308,8 +310,8 @@ async def test_what_cannot_be_read_lets_nothing_out(house: House, message: str) 
 
 
 async def test_a_group_the_owner_is_in_is_not_the_owners_own_thread(house: House, message: str) -> None:
-    owner = await identity.owner(house.sql)
+    owner = await contacts.owner(house.sql)
     assert owner is not None
-    await identity.set_identifier(house.sql, owner["id"], "telegram", "-100888")
+    await contacts.set_identifier(house.sql, owner["id"], "telegram", "-100888")
     answer = await house.notify(message=message, **by_telegram("-100888:3"))
     assert (answer["status"], answer["note"]) == ("pending_approval", answers.NEW_MESSAGE)

@@ -7,12 +7,14 @@ from uuid import uuid4
 
 import pytest
 
-from messenger import inbound, resolving, updates
 from messenger.channels.telegram import TelegramChannel
-from shared import resolutions
-from shared.keys import reference
-from shared.realms import SANDBOX_TOKEN
-from shared.resolutions import Resolution, Word
+from messenger.inbound import poller
+from messenger.maintenance import resolver
+from messenger.storage import updates
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.idempotency import reference
+from shared.storage import resolutions
+from shared.storage.resolutions import Resolution, Word
 from tests.integration.desks import ACTION, DUE, admitted, enqueue, friend, in_queue, new_chat, work
 from tests.integration.doubts import (
     ATTEMPTS,
@@ -67,10 +69,10 @@ async def test_it_arrived_ends_it_as_sent_with_the_owners_word_for_a_receipt(sti
     told = await uncertain(still_house, message)
     assert await say(still_house, told, "arrived") == "done"
     assert (await still_house.delivery(told))["status"] == "sent"
-    assert [tuple(row) for row in await still_house.sql.fetch(RECEIPTS, told)] == [("sent", resolving.CONFIRMED)]
+    assert [tuple(row) for row in await still_house.sql.fetch(RECEIPTS, told)] == [("sent", resolver.CONFIRMED)]
     found = await answer(still_house, told)
     assert found["status"] == "ok"
-    assert found["delivery"]["delivery_id"] == resolving.CONFIRMED  # type: ignore[index]
+    assert found["delivery"]["delivery_id"] == resolver.CONFIRMED  # type: ignore[index]
     assert "The owner said that it arrived" in str(found["note"])
     assert len(still_house.sent(message)) == 1
 
@@ -110,7 +112,7 @@ async def test_of_words_from_many_surfaces_the_first_counts(still_house: House, 
         async with still_house.ground("messenger").db.work() as connection:
             await resolutions.ask(connection, Resolution(delivery["id"], 1, word, by["id"], "test"))
     grounds = [still_house.ground("messenger")] * 3
-    await asyncio.gather(*(resolving.carry_out(ground) for ground in grounds))
+    await asyncio.gather(*(resolver.carry_out(ground) for ground in grounds))
     assert [row["outcome"] for row in await still_house.sql.fetch(TOLD, delivery["id"])] == ["done", *["late"] * 3]
     await work(still_house.desk())
     await work(still_house.desk())
@@ -238,7 +240,7 @@ async def to_owner(house: House, message: str) -> str:
 
 async def repeated(house: House) -> int:
     """How many the machine puts in the queue once more."""
-    return await resolving.repeat_to_owner(house.ground("messenger"))
+    return await resolver.repeat_to_owner(house.ground("messenger"))
 
 
 async def test_the_owner_is_sent_it_once_more_and_told_that_it_may_be_a_repeat(
@@ -410,7 +412,7 @@ async def pressed(house: House, card: Mapping[str, object], verb: str) -> None:
     stopping, telegram = asyncio.Event(), TelegramChannel(house.box.url, SANDBOX_TOKEN)
     async with house.ground("messenger").db.work() as connection:
         await updates.store(connection, "bot", [{"update_id": 1, "callback_query": query}])
-    handling = asyncio.ensure_future(inbound.handle(house.desk(), telegram, "bot", stopping))
+    handling = asyncio.ensure_future(poller.handle(house.desk(), telegram, "bot", stopping))
     await house.handled(1)
     stopping.set()
     await handling

@@ -8,17 +8,19 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from messenger import asking, closing, revisit, showing
-from messenger.channels import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
+from messenger.cards import closing, updater
+from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.channels.telegram import TelegramChannel
-from messenger.deliver import Desk
-from messenger.unreadable import CODE, SAID
-from shared import identity
-from shared.db import Connection, Database
-from shared.mcp import Answer
-from shared.realms import SANDBOX_TOKEN
-from shared.render import Wire
-from switchboard import forward
+from messenger.delivery.worker import Desk
+from messenger.maintenance import rechecker
+from messenger.poison import CODE, SAID
+from messenger.storage import cards
+from shared.channels.base import Wire
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.db.pool import Connection, Database
+from shared.rpc import Answer
+from shared.storage import contacts
+from switchboard import route as forward
 from tests.integration.desks import ACTION, OLDER, admitted, desk_where, friend, in_queue, new_chat, work
 from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
@@ -91,7 +93,7 @@ async def asked(house: House, message: str) -> tuple[str, str]:
 
 async def write(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await asking.write_missing_cards(connection, BURST)
+        return await cards.write_missing_cards(connection, BURST)
 
 
 async def ended(house: House, told: str) -> list[str]:
@@ -107,12 +109,12 @@ def telegram(house: House) -> TelegramChannel:
 
 async def look_again(house: House, database: Database | None = None) -> None:
     ground = house.ground("messenger")
-    await revisit.look_again(replace(ground, db=database or ground.db))
+    await rechecker.look_again(replace(ground, db=database or ground.db))
 
 
 async def show(house: House) -> None:
     channel = telegram(house)
-    await showing.show(house.ground("messenger"), channel)
+    await updater.show(house.ground("messenger"), channel)
     await channel.close()
 
 
@@ -269,7 +271,7 @@ async def short(house: House, message: str) -> str:
     """The id of a notification that was short of an identifier, which is there now."""
     contact = await house.contact("Bo", email=f"{uuid4().hex}@example.org")
     told = await admitted(house, message, contact_id=contact)
-    await identity.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
     return told
 
 

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from messenger.states import Delivery, Event, Stepped, step
-from shared.states import LEGAL, Status
+from messenger.delivery.states import Delivery, Event, Stepped, step
+from shared.model import LEGAL, Status
 from tests.models.walk import PER_WORLD, one_world, walk
 from tests.models.world import Broken
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from messenger.states import step
-from shared.states import What
+from messenger.delivery.states import step
+from shared.model import What
 from tests.models.world import KINDS, Broken, Stepping, World
 
 # So many steps, then everything comes to its end and a new world begins.

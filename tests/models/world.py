@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from messenger.states import FREELY, Delivery, Effect, Event, Part, Stepped, step
-from shared.states import LEGAL, What
+from messenger.delivery.states import FREELY, Delivery, Effect, Event, Part, Stepped, step
+from shared.model import LEGAL, What
 
 TERMINAL: Final = frozenset({"sent", "failed", "refused", "cancelled", "expired", "dead", "abandoned", "bounced"})
 KINDS: Final = ("third_party", "owner", "card", "reaction", "third_party")

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import asyncpg
 
-from butlers import fleet, migrate
-from shared import postgres
-from shared.config import Settings
+from butlers import fleet
+from butlers.setup import migrate
+from shared.config.settings import Settings
+from shared.postgres import server as postgres
 from tests.rig.forks import Forks, Order, Process
 
 OWNER = 5000000000000001

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shared import postgres
+from shared.postgres import server as postgres
 
 LIBRARY: Final = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
 PATIENCE_SECONDS: Final = 30.0

@@ -15,7 +15,7 @@ from typing import Final
 
 import asyncpg
 
-from shared.postgres_files import find_place
+from shared.postgres.files import find_place
 from tests.rig import fresh
 from tests.rig.bench import Bench
 from tests.rig.fleet import UP, Fleet

@@ -14,11 +14,12 @@ import asyncpg
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from butlers.commands.talking import mint
-from shared import home, identity
-from shared.auth import Signer
-from shared.db import Record, prepare_connection
-from shared.mcp import Answer, request_of, tool_object
+from butlers.cli.notify import mint
+from shared.auth import keystore
+from shared.auth.tokens import Signer
+from shared.db.pool import Record, prepare_connection
+from shared.rpc import Answer, request_of, tool_object
+from shared.storage import contacts
 from tests.rig.bench import BUTLERS, House
 from tests.rig.forks import Process
 from tests.rig.outside import Outside
@@ -222,7 +223,7 @@ class Fleet:
 
     async def hop(self, caller: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         """What a daemon's own token gets from another daemon's tool, by the raw request."""
-        signer = Signer(caller, home.read(self.house.home, caller).private_pem, time.time)
+        signer = Signer(caller, keystore.read(self.house.home, caller).private_pem, time.time)
         headers, body = request_of(signer.token_for(target), tool, arguments, 1)
         async with self.http.post(f"{self.url(target)}/mcp", json=body, headers=headers) as answer:
             assert answer.status == 200, answer.status
@@ -253,8 +254,8 @@ class Fleet:
     async def contact(self, name: str, *, telegram: int | None = None, email: str | None = None) -> str:
         """A new contact with these primary identifiers; its id."""
         async with self.db.transaction():
-            contact_id = await identity.add_contact(self.db, name, [])
+            contact_id = await contacts.add_contact(self.db, name, [])
             for kind, value in (("telegram", telegram), ("email", email)):
                 if value is not None:
-                    await identity.set_identifier(self.db, contact_id, kind, str(value), primary=True)
+                    await contacts.set_identifier(self.db, contact_id, kind, str(value), primary=True)
         return contact_id

@@ -16,12 +16,13 @@ from random import Random
 from typing import Final
 from uuid import uuid4
 
-from butlers.deciding import Word, decide
-from shared import brakes, home, identity, rules
-from shared.brakes import Scope
-from shared.db import Database
-from shared.mcp import request_of, tool_object
-from shared.rules import NewRule
+from shared.auth import keystore
+from shared.db.pool import Database
+from shared.gate.owner_decision import Word, decide
+from shared.rpc import request_of, tool_object
+from shared.storage import brakes, contacts, rules
+from shared.storage.brakes import Scope
+from shared.storage.rules import NewRule
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Fleet
 from tests.rig.outside import SENDS
@@ -122,10 +123,10 @@ async def ground(fleet: Fleet) -> AsyncIterator[Ground]:
         held.push_async_callback(pool.close)
         async with pool.work() as connection:
             await connection.execute(WATCH)
-            by = await identity.owner(connection)
+            by = await contacts.owner(connection)
             assert by is not None
         people = [await fleet.contact(f"Friend {n}", telegram=FIRST_CHAT + n) for n in range(PEOPLE + 1)]
-        owner = pool.acting_as(home.role_of(fleet.house.dsn, home.OWNER))
+        owner = pool.acting_as(keystore.role_of(fleet.house.dsn, keystore.OWNER))
         for one in people[1:]:
             async with owner.work() as connection:
                 await rules.add(connection, NewRule("allow", {"contact_id": one}), by["id"])

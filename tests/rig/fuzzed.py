@@ -18,9 +18,9 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from butlers.bounds import MOST_BODY
-from shared import home
-from shared.auth import Signer
+from butlers.daemon.connection_limits import MOST_BODY
+from shared.auth import keystore
+from shared.auth.tokens import Signer
 from tests.rig.bench import OWNER_EMAIL, Bench
 from tests.rig.fleet import Fleet
 from tests.rig.fuzzing import OWNER, Input, Posted, Raw
@@ -117,7 +117,7 @@ class Target:
         if not one.token.startswith("hop:"):
             return self.tokens.get(one.token, "a.b.c")
         caller = one.token.removeprefix("hop:")
-        key = home.read(self.fleet.house.home, caller).private_pem
+        key = keystore.read(self.fleet.house.home, caller).private_pem
         return Signer(caller, key, time.time).token_for(one.daemon)
 
     async def send(self, one: Input) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from shared.mcp import PROTOCOL
+from shared.rpc import PROTOCOL
 
 DEEP: Final = "@@deep@@"
 HUGE: Final = "@@huge@@"

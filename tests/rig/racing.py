@@ -14,20 +14,21 @@ from random import Random
 from typing import Final
 from uuid import uuid4
 
-from butlers import deciding
-from butlers.gate import Admitter, admit
-from butlers.tools.accept import accept
-from messenger import settle
-from shared import home, identity
-from shared.db import Database, Record
+from messenger.delivery import settle
+from shared.auth import keystore
+from shared.db.pool import Database, Record
 from shared.errors import InvalidInput
+from shared.gate import owner_decision
+from shared.gate.accept import accept
+from shared.gate.admit import Admitter, admit
+from shared.storage import contacts
 from tests.rig.bench import House
 
 MOST_DECIDERS: Final = 40
 LANES: Final = 3
 AT_ONCE: Final = 400
 LASTS: Final = timedelta(hours=72)
-SURFACES: Final = {"telegram": "messenger", "console": "console", "cli": home.OWNER}
+SURFACES: Final = {"telegram": "messenger", "console": "console", "cli": keystore.OWNER}
 WORDS: Final = ("approve", "deny", "edit", "expire")
 WATCH: Final = """
 CREATE SCHEMA races;
@@ -90,7 +91,7 @@ class Track:
 
     def by(self, surface: str) -> Database:
         """The way in of that surface, in its own role."""
-        return self.pool.acting_as(home.role_of(self.dsn, SURFACES[surface]))
+        return self.pool.acting_as(keystore.role_of(self.dsn, SURFACES[surface]))
 
 
 @asynccontextmanager
@@ -101,12 +102,12 @@ async def track(house: House) -> AsyncIterator[Track]:
         held.push_async_callback(pool.close)
         async with pool.work() as connection:
             await connection.execute(WATCH)
-            owner = await identity.owner(connection)
+            owner = await contacts.owner(connection)
             assert owner is not None
-            contact = await identity.add_contact(connection, "Anna", [])
-            await identity.set_identifier(connection, contact, "telegram", "7000000001")
+            contact = await contacts.add_contact(connection, "Anna", [])
+            await contacts.set_identifier(connection, contact, "telegram", "7000000001")
         call = accept("health", {"channel": "telegram", "message": "Lunch?", "contact_id": contact})
-        by = Admitter("health", pool.acting_as(home.role_of(house.dsn, "health")), LASTS, lambda: str(uuid4()))
+        by = Admitter("health", pool.acting_as(keystore.role_of(house.dsn, "health")), LASTS, lambda: str(uuid4()))
         yield Track(pool, house.dsn, owner["id"], (await admit(by, call)).notification_id)
 
 
@@ -169,11 +170,11 @@ async def _decide(on: Track, action_id: str, one: Decider) -> tuple[str, str]:
     try:
         async with on.by(one.surface).work() as connection:
             if one.word == "edit":
-                change = deciding.Edit(action_id, f"Dinner? {uuid4()}", on.owner, one.surface, LASTS, 1)
-                outcome = await deciding.edit(connection, change)
+                change = owner_decision.Edit(action_id, f"Dinner? {uuid4()}", on.owner, one.surface, LASTS, 1)
+                outcome = await owner_decision.edit(connection, change)
             else:
-                word = deciding.Word(action_id, one.word == "approve", on.owner, one.surface, LASTS, None, 1)
-                outcome = await deciding.decide(connection, word)
+                word = owner_decision.Word(action_id, one.word == "approve", on.owner, one.surface, LASTS, None, 1)
+                outcome = await owner_decision.decide(connection, word)
     except InvalidInput as refused:
         return "refused", refused.message
     return outcome.code, outcome.text

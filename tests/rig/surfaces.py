@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import aiohttp
 
-from butlers.commands.desk import as_owner, owner_id
-from butlers.console.sessions import make_sign_in_link
-from butlers.deciding import Word, decide
+from butlers.cli.session import as_owner, owner_id
+from butlers.console.storage.sessions import make_sign_in_link
+from shared.gate.owner_decision import Word, decide
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
 from tests.rig.outside import SENDS, Entry, _keyboard, short_id

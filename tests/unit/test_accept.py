@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.tools.accept import accept, accept_envelope, thread_of
 from shared.contracts import NotifyEnvelope, wire
 from shared.errors import InvalidInput
+from shared.gate.accept import accept, accept_envelope, thread_of
 
 ANNA = "11111111-1111-4111-8111-111111111111"
 CONTEXT: Mapping[str, object] = {

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from butlers.aim import action_of, going
-from butlers.judge import render
-from butlers.tools.accept import accept
 from shared.contracts import NotifyEnvelope
-from shared.identity import MissingIdentifier, Target
-from shared.policy import Action
+from shared.gate.accept import accept
+from shared.gate.decide import Action
+from shared.gate.evaluate import render
+from shared.gate.resolve import action_of, going
+from shared.storage.contacts import MissingIdentifier, Target
 
 STRANGER = Target("4242")
 UNPROVED = replace(STRANGER, unproved=True)

@@ -27,8 +27,8 @@ from shared.audit import (
     spans_of,
     text_of,
 )
-from shared.keypairs import generate_key, public_key, sign, signer_of
-from shared.telemetry import scrubbed
+from shared.auth.keypairs import generate_key, public_key, sign, signer_of
+from shared.telemetry.logs import scrubbed
 
 PEM, PUBLIC = generate_key()
 STRANGER: Final = generate_key()[0]

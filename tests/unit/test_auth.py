@@ -11,17 +11,9 @@ from hashlib import sha256
 import jwt
 import pytest
 
-from shared.auth import (
-    Caller,
-    Signer,
-    Unauthorized,
-    Verifier,
-    mint_client_token,
-    tag,
-    tag_matches,
-)
+from shared.auth.keypairs import generate_key, public_key, sign
+from shared.auth.tokens import Caller, Signer, Unauthorized, Verifier, mint_client_token, tag, tag_matches
 from shared.errors import Misconfigured, Unavailable
-from shared.keypairs import generate_key, public_key, sign
 
 NOW = 1_800_000_000
 PEMS = {name: generate_key()[0] for name in ("owner", "switchboard", "messenger", "health", "stranger", "next_health")}

@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
-from shared.db import Record
-from shared.delays import delay
+from shared.db.pool import Record
 from shared.errors import InvalidInput
-from shared.life import told
-from shared.policy import Brake, Facts, Rule
-from shared.recipients import Recipient
-from shared.rules import Past, constraints_of, scope, would_have
+from shared.gate.decide import Brake, Facts, Rule
+from shared.gate.delays import delay
+from shared.storage.history import told
+from shared.storage.recipients import Recipient
+from shared.storage.rules import Past, constraints_of, scope, would_have
 from tests.unit.test_policy import ANNA, TO_ANNA, TO_OWNER
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.butler import Ground
-from messenger import cards
-from shared.db import Record
-from shared.render import Message, owner
-from shared.render.approval import Asked, lines
-from shared.render.telegram import utf16_units
+from messenger.cards import approval
+from shared.channels.base import Message
+from shared.channels.telegram import utf16_units
+from shared.db.pool import Record
+from shared.display import owner
+from shared.display.approval import Asked, lines
 
 SECRET = b"k" * 32
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
@@ -50,11 +51,11 @@ def text_of(question: Asked) -> str:
 
 def card(question: Asked) -> list[dict[str, object]]:
     """The bodies of the card that asks this."""
-    keyboard = cards.buttons(SECRET, action(), can_approve=True)
+    keyboard = approval.buttons(SECRET, action(), can_approve=True)
     # A page is named only where nothing can be delivered.
-    shown = cards.sheet(question, ID, cast("Ground", None))
+    shown = approval.sheet(question, ID, cast("Ground", None))
     wires = owner.by_house(Message("d1", "telegram", "send", "5000000000000001", ""), shown)
-    return [json.loads(wire.body) for wire in cards.with_keyboard(wires, keyboard)]
+    return [json.loads(wire.body) for wire in approval.with_keyboard(wires, keyboard)]
 
 
 def blocks(body: dict[str, object]) -> list[str]:
@@ -192,18 +193,18 @@ def _keyboard(body: dict[str, object]) -> list[dict[str, str]]:
 
 
 def test_only_what_can_be_delivered_can_be_approved() -> None:
-    (row,) = cards.buttons(SECRET, action(), can_approve=False)
+    (row,) = approval.buttons(SECRET, action(), can_approve=False)
     assert [button.text for button in row] == ["Deny"]
 
 
 @pytest.mark.parametrize("verb", ["ok", "no"])
 def test_a_button_is_read_back_within_64_bytes(verb: str) -> None:
-    data = cards.data(SECRET, action(), verb)
-    press = cards.read(data)
+    data = approval.data(SECRET, action(), verb)
+    press = approval.read(data)
     assert len(data.encode()) <= 64
     assert press is not None
     assert (press.about, press.verb) == (ID, verb)
-    assert cards.genuine(SECRET, action(), press)
+    assert approval.genuine(SECRET, action(), press)
 
 
 @pytest.mark.parametrize(
@@ -216,19 +217,19 @@ def test_a_button_is_read_back_within_64_bytes(verb: str) -> None:
     ],
 )
 def test_a_button_speaks_for_its_own_action_revision_and_content_only(other: Record) -> None:
-    press = cards.read(cards.data(SECRET, action(), "ok"))
+    press = approval.read(approval.data(SECRET, action(), "ok"))
     assert press is not None
-    assert not cards.genuine(SECRET, other, press)
+    assert not approval.genuine(SECRET, other, press)
 
 
 def test_a_button_speaks_for_its_own_verb_and_secret_only() -> None:
-    denying = cards.data(SECRET, action(), "no")
-    press = cards.read(denying.replace(":no:", ":ok:"))
+    denying = approval.data(SECRET, action(), "no")
+    press = approval.read(denying.replace(":no:", ":ok:"))
     assert press is not None
-    assert not cards.genuine(SECRET, action(), press)
-    own = cards.read(denying)
+    assert not approval.genuine(SECRET, action(), press)
+    own = approval.read(denying)
     assert own is not None
-    assert not cards.genuine(b"j" * 32, action(), own)
+    assert not approval.genuine(b"j" * 32, action(), own)
 
 
 @pytest.mark.parametrize(
@@ -247,4 +248,4 @@ def test_a_button_speaks_for_its_own_verb_and_secret_only() -> None:
     ],
 )
 def test_what_was_never_a_button_of_ours_is_none(data: str) -> None:
-    assert cards.read(data) is None
+    assert approval.read(data) is None

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messenger.channels import Receipt, SendFailed
+from messenger.channels.base import Receipt, SendFailed
 from messenger.channels.line import Answer
 from messenger.channels.telegram import judge
-from shared.render import Message
-from shared.render.telegram import render
+from shared.channels.base import Message
+from shared.channels.telegram import render
 
 SEND = Message(notification_id="n1", channel="telegram", intent="send", address="42", text="Hello")
 (WIRE,) = render(SEND)

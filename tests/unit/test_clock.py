@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from shared.clock import STEADY_SECONDS, Moment, Reading, boot, moment
+from shared.db.clock import STEADY_SECONDS, Moment, Reading, boot, moment
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config import (
-    MASK,
-    Secret,
-    Settings,
-    demand_safe_listening,
-    dump,
-    duration,
-    quiet_third_parties,
-)
+from shared.config.settings import MASK, Secret, Settings, demand_safe_listening, dump, duration, quiet_third_parties
 from shared.errors import InvalidInput, Misconfigured
 from tests.rig.forks import QUIET
 
@@ -281,7 +273,7 @@ def printed(program: str, folder: Path, environ: dict[str, str]) -> str:
 
 
 def test_the_process_environment_is_read(tmp_path: Path) -> None:
-    program = "from shared.config import current; print(current().port_base)"
+    program = "from shared.config.settings import current; print(current().port_base)"
     assert printed(program, tmp_path, {"BUTLERS_PORT_BASE": "45000"}) == "45000\n"
 
 
@@ -294,7 +286,8 @@ def test_third_parties_are_left_only_what_we_mean() -> None:
 def test_fastmcp_heeds_what_it_is_left_and_no_dotenv(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("FASTMCP_LOG_LEVEL=DEBUG\nFASTMCP_STRICT_INPUT_VALIDATION=true\n")
     program = (
-        "from shared.config import quiet_third_parties; quiet_third_parties(); from fastmcp import settings as s;"
+        "from shared.config.settings import quiet_third_parties; quiet_third_parties();"
+        "from fastmcp import settings as s;"
         "print(s.log_level, s.show_server_banner, s.check_for_updates, s.enable_rich_tracebacks,"
         "s.strict_input_validation)"
     )

@@ -12,16 +12,16 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from butlers.console.guard import HEADERS, Doorstep, Guard, host_name
-from butlers.console.house import safe_next
-from butlers.console.pages import Pages
-from butlers.console.password import check_password, has_password, write_password
-from butlers.console.sign_in import code_of
-from butlers.console.views_deliveries import FILTERS
-from butlers.console.words import DELIVERY, ago, count, span
-from shared.config import Secret
+from butlers.console.labels import DELIVERY, ago, count, span
+from butlers.console.middleware import HEADERS, Doorstep, Guard, host_name
+from butlers.console.pages.sign_in import code_of
+from butlers.console.queries.deliveries import FILTERS
+from butlers.console.session import safe_next
+from butlers.console.templating import Pages
+from shared.auth.password import check_password, has_password, write_password
+from shared.config.settings import Secret
 from shared.errors import InvalidInput, Misconfigured
-from shared.states import STATUSES
+from shared.model import STATUSES
 
 
 def test_the_password_is_kept_as_a_scrypt_hash_for_its_owner_alone(tmp_path: Path) -> None:

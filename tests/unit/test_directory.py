@@ -2,7 +2,7 @@
 
 import pytest
 
-from butlers.directory import is_base_url, kind_of
+from butlers.daemon.discovery import is_base_url, kind_of
 
 
 @pytest.mark.parametrize(

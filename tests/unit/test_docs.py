@@ -14,9 +14,9 @@ import pytest
 import typer
 
 from butlers import fleet
-from butlers.commands.app import app
-from butlers.listening import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
-from shared.config import Settings, dump
+from butlers.cli.app import app
+from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
+from shared.config.settings import Settings, dump
 from tests.bench.figures import read, with_figures
 
 ROOT = Path(__file__).resolve().parents[2]

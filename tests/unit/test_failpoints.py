@@ -14,8 +14,8 @@ from types import FrameType
 
 import pytest
 
-from butlers import gate
-from shared import facts
+from shared.gate import admit
+from shared.storage import facts
 from tests.chaos.crew import STOPPABLE, Schedule
 from tests.rig.failpoints import (
     BY_NAME,
@@ -38,7 +38,6 @@ PROGRAM = """
 import sys
 from tests.rig.failpoints import prepare
 prepare(sys.argv[1:])
-from shared import keys
 from butlers.tools import notify
 print("first"); sys.stdout.flush()
 notify.accept("health", {"channel": "telegram", "message": "tea"})
@@ -82,9 +81,9 @@ def test_an_armed_process_ends_itself_at_the_nth_time_and_not_before(nth: str, c
 
 def test_a_function_is_watched_wherever_it_was_imported_to_and_an_import_only_there() -> None:
     places = imported(facts.gather, facts)
-    assert (gate, "gather") in places
+    assert (admit, "gather") in places
     assert (facts, "gather") in places
-    assert imported(facts.gather, gate) == []
+    assert imported(facts.gather, admit) == []
 
 
 def test_of_several_that_are_armed_the_first_one_reached_is_told() -> None:

@@ -21,63 +21,63 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 # {file::function: why}. An entry that no longer excuses anything fails, so the tables cannot rot.
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
-    "butlers/commands/rules.py::add": "a rule's eight options, as options",
-    "butlers/commands/talking.py::notify": "the contract's eight parameters, as options",
+    "butlers/cli/rules.py::add": "a rule's eight options, as options",
+    "butlers/cli/notify.py::notify": "the contract's eight parameters, as options",
 }
 BROAD_EXCEPTS: dict[str, str] = {
-    "butlers/apart.py::apart": "a row of others, or a mistake of ours, that must not stop what is done beside it",
-    "butlers/console/guard.py::Guard.__call__": "the outermost edge of a page: a person never meets a traceback",
-    "butlers/host.py::_supervise": "the outermost loop around every loop of a daemon",
+    "shared/loops.py::apart": "a row of others, or a mistake of ours, that must not stop what is done beside it",
+    "butlers/console/middleware.py::Guard.__call__": "the outermost edge of a page: a person never meets a traceback",
+    "butlers/daemon/host.py::_supervise": "the outermost loop around every loop of a daemon",
 }
 ASSEMBLED_SQL: dict[str, str] = {
-    "shared/db.py::Database.__init__": "role and setting are checked, and a parameter costs a round trip each time",
+    "shared/db/pool.py::Database.__init__": "role and setting are checked; a parameter would cost a round trip",
 }
 
 # The files that may hold SQL: one table has one writing module.
 SQL_FILES = (
-    "butlers/asked.py",
-    "butlers/console/sessions.py",
-    "butlers/console/views*.py",
-    "butlers/directory.py",
-    "butlers/logins.py",
-    "butlers/migrate.py",
-    "messenger/asking.py",
-    "messenger/limits.py",
-    "messenger/pauses.py",
-    "messenger/purging.py",
-    "messenger/returned.py",
-    "messenger/store.py",
-    "messenger/strangers.py",
-    "messenger/unheld.py",
-    "messenger/updates.py",
-    "messenger/views.py",
-    "messenger/witness.py",
+    "shared/gate/approval_request.py",
+    "butlers/console/storage/sessions.py",
+    "butlers/console/queries/*.py",
+    "butlers/daemon/discovery.py",
+    "butlers/setup/logins.py",
+    "butlers/setup/migrate.py",
+    "messenger/storage/cards.py",
+    "messenger/storage/rate_limits.py",
+    "messenger/maintenance/circuit_breaker.py",
+    "messenger/maintenance/purger.py",
+    "messenger/inbound/bounces.py",
+    "messenger/storage/deliveries.py",
+    "messenger/inbound/strangers.py",
+    "messenger/storage/transitions.py",
+    "messenger/storage/updates.py",
+    "messenger/storage/queries.py",
+    "messenger/delivery/witness.py",
     "migrations/env.py",
     "migrations/versions/*.py",
-    "shared/approvals.py",
-    "shared/auth.py",
-    "shared/bound.py",
-    "shared/brakes.py",
-    "shared/cooldown.py",
-    "shared/db.py",
-    "shared/deliveries.py",
-    "shared/hints.py",
-    "shared/facts.py",
-    "shared/identity.py",
-    "shared/keyring.py",
-    "shared/life.py",
-    "shared/notifications.py",
-    "shared/pairing.py",
-    "shared/realms.py",
-    "shared/resolutions.py",
-    "shared/withdrawals.py",
-    "shared/rules.py",
-    "shared/seals.py",
-    "shared/standing.py",
-    "shared/threads.py",
-    "switchboard/forward.py",
-    "switchboard/inbox.py",
-    "switchboard/registry.py",
+    "shared/storage/pending_actions.py",
+    "shared/auth/tokens.py",
+    "shared/storage/audit_bindings.py",
+    "shared/storage/brakes.py",
+    "shared/storage/cooldown.py",
+    "shared/db/pool.py",
+    "shared/storage/deliveries.py",
+    "shared/db/wake.py",
+    "shared/storage/facts.py",
+    "shared/storage/contacts.py",
+    "shared/storage/keyring.py",
+    "shared/storage/history.py",
+    "shared/storage/notifications.py",
+    "shared/storage/pairings.py",
+    "shared/channels/realms.py",
+    "shared/storage/resolutions.py",
+    "shared/storage/withdrawals.py",
+    "shared/storage/rules.py",
+    "shared/storage/audit_seals.py",
+    "shared/storage/standing.py",
+    "shared/storage/threads.py",
+    "switchboard/route.py",
+    "switchboard/storage/inbox.py",
+    "switchboard/storage/registry.py",
 )
 FORBIDDEN_WORDS = ("manager", "service", "helper", "utils", "common", "dispatcher", "staffer")
 
@@ -173,14 +173,14 @@ def too_many_parameters(name: str, source: str) -> Iterator[str]:
 
 def reads_environment(name: str, source: str) -> Iterator[str]:
     words = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
-    if name == "shared/config.py":
+    if name == "shared/config/settings.py":
         return
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute(value=ast.Name(id="os"), attr=word) if word in words:
-                yield f"{name}:{node.lineno}: only shared/config.py reads the environment"
+                yield f"{name}:{node.lineno}: only shared/config/settings.py reads the environment"
             case ast.ImportFrom(module="os", names=names) if words & {alias.name for alias in names}:
-                yield f"{name}:{node.lineno}: only shared/config.py reads the environment"
+                yield f"{name}:{node.lineno}: only shared/config/settings.py reads the environment"
 
 
 def mocks(name: str, source: str) -> Iterator[str]:
@@ -382,10 +382,10 @@ PLANTED: list[tuple[Checker, str, str]] = [
     (ticket_or_machine, "Makefile", "pip install --index" + "-url x"),
     (lock_names_a_source, "requirements.lock", "--find-links wheels"),
     (lock_names_a_source, "requirements-dev.lock", "thing @ https://example.test/thing.whl"),
-    (sql_elsewhere, "butlers/daemon.py", "x = 'SELECT 1'"),
-    (sql_elsewhere, "butlers/daemon.py", "x = f'UPDATE {t} SET a = 1'"),
-    (sql_put_together, "shared/db.py", "def f(table): return f'SELECT * FROM {table}'"),
-    (sql_put_together, "shared/db.py", "def f(x): return 'SELECT {} '.format(x)"),
+    (sql_elsewhere, "butlers/daemon/app.py", "x = 'SELECT 1'"),
+    (sql_elsewhere, "butlers/daemon/app.py", "x = f'UPDATE {t} SET a = 1'"),
+    (sql_put_together, "shared/db/pool.py", "def f(table): return f'SELECT * FROM {table}'"),
+    (sql_put_together, "shared/db/pool.py", "def f(x): return 'SELECT {} '.format(x)"),
     (any_in_signature, "shared/x.py", "class A:\n def f(self, a: list[dict[str, Any]]): ..."),
     (any_in_signature, "shared/x.py", "async def f() -> dict[str, Any]: ..."),
     (empty_words, "shared/x.py", "class TaskManager: ..."),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.config import Settings
-from shared.realms import in_clear
+from shared.channels.realms import in_clear
+from shared.config.settings import Settings
 
 TOKEN = {"BUTLERS_TELEGRAM_TOKEN": "123456:abcdefghijklmnopqrstuvwxyzabcdefghi"}
 SENDER = {"BUTLERS_EMAIL_FROM": "butlers@example.org"}

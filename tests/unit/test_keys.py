@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.keys import Asked, Content, content_sha, digest, notification_key, reference, request_sha, stated_lineage
+from shared.idempotency import (
+    Asked,
+    Content,
+    content_sha,
+    digest,
+    notification_key,
+    reference,
+    request_sha,
+    stated_lineage,
+)
 
 FIELDS = st.lists(st.none() | st.text(max_size=8), max_size=5)
 ASKED = Asked("health", "send", "telegram", "owner", "hello", "subject", "x")

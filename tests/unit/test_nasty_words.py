@@ -10,18 +10,20 @@ from typing import cast
 import pytest
 
 from butlers.butler import Ground
-from butlers.commands.desk import GOES_ON, broken
-from butlers.console import words as console
-from messenger import cards, closing, digests
+from butlers.cli.session import GOES_ON, broken
+from butlers.console import labels as console
+from messenger.cards import approval as cards
+from messenger.cards import closing, digest
+from shared.channels.base import Message
+from shared.channels.telegram import utf16_units
 from shared.contracts import NotifyEnvelope
-from shared.db import Record
-from shared.keys import short
-from shared.recipients import Recipient
-from shared.render import Message, approval, owner
-from shared.render.approval import Asked
-from shared.render.owner import Sheet
-from shared.render.telegram import utf16_units
-from shared.render.visible import in_line, quoted, said, seen, visible
+from shared.db.pool import Record
+from shared.display import approval, owner
+from shared.display.approval import Asked
+from shared.display.owner import Sheet
+from shared.display.visible import in_line, quoted, said, seen, visible
+from shared.idempotency import short
+from shared.storage.recipients import Recipient
 
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
 UNTIL = datetime(2026, 1, 4, 12, 30, tzinfo=UTC)
@@ -261,13 +263,13 @@ def item(**delivery: object) -> Record:
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, shown: str) -> None:
-    _, sheet = digests.words(
+    _, sheet = digest.words(
         [item(recipient="eve@example.org")], [Recipient(words or shown, "anna@example.org")], "link"
     )
     first, empty, last = sheet.foot.split("\n")
     assert first.startswith("1. to ")
     assert first.endswith("(anna@example.org) by Telegram, 12 characters")
-    assert (empty, last) == ("", digests.NO_ANSWER_HERE)
+    assert (empty, last) == ("", digest.NO_ANSWER_HERE)
     assert visible(first) == first
 
 

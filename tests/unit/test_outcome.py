@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from messenger.channels import Reason, Receipt, SendFailed
-from messenger.outcome import Ended, after
+from messenger.channels.base import Reason, Receipt, SendFailed
+from messenger.delivery.outcome import Ended, after
 
 KINDS = ("owner", "third_party", "card")
 REASONS = get_args(Reason)

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
+from shared.channels.base import Message
+from shared.channels.telegram import utf16_units
+from shared.display.owner import Sheet, bubbles, by_butler, by_house
 from shared.errors import InvalidInput
-from shared.render import Message
-from shared.render.owner import Sheet, bubbles, by_butler, by_house
-from shared.render.telegram import utf16_units
 from tests.rig.pressing import LINKS, pressable
 
 CHAT = "5000000000000001"

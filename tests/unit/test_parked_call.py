@@ -1,7 +1,7 @@
 """What waits for the owner is the whole call: everything that was asked is kept with the pending action."""
 
-from butlers.gate import tool_args
-from butlers.tools.accept import accept
+from shared.gate.accept import accept
+from shared.gate.admit import tool_args
 
 ANNA = "11111111-1111-4111-8111-111111111111"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from butlers import logins
+from butlers.setup import logins
 from migrations.raw import for_one_role
-from shared.postgres_process import SETTINGS
+from shared.postgres.process import SETTINGS
 from tests.privileges.document import DOCUMENT, with_matrix
 from tests.privileges.matrix import ROLES, read
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.realms import OWN_SURFACES, SANDBOX, may_ask, may_decide
+from shared.channels.realms import OWN_SURFACES, SANDBOX, may_ask, may_decide
 
 LIVE = ("77", "butlers@mail.example.org")
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.channels.base import Message
+from shared.channels.email import render, subject
 from shared.errors import InvalidInput
-from shared.render import Message
-from shared.render.email import render, subject
 
 SENT_AT = datetime(2026, 3, 29, 12, 30, 5, 999, tzinfo=UTC)
 SEND = Message(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.channels.base import Message, shas
+from shared.channels.telegram import Button, render, split, utf16_units, with_buttons
+from shared.display.visible import seen, visible
 from shared.errors import InvalidInput
-from shared.render import Message, shas
-from shared.render.telegram import Button, render, split, utf16_units, with_buttons
-from shared.render.visible import seen, visible
 
 SEND = Message(notification_id="n1", channel="telegram", intent="send", address="42", text="Grüße")
 REPLY = replace(SEND, intent="reply", thread="42:7")

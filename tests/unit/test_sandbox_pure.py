@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messenger.sandbox import mailtext
-from messenger.sandbox.rich import blocks
-from messenger.sandbox.shapes import units
+from messenger.sandbox.botapi.shapes import units
+from messenger.sandbox.mail import text as mailtext
+from messenger.sandbox.web.rich import blocks
 
 ENTITY = st.fixed_dictionaries(
     {"type": st.sampled_from(["bold", "italic", "code"]), "offset": st.integers(0, 30), "length": st.integers(0, 30)}

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from messenger.states import LEASE_SECONDS, Delivery, Effect, Event, Part, step
-from shared.states import LEGAL, Status
+from messenger.delivery.states import LEASE_SECONDS, Delivery, Effect, Event, Part, step
+from shared.model import LEGAL, Status
 
 ROOT = Path(__file__).resolve().parents[2]
 WAY = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| ((?:`\w+`(?:, )?)+) \| [^|]+ \|$", re.MULTILINE)

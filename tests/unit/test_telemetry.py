@@ -10,10 +10,10 @@ from urllib.parse import quote
 import pytest
 import structlog
 
-from shared import telemetry
-from shared.config import MASK, Secret
+from shared.config.settings import MASK, Secret
 from shared.errors import InvalidInput
-from shared.telemetry import configure, logger, redacted, scrubbed
+from shared.telemetry import logs
+from shared.telemetry.logs import configure, logger, redacted, scrubbed
 
 TOKEN = "123456789:AAE_s3cr3t-s3cr3t-s3cr3t-s3cr3t-abcd"
 JWT = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnbmF0dXJlLXMzY3IzdA"
@@ -102,13 +102,13 @@ def test_values_of_any_type_become_plain_and_clean() -> None:
 
 
 def test_our_line_is_json_with_time_level_and_daemon(stream: io.StringIO) -> None:
-    logger("butlers.gate").warning("parked", origin="health", secret=Secret("s3cr3t"), url=f"/bot{TOKEN}/x")
+    logger("shared.gate.admit").warning("parked", origin="health", secret=Secret("s3cr3t"), url=f"/bot{TOKEN}/x")
     (line,) = lines(stream)
     assert str(line.pop("at")).endswith("Z")
     assert line == {
         "event": "parked",
         "level": "warning",
-        "logger": "butlers.gate",
+        "logger": "shared.gate.admit",
         "daemon": "greeter",
         "origin": "health",
         "secret": MASK,
@@ -225,12 +225,12 @@ def test_a_person_gets_words_without_secrets(stream: io.StringIO) -> None:
 
 
 def test_the_metrics_are_counted_and_shown() -> None:
-    telemetry.notifications_total.labels(origin="test_origin", outcome="sent").inc()
-    telemetry.deliveries_total.labels(channel="email", state="test_state", reason="none").inc(2)
-    telemetry.attempts_total.labels(channel="telegram", outcome="test_outcome").inc()
-    telemetry.hop_seconds.labels(target="test_target", tool="notify").observe(0.003)
-    telemetry.oldest_open_delivery_seconds.set(7)
-    text = telemetry.metrics_text().decode()
+    logs.notifications_total.labels(origin="test_origin", outcome="sent").inc()
+    logs.deliveries_total.labels(channel="email", state="test_state", reason="none").inc(2)
+    logs.attempts_total.labels(channel="telegram", outcome="test_outcome").inc()
+    logs.hop_seconds.labels(target="test_target", tool="notify").observe(0.003)
+    logs.oldest_open_delivery_seconds.set(7)
+    text = logs.metrics_text().decode()
     assert 'butlers_notifications_total{origin="test_origin",outcome="sent"} 1.0' in text
     assert 'butlers_deliveries_total{channel="email",reason="none",state="test_state"} 2.0' in text
     assert 'butlers_attempts_total{channel="telegram",outcome="test_outcome"} 1.0' in text

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messenger.timing import CAP_SECONDS, RETRY_AFTER_CAP_SECONDS, asked_for, backoff, retry_at, until_written
+from messenger.retry import CAP_SECONDS, RETRY_AFTER_CAP_SECONDS, asked_for, backoff, retry_at, until_written
 
 NOW = datetime(2026, 3, 29, 0, 59, tzinfo=UTC)
 

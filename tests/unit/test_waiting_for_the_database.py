@@ -7,8 +7,8 @@ import ssl
 import asyncpg
 import pytest
 
-from butlers.assemble import once_there
-from shared.db import Database, is_away
+from butlers.daemon.assembly import once_there
+from shared.db.pool import Database, is_away
 from shared.errors import Away, Misconfigured
 
 AWAY = Away("The database cannot be reached: it starts.", "Start it.")

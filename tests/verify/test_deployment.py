@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from butlers import fleet
-from shared.config import Settings
-from shared.postgres_files import BUILTIN_LOCALE
+from shared.config.settings import Settings
+from shared.postgres.files import BUILTIN_LOCALE
 from tests.verify.composed import ALL, COMPOSE, DAEMONS, HOME, OURS, ROOT, TEXT, containers, instructions, last_stage
 
 SCHEMA = ROOT / "tests" / "verify" / "compose_schema.json"

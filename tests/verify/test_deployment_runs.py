@@ -29,8 +29,8 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from shared import postgres
-from shared.postgres_socket import PORT
+from shared.postgres import server
+from shared.postgres.socket_folder import PORT
 from tests.rig.waiting import eventually
 from tests.verify.composed import ALL, COMPOSE, DAEMONS, HOME, OURS, ROOT, last_stage
 
@@ -44,7 +44,7 @@ class Machine:
     """The containers of the file as processes of this machine (Linux: all of 127.0.0.0/8 is loopback)."""
 
     folder: Path
-    database: postgres.Server
+    database: server.Server
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def address(self, name: str) -> str:
@@ -136,13 +136,13 @@ class Machine:
 def machine() -> Iterator[Machine]:
     folder = Path(tempfile.mkdtemp(prefix="butlers-containers-"))
     folder.chmod(0o755)  # the account PostgreSQL runs as must be able to pass
-    made = Machine(folder, postgres.start(folder / "server", system_folder=folder / "system"))
+    made = Machine(folder, server.start(folder / "server", system_folder=folder / "system"))
     made.furnish()
     try:
         yield made
     finally:
         made.end()
-        postgres.stop(made.database)
+        server.stop(made.database)
         shutil.rmtree(folder)
 
 

@@ -18,10 +18,12 @@ import asyncpg
 import pytest
 from fastmcp import Client
 
-from butlers import fleet, migrate
-from butlers.commands.talking import mint
-from shared import home, postgres
-from shared.config import Settings
+from butlers import fleet
+from butlers.cli.notify import mint
+from butlers.setup import migrate
+from shared.auth import keystore as home
+from shared.config.settings import Settings
+from shared.postgres import server as postgres
 from tests.privileges import attempts, matrix
 from tests.rig.bench import free_block, write_fleet
 

@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from shared.mcp import request_of
+from shared.rpc import request_of
 from tests.chaos.ledger import all_ready
 from tests.chaos.load import People, people
 from tests.rig import figures, fresh

@@ -1,0 +1,81 @@
+"""The command line. Client commands talk to the database, not to daemons, and import no server."""
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import typer
+from typer.main import get_command
+
+from butlers.cli import (
+    approvals,
+    audit,
+    brake,
+    contacts,
+    deliveries,
+    doctor,
+    keys,
+    notify,
+    rules,
+    serve,
+    sign_in,
+    tokens,
+    why,
+)
+from butlers.cli.session import complain
+from shared.config.settings import quiet_third_parties
+from shared.errors import ButlersError
+
+app: Final = typer.Typer(
+    name="butlers",
+    help="Agents that may speak for you, and a gate that only you open.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+serve.add_to(app)
+sign_in.add_to(app)
+notify.add_to(app)
+app.add_typer(contacts.app, name="contacts")
+app.add_typer(approvals.app, name="approvals")
+app.add_typer(rules.app, name="rules")
+app.add_typer(brake.app, name="brake")
+app.command()(brake.restored)
+app.add_typer(deliveries.app, name="deliveries")
+app.add_typer(audit.app, name="audit")
+app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
+why.add_to(app)
+doctor.add_to(app)
+
+
+def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody foresaw, in one line: what it was and, for whoever mends it, by which way it came."""
+    way = " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(traceback.extract_tb(trace)[-6:]))
+    said = " ".join(str(error).split())
+    complain(f"Something unforeseen went wrong: {kind.__name__}: {said}. Please report it with: {way}")
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Run a command, this process's own or `argv`: exit 0 done, 1 failed or refused, 2 usage.
+
+    A person never sees a traceback.
+    """
+    quiet_third_parties()
+    sys.excepthook = _unforeseen
+    try:
+        get_command(app)(argv)
+    except ButlersError as failed:
+        complain(str(failed))
+        raise SystemExit(1) from None
+    except OSError as refused:
+        if refused.filename is None:
+            raise
+        complain(f"{refused.filename} cannot be used: {refused.strerror}. Correct it, or its owner.")
+        raise SystemExit(1) from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise SystemExit(130) from None

@@ -1,0 +1,219 @@
+"""approvals list, show, approve, deny, edit: the owner's word from the command line."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from butlers.cli.options import SHORT, HomeOption, JsonOption
+from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, say_lines, settings_of, table
+from shared.config.settings import Settings
+from shared.db.pool import Connection, Record
+from shared.display.visible import quoted
+from shared.errors import ButlersError, InvalidInput, Unreadable
+from shared.idempotency import short
+from shared.storage import pending_actions
+from shared.storage.recipients import Recipient, recipient
+
+if TYPE_CHECKING:  # keeps --help quick
+    from shared.display.approval import Asked
+    from shared.gate.owner_decision import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the owner's word is about: an action in the revision that was printed, who says it, and the settings."""
+
+    action_id: str
+    revision: int
+    by: str
+    settings: Settings
+    # The hash of what was printed; None where it cannot be read.
+    shown: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A revision as its card would show it."""
+
+    revision: int
+    asked: "Asked"
+
+
+app = typer.Typer(help="What waits for your yes.", no_args_is_help=True)
+IdArgument = Annotated[str, typer.Argument(help="The action's id; its beginning is enough.")]
+STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
+
+
+async def _read(home_folder: Path | None, status: str | None) -> list[tuple[Record, Recipient]]:
+    async with as_owner(settings_of(None, home_folder)) as connection:
+        return [(row, await _to(connection, row)) for row in await pending_actions.list_actions(connection, status)]
+
+
+async def _to(connection: Connection, row: Record) -> Recipient:
+    """Whom it is for now; of what was decided, whom the Messenger took it for."""
+    went = None if row["status"] == "pending" else row["sent_to"]
+    return await recipient(connection, row["whom"] or "", row["channel"], went)
+
+
+@app.command("list")
+def list_all(
+    status: Annotated[str | None, typer.Option("--status", help="pending, approved, denied, ...")] = None,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Pending actions, oldest first."""
+    if status not in {None, *STATUSES}:
+        raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
+    found = asyncio.run(_read(home_folder, status))
+    if as_json:
+        say_json({"actions": [_object(row, to) for row, to in found]})
+        return
+    cells = [
+        [row["id"][:SHORT], row["status"], row["origin_butler"], f"{to} by {row['channel']}", _message(row)[:60]]
+        for row, to in found
+    ]
+    table(("id", "status", "butler", "to", "message"), cells)
+
+
+@app.command()
+def show(
+    action_id: IdArgument,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """One pending action as its card shows it, with its whole text."""
+
+    async def read() -> tuple[Record, Recipient, Question | None]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            row = one_of(await pending_actions.list_actions(connection, None), action_id, "approval")
+            return row, await _to(connection, row), await _question(connection, row)
+
+    row, to, question = asyncio.run(read())
+    if as_json:
+        say_json(_object(row, to))
+        return
+    for key in ("id", "status", "origin_butler", "requested_at"):
+        say(f"{key}: {row[key]}")
+    say("")
+    if question is not None and row["status"] == "pending":
+        from shared.display.approval import lines  # noqa: PLC0415  # keeps --help quick
+
+        for line in lines(question.asked):
+            say(line)
+        return
+    message = _message(row)
+    say(f"To: {to} by {row['channel']}")
+    say(f"Length: {len(message)} characters, hash {short(row['content_sha'])}")
+    say_lines(quoted(message))
+
+
+@app.command()
+def approve(action_id: IdArgument, home_folder: HomeOption = None) -> None:
+    """Say yes to exactly this message."""
+    _say_word(action_id, home_folder, approve=True)
+
+
+@app.command()
+def deny(
+    action_id: IdArgument,
+    reason: Annotated[str | None, typer.Option("--reason")] = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Say no; the butler is told the reason."""
+    _say_word(action_id, home_folder, approve=False, reason=reason)
+
+
+@app.command()
+def edit(
+    action_id: IdArgument,
+    message: Annotated[str, typer.Option("--message", help="The text that takes the place of the butler's.")],
+    home_folder: HomeOption = None,
+) -> None:
+    """Put other words in its place; it waits anew for your yes, and the butler is told what was sent."""
+    from shared.gate.owner_decision import Edit, edit  # noqa: PLC0415  # keeps --help quick
+
+    def change(connection: Connection, about: About) -> "Awaitable[Outcome]":
+        asked_anew = about.settings.approval_ttl
+        return edit(connection, Edit(about.action_id, message, about.by, "cli", asked_anew, about.revision))
+
+    _carry_out(action_id, home_folder, change)
+
+
+def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
+    from shared.gate.owner_decision import Word, decide  # noqa: PLC0415  # keeps --help quick
+
+    def word(connection: Connection, about: About) -> "Awaitable[Outcome]":
+        lasts = about.settings.approval_ttl
+        return decide(
+            connection,
+            Word(about.action_id, approve, about.by, "cli", lasts, reason, about.revision, shown=about.shown),
+        )
+
+    _carry_out(action_id, home_folder, word)
+
+
+def _carry_out(
+    action_id: str, home_folder: Path | None, said: "Callable[[Connection, About], Awaitable[Outcome]]"
+) -> None:
+    """Take the owner's word for the revision that was read here and for no other, and print to whom that goes."""
+    settings = settings_of(None, home_folder)
+
+    async def carry() -> "tuple[Outcome, Question | None]":
+        async with as_owner(settings) as connection:
+            by = await owner_id(connection)
+            row = one_of(await pending_actions.list_actions(connection, None), action_id, "approval")
+            question = await _question(connection, row)
+            revision, shown = row["revision"], None
+            if question is not None:
+                revision, shown = question.revision, question.asked.content_sha
+            return await said(connection, About(row["id"], revision, by, settings, shown)), question
+
+    outcome, question = asyncio.run(carry())
+    if outcome.code not in {"approved", "denied", "edited"}:
+        raise ButlersError(outcome.text)
+    if question is not None:
+        _say_whom(question)
+    say(outcome.text)
+
+
+def _say_whom(question: Question) -> None:
+    from shared.display.approval import foot, head  # noqa: PLC0415  # keeps --help quick
+
+    say(head(question.asked)[0])
+    say(foot(question.asked)[-1])
+
+
+async def _question(connection: Connection, row: Record) -> Question | None:
+    """What its card would ask now; None where it cannot be read."""
+    from shared.gate.approval_request import asked  # noqa: PLC0415  # keeps --help quick
+
+    action = await pending_actions.open_action(connection, row["id"])
+    try:
+        return None if action is None else Question(action["revision"], await asked(connection, action))
+    except (Unreadable, InvalidInput):
+        return None
+
+
+def _object(row: Record, to: Recipient) -> dict[str, object]:
+    return {**row, "tool_args": _args(row), "to": asdict(to)}
+
+
+def _args(row: Record) -> Mapping[str, object] | None:
+    """The call as it would go out: the notification's own words before what is kept with the question.
+
+    None where that cannot be read.
+    """
+    from shared.storage.readable import question  # noqa: PLC0415  # keeps --help quick
+
+    found, kept = question(row), row["tool_args"]
+    return None if found is None else {**(kept if isinstance(kept, Mapping) else {}), **found}
+
+
+def _message(row: Record) -> str:
+    from shared.storage.readable import shown  # noqa: PLC0415  # as above
+
+    return str(shown(_args(row), row["id"]).get("message", ""))

@@ -1,0 +1,192 @@
+"""audit verify: whether the audit is what was written, line by line and seal by seal."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Final
+
+import typer
+
+from butlers.cli.options import HomeOption, JsonOption
+from butlers.cli.session import as_login, say, say_json, settings_of
+from butlers.daemon import discovery
+from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
+from shared.auth import keystore
+from shared.auth.keypairs import signer_of
+from shared.config.settings import Settings
+from shared.db.pool import Connection
+from shared.errors import InvalidInput
+from shared.storage import audit_bindings, keyring
+from shared.storage import audit_seals as seals
+
+app = typer.Typer(help="The record of what was asked, decided and sent.", no_args_is_help=True)
+app.callback()(lambda: None)
+SHOWN: Final = 100
+MESSENGER: Final = "messenger"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found; of the flaws the first hundred, and how many there are."""
+
+    seals: int = 0
+    lines: int = 0
+    head: Seal | None = None
+    unsealed: int = 0
+    unsealed_since: str | None = None
+    # By actor: lines committed when all around them was sealed, by a login that can write in no other name.
+    late: Counter[str] = field(default_factory=Counter)
+    # Whether the public keys are those of BUTLERS_HOME, which no superuser of the database can change.
+    own_keys: bool = True
+    # What `--deep` found.
+    rows: audit_bindings.Compared | None = None
+    count: int = 0
+    flaws: list[Flaw] = field(default_factory=list)
+
+    def add(self, flaws: Iterator[Flaw]) -> None:
+        """Count them, and keep the first hundred."""
+        for flaw in flaws:
+            self.count += 1
+            if len(self.flaws) < SHOWN:
+                self.flaws.append(flaw)
+
+
+@app.command()
+def verify(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    head: Annotated[str | None, typer.Option("--head", help="A seal's hash that the chain must contain.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Hold the rows beside what the lines bind of them.")] = False,  # noqa: FBT002
+    home_folder: HomeOption = None,
+) -> None:
+    """Recompute the whole chain and say what was edited, removed or put in; exit code 1 if anything was."""
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise InvalidInput("--head is not the hash of a seal.", "Give the 64 digits that the Messenger's log shows.")
+    report = asyncio.run(judge(settings_of(None, home_folder), bytes.fromhex(head) if head else None))
+    if deep:
+        asyncio.run(hold_beside(settings_of(None, home_folder), report))
+    if as_json:
+        say_json(_object(report))
+    else:
+        for line in _words(report):
+            say(line)
+    if report.count:
+        raise typer.Exit(1)
+
+
+async def judge(settings: Settings, wanted: bytes | None) -> Report:
+    """Everything in one view of the database, a page at a time."""
+    report, chain = Report(), Chain()
+    known: Sequence[str] = keystore.public_keys(settings.home, MESSENGER)
+    async with (
+        as_login(settings, keystore.OWNER) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        if not known:
+            report.own_keys, known = False, await keyring.all_of(connection, MESSENGER)
+        is_signed = _checker(known)
+        while page := await seals.after(connection, chain.head.n if chain.head else 0):
+            for seal in page:
+                report.add(flaws_of_seal(seal, chain.head, is_signed))
+                chain.add(seal)
+                wanted = None if seal.hash == wanted else wanted
+            await _lines(connection, page, report)
+        if wanted is not None:
+            text = f"No seal has the hash {wanted.hex()}: seals were removed together with what they covered."
+            report.add(iter([Flaw("seal_missing", text)]))
+        await _rest(connection, chain, report)
+    report.seals, report.head = chain.seals, chain.head
+    return report
+
+
+async def hold_beside(settings: Settings, report: Report) -> None:
+    """Compare each message's rows with the hashes in its lines: rows are not sealed, and lines are."""
+    async with as_login(settings, keystore.OWNER) as connection:
+        report.rows = await audit_bindings.compare(connection)
+    report.add(Flaw("row_changed", one.text, None, one.seq) for one in report.rows.differs)
+
+
+def _checker(known: Sequence[str]) -> Callable[[Seal], bool]:
+    return lambda seal: signer_of(signed_words(seal), seal.signature, known) is not None
+
+
+async def _lines(connection: Connection, page: Sequence[Seal], report: Report) -> None:
+    """Compare what these seals cover with what is there."""
+    left = iter(page)
+    seal = next(left)
+    there = Lines(seal)
+    async for n, line in seals.covered(connection, page[0].n, page[-1].n):
+        while seal.n != n:
+            report.add(there.end())
+            seal = next(left)
+            there = Lines(seal)
+        report.add(there.meet(line))
+        report.lines += 1
+    report.add(there.end())
+    for seal in left:
+        report.add(Lines(seal).end())
+
+
+async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
+    """What no seal covers: put in by hand, kept back by a butler until all around it was sealed, or written since.
+
+    What has been waiting for long is a flaw only where a Messenger is up: one that stands still seals nothing.
+    """
+    async for line in seals.uncovered(connection, chain.covered):
+        if line.seq > chain.floor:
+            report.unsealed += 1
+            report.unsealed_since = min(f"{line.at}Z", report.unsealed_since or f"{line.at}Z")
+        elif line.own:
+            report.late[line.actor] += 1
+        else:
+            where = f"Line {line.seq}, by {line.actor!r}, lies where all is sealed and no seal covers it"
+            text = f"{where}: it was put in, or its seal is gone."
+            report.add(iter([Flaw("inserted", text, None, line.seq)]))
+    too_long = await unsealed_too_long(connection)
+    if too_long is not None:
+        report.add(iter([Flaw("unsealed", too_long)]))
+
+
+async def unsealed_too_long(connection: Connection) -> str | None:
+    """What is to be said where a Messenger is up, and lines have been waiting for a seal for more than ten minutes."""
+    lines, since = await seals.overdue(connection)
+    if not lines or not await discovery.is_up(connection, MESSENGER):
+        return None
+    return f"{lines} lines of the audit have had no seal since {since}Z, though a Messenger is up: it seals too little."
+
+
+def _object(report: Report) -> dict[str, object]:
+    head, since = report.head, report.unsealed_since
+    return {
+        "whole": report.count == 0,
+        "seals": report.seals,
+        "lines": report.lines,
+        "head": {"seal": head.n, "hash": head.hash.hex(), "at": head.at} if head else None,
+        "late": dict(sorted(report.late.items())),
+        "unsealed": {"lines": report.unsealed, "since": since},
+        "keys": "home" if report.own_keys else "keyring",
+        "rows": {"lines": report.rows.lines, "without": report.rows.without} if report.rows else None,
+        "flaws": [asdict(flaw) for flaw in report.flaws],
+        "more": report.count - len(report.flaws),
+    }
+
+
+def _words(report: Report) -> Iterator[str]:
+    for flaw in report.flaws:
+        yield flaw.text
+    if report.count > len(report.flaws):
+        yield f"And {report.count - len(report.flaws)} more."
+    said = "The audit is whole" if report.count == 0 else "The audit is broken"
+    yield f"{said}: {report.seals} seals over {report.lines} lines."
+    if report.head:
+        yield f"The newest seal is {report.head.n}: {report.head.hash.hex()}"
+    if report.unsealed:
+        yield f"Not yet sealed: {report.unsealed} lines since {report.unsealed_since}."
+    if report.rows:
+        old = f"; {report.rows.without} are from before lines held hashes" if report.rows.without else ""
+        yield f"The rows were held beside {report.rows.lines} lines of messages{old}."
+    for actor, count in sorted(report.late.items()):
+        yield f"Too late for every seal, in its own name: {count} lines by {actor!r}; its process kept them open."
+    if not report.own_keys:
+        yield "Its signatures were checked by the database's keyring; where the Messenger's keys lie they prove more."

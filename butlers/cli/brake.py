@@ -1,0 +1,127 @@
+"""brake on, off, status: the owner's "stop, for now"."""
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated, Final
+
+import typer
+
+from butlers.cli.options import SHORT, HomeOption, JsonOption
+from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.daemon import discovery
+from shared.config.settings import duration
+from shared.db import witness
+from shared.db.pool import Connection, Record
+from shared.db.witness import Seen
+from shared.errors import ButlersError, InvalidInput
+from shared.postgres import server
+from shared.storage import brakes, contacts
+from shared.storage.brakes import Scope
+
+app = typer.Typer(help="Stop, for now: what is allowed waits until you lift it.", no_args_is_help=True)
+# As far as the beat can have gone in three hundred years.
+AHEAD: Final = 10**10
+OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")]
+ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
+ContactOption = Annotated[str | None, typer.Option("--contact", help="For this contact only.")]
+ChannelOption = Annotated[str | None, typer.Option("--channel", help="For telegram or email only.")]
+
+
+async def _scope(connection: Connection, butler: str | None, contact: str | None, channel: str | None) -> Scope:
+    if channel not in {None, "telegram", "email"}:
+        raise InvalidInput(f"There is no channel `{channel}`.", "Known are: telegram, email.")
+    known = one_of(await contacts.list_contacts(connection), contact, "contact")["id"] if contact is not None else None
+    return Scope(await discovery.demand_known(connection, butler), known, channel)
+
+
+@app.command()
+def on(
+    butler: ButlerOption = None,
+    contact: ContactOption = None,
+    channel: ChannelOption = None,
+    lasts: Annotated[str | None, typer.Option("--for", help="Lifted by itself after so long, such as 2h.")] = None,
+    owner_too: OwnerTooOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Put the brake on; what is not yet on its last step waits. Questions to you still come."""
+    length = duration(lasts) if lasts else None
+
+    async def write() -> str:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            scope = await _scope(connection, butler, contact, channel)
+            by = await owner_id(connection)
+            return await brakes.put_on(connection, scope, by, lasts=length, owner_too=owner_too)
+
+    made = asyncio.run(write())
+    say(f"The brake {made[:SHORT]} is on{'' if length is None else f' for {lasts}'}.")
+
+
+@app.command()
+def off(
+    butler: ButlerOption = None,
+    contact: ContactOption = None,
+    channel: ChannelOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Lift every brake, or those put on for this butler, contact or channel; what waited goes out."""
+
+    async def write() -> list[str]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            scope = await _scope(connection, butler, contact, channel)
+            return await brakes.lift(connection, scope, await owner_id(connection))
+
+    lifted = asyncio.run(write())
+    if not lifted:
+        raise ButlersError("No such brake is on.", "See `butlers brake status`.")
+    say("Lifted. What waited goes out." if len(lifted) == 1 else f"{len(lifted)} lifted. What waited goes out.")
+
+
+def restored(home_folder: HomeOption = None) -> None:
+    """Say that a backup was put back, home and all: nothing leaves for others until you have looked."""
+    settings = settings_of(None, home_folder)
+
+    async def write() -> str | None:
+        async with as_owner(settings) as connection:
+            return await brakes.restored(connection, "owner", await owner_id(connection))
+
+    if settings.database_url is None and server.running(settings.home) is None:
+        # Nobody can be asked now: the witness is put ahead of whatever rows there are, which is found at the start.
+        places = witness.places(settings.home, "messenger", settings.witness)
+        seen = witness.read(places) or Seen()
+        witness.write(places, replace(seen, beat=seen.beat + AHEAD))
+    elif asyncio.run(write()) is None:
+        raise ButlersError("That is known already.", "See `butlers brake status`.")
+    say("Noted. What waits for others becomes uncertain when the Messenger runs, and nothing leaves for them before")
+    say("you have looked at rules, brakes, contacts and keys, and lift the brake with `butlers brake off`.")
+
+
+@app.command()
+def status(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Which brakes are on."""
+
+    async def read() -> list[Record]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return await brakes.standing(connection)
+
+    rows = asyncio.run(read())
+    if as_json:
+        say_json({"brakes": [dict(row) for row in rows]})
+    elif not rows:
+        say("No brake is on.")
+    else:
+        cells = [
+            [
+                r["id"][:SHORT],
+                r["butler"] or "all",
+                r["contact"] or "all",
+                r["channel"] or "both",
+                "yes" if r["owner_too"] else "no",
+                r["until"].isoformat(timespec="seconds") if r["until"] else "lifted",
+                "a backup was put back" if r["reason"] == "restored" else "",
+            ]
+            for r in rows
+        ]
+        table(("id", "butler", "contact", "channel", "owner too", "until", "why"), cells)

@@ -1,0 +1,126 @@
+"""contacts list, show, add, set: who is who; only the owner writes it."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from butlers.cli.options import HomeOption, JsonOption
+from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
+from shared.addresses import canonical
+from shared.config import parsers
+from shared.errors import InvalidInput
+from shared.storage import contacts
+
+app = typer.Typer(help="Contacts and their identifiers.", no_args_is_help=True)
+LONGEST_NAME = 200
+
+
+async def _all(home_folder: Path | None) -> list[dict[str, object]]:
+    async with as_owner(settings_of(None, home_folder)) as connection:
+        return [dict(row) for row in await contacts.list_contacts(connection)]
+
+
+def _entries(contact: Mapping[str, object]) -> str:
+    entries = contact["entries"]
+    assert isinstance(entries, list)  # noqa: S101  # jsonb_agg
+    return ", ".join(f"{e['type']} {e['value']}{' *' if e['is_primary'] else ''}" for e in entries)
+
+
+def _demand_fitting(telegram: str | None, email: str | None, *, owner: bool) -> None:
+    """Refuse an identifier in the words of its option, before anything is written."""
+    for kind, value in (("telegram", telegram), ("email", email)):
+        try:
+            if value and (kind, owner) == ("telegram", True):
+                parsers.private_chat(value)
+            elif value:
+                canonical(kind, value)
+        except InvalidInput as unfit:
+            raise InvalidInput(f"--{kind} does not fit: {unfit.message}", unfit.remedy) from None
+        except ValueError as unfit:
+            raise InvalidInput(f"--{kind} of the owner is not {unfit}.", "Correct it.") from None
+
+
+@app.command("list")
+def list_all(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Every contact."""
+    found = asyncio.run(_all(home_folder))
+    if as_json:
+        say_json({"contacts": found})
+        return
+    table(
+        ("id", "name", "roles", "identifiers (* primary)"),
+        [[c["id"], c["name"], ",".join(c["roles"]), _entries(c)] for c in found],  # type: ignore[arg-type]
+    )
+
+
+@app.command()
+def show(
+    contact_id: Annotated[str, typer.Argument()],
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """One contact."""
+    found = one_of(asyncio.run(_all(home_folder)), contact_id, "contact")
+    if as_json:
+        say_json(found)
+        return
+    for key in ("id", "name", "roles", "preferred_channel"):
+        say(f"{key}: {found[key]}")
+    say(f"identifiers: {_entries(found)}")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument()],
+    telegram: Annotated[str | None, typer.Option("--telegram", help="Chat id or @username.")] = None,
+    email: Annotated[str | None, typer.Option("--email")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="owner, for yourself.")] = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Add a contact; prints its id."""
+    if role not in {None, "owner"}:
+        raise InvalidInput(f"There is no role `{role}`.", "The only role is owner.")
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
+        raise InvalidInput("That is no name.", f"Give one line of 1 to {LONGEST_NAME} characters.")
+    _demand_fitting(telegram, email, owner=role == "owner")
+
+    async def write() -> str:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            contact_id = await contacts.add_contact(connection, name, [role] if role else [])
+            for kind, value in (("telegram", telegram), ("email", email)):
+                if value:
+                    await contacts.set_identifier(connection, contact_id, kind, value)
+            return contact_id
+
+    say(asyncio.run(write()))
+
+
+@app.command("set")
+def set_identifier(
+    contact_id: Annotated[str, typer.Argument()],
+    telegram: Annotated[str | None, typer.Option("--telegram")] = None,
+    email: Annotated[str | None, typer.Option("--email")] = None,
+    primary: Annotated[bool, typer.Option("--primary")] = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Put an identifier on a contact."""
+    given = {"telegram": telegram, "email": email}
+    if not any(given.values()):
+        raise InvalidInput("Nothing was given to set.", "Give --telegram or --email.")
+
+    async def write() -> None:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            contact = one_of(await contacts.list_contacts(connection), contact_id, "contact")
+            _demand_fitting(telegram, email, owner="owner" in contact["roles"])
+            for kind, value in given.items():
+                if value:
+                    await contacts.set_identifier(connection, str(contact["id"]), kind, value, primary=primary)
+
+    asyncio.run(write())
+    say("Done.")

@@ -1,0 +1,142 @@
+"""deliveries list, show, retry, resolve: what became of messages, and your word on what nobody knows."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from butlers.cli.options import SHORT, HomeOption, JsonOption
+from butlers.cli.session import as_login, as_owner, owner_id, say, say_json, say_lines, settings_of, table
+from shared.auth import keystore
+from shared.db.pool import Connection, Record
+from shared.display.visible import quoted
+from shared.errors import ButlersError, InvalidInput
+from shared.idempotency import reference
+from shared.model import STATUSES
+from shared.storage import deliveries, resolutions
+from shared.storage.deliveries import Shown
+from shared.storage.resolutions import Outcome, Resolution, Word
+
+app = typer.Typer(help="What became of each message, and your word on it.", no_args_is_help=True)
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The beginning of its id, or its reference.")]
+MOST: Final = 200
+# How long a running Messenger is given to carry the word out.
+WAIT_SECONDS: Final = 5.0
+
+
+@app.command("list")
+def list_all(
+    status: Annotated[str | None, typer.Option("--status", help="uncertain, failed, sent, ...")] = None,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """The last 200 deliveries, newest first."""
+    if status not in {None, *STATUSES}:
+        raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
+
+    async def read() -> list[Record]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return await deliveries.latest(connection, status, MOST)
+
+    rows = asyncio.run(read())
+    if as_json:
+        say_json({"deliveries": [deliveries.as_object(row) for row in rows]})
+        return
+    cells = [
+        [
+            r["id"][:SHORT],
+            reference(r["id"]),
+            r["status"],
+            r["origin_butler"],
+            f"{r['contact'] or 'unknown'} ({r['address']}) by {r['channel']}",
+            (r["message"] or r["emoji"] or "")[:60],
+        ]
+        for r in rows
+    ]
+    table(("id", "ref", "status", "butler", "to", "message"), cells)
+
+
+@app.command()
+def show(
+    delivery_id: IdArgument,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """One delivery with its parts and every attempt."""
+
+    async def read() -> Shown:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return await deliveries.one(connection, await deliveries.find(connection, delivery_id))
+
+    found = asyncio.run(read())
+    if as_json:
+        lists = {"parts": [dict(row) for row in found.parts], "attempts": [dict(row) for row in found.attempts]}
+        say_json({**deliveries.as_object(found.delivery), **lists})
+        return
+    for name, value in deliveries.as_object(found.delivery).items():
+        if name != "message":
+            say(f"{name}: {'' if value is None else value}")
+    say_lines(f"message:\n{quoted(found.delivery['message'] or '')}\n")
+    table(("part", "status", "receipt"), [(p["n"], p["status"], p["provider_id"] or "") for p in found.parts])
+    say("")
+    table(("part", "attempt", "sent at", "ended", "how"), [_tried(row) for row in found.attempts])
+
+
+def _tried(row: Record) -> tuple[object, ...]:
+    at = [f"{one:%Y-%m-%d %H:%M:%S}" if one else "" for one in (row["marked_at"], row["ended_at"])]
+    return row["n"], row["attempt"], *at, f"{row['outcome'] or 'under way'} {row['detail'] or ''}"
+
+
+@app.command()
+def retry(delivery_id: IdArgument, home_folder: HomeOption = None) -> None:
+    """Try again what did not go: under the same key, decided afresh."""
+    _say_word(delivery_id, "retry", resolutions.UNSENT, home_folder)
+
+
+@app.command()
+def resolve(
+    delivery_id: IdArgument,
+    word: Annotated[str, typer.Argument(metavar="arrived|again|leave")],
+    home_folder: HomeOption = None,
+) -> None:
+    """Say of what may have arrived: it arrived, send it again, or leave it."""
+    chosen = next((one for one in resolutions.ANSWERS if one == word), None)
+    if chosen is None:
+        raise InvalidInput(f"`{word}` is no answer.", "Say arrived, again or leave.")
+    _say_word(delivery_id, chosen, ("uncertain",), home_folder)
+
+
+def _say_word(delivery_id: str, word: Word, fits: tuple[str, ...], home_folder: Path | None) -> None:
+    settings = settings_of(None, home_folder)
+
+    async def speak() -> Outcome | None:
+        async with as_login(settings, keystore.OWNER) as connection:
+            async with connection.transaction():
+                made = await _written(connection, delivery_id, word, fits)
+            return await _carried_out(connection, made)
+
+    outcome = asyncio.run(speak())
+    if outcome == "late":
+        raise ButlersError(resolutions.LATE)
+    say(resolutions.said(word, outcome))
+
+
+async def _written(connection: Connection, delivery_id: str, word: Word, fits: tuple[str, ...]) -> str:
+    found = (await deliveries.one(connection, await deliveries.find(connection, delivery_id))).delivery
+    if found["status"] not in fits:
+        raise ButlersError(
+            f"This delivery is {found['status']}.", f"That can be said of what is {' or '.join(fits)} only."
+        )
+    by = await owner_id(connection)
+    return await resolutions.ask(connection, Resolution(found["id"], found["attempt"], word, by, "cli"))
+
+
+async def _carried_out(connection: Connection, resolution_id: str) -> Outcome | None:
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        outcome = await resolutions.outcome(connection, resolution_id)
+        if outcome is not None or time.monotonic() > until:
+            return outcome
+        await asyncio.sleep(0.1)

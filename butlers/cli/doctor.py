@@ -1,0 +1,173 @@
+"""doctor: what of this installation is in order, what is not, and what to do about it. It changes nothing."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, dataclass
+from typing import Final, Literal
+
+import typer
+
+from butlers import fleet
+from butlers.cli.audit import unsealed_too_long
+from butlers.cli.options import FleetOption, HomeOption, JsonOption
+from butlers.cli.session import as_owner, say, say_json, settings_of
+from butlers.daemon import discovery
+from butlers.setup import logins, migrate
+from shared import home_folder
+from shared.auth import keystore
+from shared.auth.keypairs import public_key
+from shared.channels import realms
+from shared.config.settings import Settings
+from shared.db.pool import Connection
+from shared.errors import ButlersError
+from shared.storage import contacts, keyring
+
+NOT_FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One thing looked at: `ok`, a `warning` about what is meant so but worth knowing, or `wrong`."""
+
+    what: str
+    result: Literal["ok", "warning", "wrong"]
+    text: str
+    remedy: str = ""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the command on the command line."""
+    app.command()(doctor)
+
+
+def doctor(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Look at everything and say what is wrong with it; exit code 1 if anything is."""
+    results = asyncio.run(_examine(settings_of(fleet_folder, home_folder)))
+    if as_json:
+        say_json({"results": [asdict(result) for result in results]})
+    else:
+        for one in results:
+            say(f"{one.result:8} {one.what}: {one.text} {one.remedy}".rstrip())
+    if any(result.result == "wrong" for result in results):
+        raise typer.Exit(1)
+
+
+async def _examine(settings: Settings) -> list[Result]:
+    results = [*_keys(settings), *_channels(settings), *_network(settings)]
+    try:
+        async with as_owner(settings) as connection:
+            results.append(Result("database", "ok", "It answers, and its schema is this program's."))
+            results += [result async for result in _rows(connection, settings)]
+    except ButlersError as wrong:
+        results.append(Result("database", "wrong", wrong.message, wrong.remedy))
+    return results
+
+
+def _keys(settings: Settings) -> Iterator[Result]:
+    """Each daemon's keys are there, and nobody else may read them."""
+    if home_folder.is_open(settings.home):
+        yield Result("keys", "wrong", f"Others may write into {settings.home}.", f"Run `chmod go-w {settings.home}`.")
+    names = (*migrate.names_of(fleet.load(settings.fleet)), keystore.UP)
+    for name in names:
+        where = keystore.folder(settings.home, name)
+        try:
+            keystore.read(settings.home, name)
+        except ButlersError as wrong:
+            yield Result("keys", "wrong", wrong.message, wrong.remedy)
+            continue
+        for path in (where, *where.glob("[!.]*")):  # the Messenger's drafts come and go
+            if path.stat().st_mode & NOT_FOR_OTHERS:
+                yield Result("keys", "wrong", f"Others may read {path}.", f"Run `chmod -R go= {where}`.")
+    yield Result("keys", "ok", f"Looked for {len(names)} in {settings.home / 'keys'}.")
+
+
+def _channels(settings: Settings) -> Iterator[Result]:
+    set_up = realms.configured(settings)
+    known = {
+        "telegram": (set_up.telegram_realm, "BUTLERS_TELEGRAM_TOKEN"),
+        "email": (set_up.email_realm, "BUTLERS_SMTP_URL"),
+    }
+    for channel, (realm, variable) in known.items():
+        if realm == realms.SANDBOX:
+            yield Result(channel, "warning", "It goes to the sandbox and reaches nobody.", f"Set {variable} for more.")
+        else:
+            yield Result(channel, "ok", f"It is live, as {realm}.")
+
+
+def _network(settings: Settings) -> Iterator[Result]:
+    if settings.allow_plaintext:
+        text = "Daemons may talk without encryption, so whoever can listen on that network reads what they say."
+        yield Result("network", "warning", text, "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY if it is not yours alone.")
+    for channel, (text, remedy) in realms.in_clear(settings).items():
+        yield Result(channel, "wrong", text, remedy)
+
+
+async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
+    yield await _owner(connection, settings)
+    async for result in _roles(connection, settings):
+        yield result
+    async for result in _watched(connection):
+        yield result
+    expected = [name for name in migrate.names_of(fleet.load(settings.fleet)) if name != keystore.OWNER]
+    counting = await keyring.counting(connection)
+    for name in (*expected, keystore.OWNER):
+        if (keystore.folder(settings.home, name) / "key.pem").exists():
+            ours = public_key(keystore.read(settings.home, name).private_pem)
+            if ours not in counting.get(name, ()):
+                text = f"The database does not know the key that {name} has here, so nobody believes it."
+                yield Result("keyring", "wrong", text, "Run `butlers migrate`, or correct BUTLERS_HOME.")
+    ready = {row["name"] for row in await discovery.daemons(connection) if row["ready"]}
+    for name in expected:
+        if name in ready:
+            yield Result("daemon", "ok", f"{name} is ready.")
+        else:
+            yield Result("daemon", "wrong", f"{name} is not ready.", f"Run `butlers up`, or `butlers run {name}`.")
+
+
+async def _watched(connection: Connection) -> AsyncIterator[Result]:
+    """The owner is asked where it counts, and what is done is sealed."""
+    if unasked := await realms.console_only(connection):
+        yield Result("asking", "wrong", unasked, realms.ASK_ELSEWHERE)
+    if unsealed := await unsealed_too_long(connection):
+        remedy = "If it stays so for two minutes, read the Messenger's log and restart it."
+        yield Result("audit", "wrong", unsealed, remedy)
+
+
+async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
+    """The logins are what the home says, and the server leaves nothing open that it could close."""
+    entries = fleet.load(settings.fleet)
+    has_logins = keystore.read(settings.home, keystore.OWNER).has_login
+    if not has_logins:
+        yield Result("roles", "warning", logins.ONE_ROLE, logins.MOVING)
+    for name in (*migrate.names_of(entries), keystore.UP) if has_logins else ():
+        if (keystore.folder(settings.home, name) / "password").exists():
+            password = keystore.read(settings.home, name).password
+            if not await logins.opens(keystore.dsn_as(keystore.admin_dsn(settings), name, password)):
+                text = f"The login of {name} does not open by the password here; it may have been changed from within."
+                yield Result("roles", "wrong", text, "Run `butlers migrate`, which sets it again.")
+    for text, remedy in await logins.left_open(connection, len(entries) if has_logins else 0):
+        yield Result("roles", "warning", text, remedy)
+
+
+async def _owner(connection: Connection, settings: Settings) -> Result:
+    """There is one, who can be reached where messages really go."""
+    owner = await contacts.owner(connection)
+    if owner is None:
+        return Result("owner", "wrong", "Nobody is the owner.", "Run `butlers contacts add NAME --role owner`.")
+    [row] = [row for row in await contacts.list_contacts(connection) if row["id"] == owner["id"]]
+    entries = {entry["type"]: entry["value"] for entry in reversed(row["entries"])}  # the primary one comes first
+    set_up = realms.configured(settings)
+    for channel, realm in (("telegram", set_up.telegram_realm), ("email", set_up.email_realm)):
+        value = entries.get(channel)
+        if value is None:
+            remedy = f"Run `butlers contacts set {owner['id']} --{channel} VALUE`."
+            return Result("owner", "wrong", f"{owner['name']} has no {channel} identifier.", remedy)
+        if realm != realms.SANDBOX and value == realms.SANDBOX_OWNER[channel]:
+            remedy = f"Run `butlers contacts set {owner['id']} --{channel} VALUE --primary`."
+            return Result("owner", "wrong", f"The owner's {channel} identifier is the sandbox's invention.", remedy)
+    return Result("owner", "ok", f"It is {owner['name']}, who can be reached on both channels.")

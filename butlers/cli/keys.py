@@ -1,0 +1,177 @@
+"""keys list, rotate, retire: what each daemon proves itself by, and putting something new in its place."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import asyncpg
+import typer
+
+from butlers.cli.options import HomeOption, JsonOption
+from butlers.cli.session import as_owner, say, say_json, settings_of, table
+from butlers.setup import logins, migrate
+from shared.auth import keystore
+from shared.auth.keypairs import fingerprint, generate_key, public_key
+from shared.config.settings import Settings
+from shared.db.pool import LOST, Connection
+from shared.errors import InvalidInput, Misconfigured, Unavailable
+from shared.storage import keyring, pending_actions
+from shared.storage.pending_actions import Event
+
+app = typer.Typer(help="What each daemon proves itself by.", no_args_is_help=True)
+NowOption = Annotated[bool, typer.Option("--now", help="The old key counts no more, at once: it was stolen.")]
+NameArgument = Annotated[str, typer.Argument(help="A daemon's name, `owner` for the command line, or `up`.")]
+
+
+@app.command("list")
+def list_all(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Every public key that counts or counted, and which of them lie here."""
+    settings = settings_of(None, home_folder)
+
+    async def read() -> list[dict[str, object]]:
+        async with as_owner(settings) as connection:
+            rows = await keyring.every(connection)
+        return [
+            {
+                "name": row["name"],
+                "fingerprint": fingerprint(row["public_key"]),
+                "added_at": row["added_at"].isoformat(timespec="seconds"),
+                "retired_at": row["retired_at"].isoformat(timespec="seconds") if row["retired_at"] else None,
+                "on_file": row["public_key"] in keystore.public_keys(settings.home, row["name"])[:1],
+            }
+            for row in rows
+        ]
+
+    rows = asyncio.run(read())
+    if as_json:
+        say_json({"keys": rows})
+        return
+    cells = [[r["name"], r["fingerprint"], r["added_at"], r["retired_at"] or "", _yes(r["on_file"])] for r in rows]
+    table(("name", "key", "added", "retired", "on file"), cells)
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+@app.command()
+def rotate(
+    name: NameArgument,
+    now: NowOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Give a daemon a new key and a new database password; the old key counts until it is retired."""
+    settings = settings_of(None, home_folder)
+    _demand_keys(settings, name)
+    asyncio.run(_rotate(settings, name, now=now))
+    password = " and a new password for the database" if keystore.read(settings.home, name).has_login else ""
+    say(f"{name} has a new key{password}, in {keystore.folder(settings.home, name)}.")
+    if name == keystore.UP:
+        say("Restart `butlers up` when it suits you.")
+    elif name == keystore.OWNER:
+        say(
+            "Client tokens made before count no more; make new ones with `butlers token NAME`."
+            if now
+            else "Client tokens made before count until `butlers keys retire owner`; make new ones first."
+        )
+    elif now:
+        say(f"Only the new key counts. Restart {name} at once: until then nobody believes it.")
+    else:
+        say(f"Both keys count. Restart {name}, and then run `butlers keys retire {name}`.")
+
+
+@app.command()
+def retire(name: NameArgument, home_folder: HomeOption = None) -> None:
+    """Let no key of a daemon count but the one on file; within seconds nobody believes the others."""
+    settings = settings_of(None, home_folder)
+    _demand_keys(settings, name)
+    if name == keystore.UP:
+        raise InvalidInput(
+            "`up` has a password for the database and no key that anybody believes.", "Use `butlers keys rotate up`."
+        )
+
+    async def write() -> int:
+        async with _as_admin(settings) as connection, connection.transaction():
+            return await _retire(connection, settings, name)
+
+    count = asyncio.run(write())
+    say("There was no other." if count == 0 else f"Retired: {count}. Within seconds nobody believes it any more.")
+
+
+def _demand_keys(settings: Settings, name: str) -> None:
+    """Raise InvalidInput if no keys of that name lie here."""
+    folder = settings.home / "keys"
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if name not in names:
+        raise InvalidInput(f"There are no keys of `{name}` in {folder}.", f"Known are: {', '.join(names) or 'none'}.")
+
+
+@asynccontextmanager
+async def _as_admin(settings: Settings) -> AsyncIterator[Connection]:
+    """A connection by the login that makes the others."""
+    connection = await migrate.connect(keystore.admin_dsn(settings))
+    try:
+        await migrate.demand_schema(connection)
+        yield connection
+    except asyncpg.InsufficientPrivilegeError as refused:
+        raise Misconfigured(
+            f"The login of DATABASE_URL may not do this, and the old key counts as before: "
+            f"{keystore.trouble(refused)}.",
+            "Run the same again with the login that ran `butlers migrate`.",
+        ) from None
+    except LOST as lost:
+        raise Unavailable(f"The database was lost: {keystore.trouble(lost)}.", "Run the same again.") from None
+    finally:
+        await connection.close()
+
+
+async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
+    """Wherever it is cut off, what is on file is what counts, or a second run makes it so.
+
+    The new key counts before it lies on file. The password lies on file a moment before it counts: who is cut off in
+    between finds a login that does not open until a second run, or until `butlers migrate`.
+    """
+    where, dsn, (pem, public) = settings.home, keystore.admin_dsn(settings), generate_key()
+    async with _as_admin(settings) as connection:
+        await logins.one_role(connection, dsn)  # who may not set a password is refused before anything is replaced
+        if name != keystore.UP:
+            await keyring.add(connection, name, public)
+        keystore.replace_key(where, name, pem)
+        async with connection.transaction():
+            if keystore.read(where, name).has_login:
+                await _replace_password(connection, settings, name)
+            await _record(connection, "key_rotated", name, public)
+            if now and name != keystore.UP:
+                await _retire(connection, settings, name)
+        if now and keystore.read(where, name).has_login:
+            await logins.end_sessions(connection, dsn, name)
+
+
+async def _replace_password(connection: Connection, settings: Settings, name: str) -> None:
+    """A new one on file and, with the caller's transaction, in the database; if that refuses it, the former on file."""
+    where = settings.home
+    former = keystore.read(where, name).password
+    keystore.replace_password(where, name, secrets.token_urlsafe(32))
+    try:
+        await logins.ensure_login(connection, where, keystore.admin_dsn(settings), name)
+    except (asyncpg.PostgresError, *LOST):
+        keystore.replace_password(where, name, former)
+        raise
+
+
+async def _retire(connection: Connection, settings: Settings, name: str) -> int:
+    kept = public_key(keystore.read(settings.home, name).private_pem)
+    await keyring.add(connection, name, kept)
+    gone = await keyring.retire_others(connection, name, kept)
+    for public in gone:
+        await _record(connection, "key_retired", name, public)
+    return len(gone)
+
+
+async def _record(connection: Connection, what: str, name: str, public: str) -> None:
+    await pending_actions.record(connection, Event(what, keystore.OWNER), name=name, key=fingerprint(public))

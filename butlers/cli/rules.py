@@ -1,0 +1,134 @@
+"""rules list, add, revoke, test: what may leave without asking you, and what may never."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from butlers.cli.options import SHORT, HomeOption, JsonOption
+from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.daemon import discovery
+from shared.config.settings import duration
+from shared.db.pool import Connection, Record
+from shared.errors import ButlersError
+from shared.gate.decide import Decision
+from shared.storage import contacts, rules
+from shared.storage.rules import NewRule, Past
+
+app = typer.Typer(help="What may leave without asking you, and what may never.", no_args_is_help=True)
+DenyOption = Annotated[bool, typer.Option("--deny", help="Never, instead of without asking.")]
+IdArgument = Annotated[str, typer.Argument(help="The rule's id; its beginning is enough.")]
+
+
+@app.command("list")
+def list_all(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Standing rules, oldest first."""
+
+    async def read() -> list[Record]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return await rules.list_rules(connection)
+
+    rows = asyncio.run(read())
+    if as_json:
+        say_json({"rules": [dict(row) for row in rows]})
+        return
+    cells = [
+        [r["id"][:SHORT], "yes" if r["active"] else "no", r["effect"], r["origin_butler"] or "any", _whom(r), _uses(r)]
+        for r in rows
+    ]
+    table(("id", "active", "effect", "butler", "to", "used"), cells)
+
+
+def _whom(row: Record) -> str:
+    pinned = dict(row["arg_constraints"])
+    who = row["contact"] or pinned.get("contact_id") or pinned.get("recipient")
+    more = [f"{name} {pinned[name]}" for name in ("channel", "intent") if name in pinned]
+    return ", ".join([str(who), *more])
+
+
+def _uses(row: Record) -> str:
+    used = f"{row['used']} of {row['max_uses']}" if row["max_uses"] else str(row["used"])
+    return f"{used}, {row['max_per_day']} a day" if row["max_per_day"] else used
+
+
+@app.command()
+def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
+    contact_id: Annotated[str | None, typer.Option("--contact-id", help="A contact; see `butlers contacts`.")] = None,
+    recipient: Annotated[str | None, typer.Option("--recipient", help="Or one address.")] = None,
+    channel: Annotated[str | None, typer.Option("--channel", help="telegram or email; else both.")] = None,
+    intent: Annotated[str | None, typer.Option("--intent", help="send, reply or react; else all.")] = None,
+    butler: Annotated[str | None, typer.Option("--butler", help="For this butler only.")] = None,
+    deny: DenyOption = False,  # noqa: FBT002  # typer's way
+    max_uses: Annotated[int | None, typer.Option("--max-uses", min=1)] = None,
+    max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1)] = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="How long it holds, such as 30d.")] = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Make a standing rule; prints its id."""
+    lasts = duration(expires) if expires else None
+
+    async def write() -> str:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            contact = await _contact(connection, contact_id) if contact_id else None
+            pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
+            named = await discovery.demand_known(connection, butler)
+            new = NewRule("deny" if deny else "allow", pinned, named, max_uses, max_per_day, lasts)
+            return await rules.add(connection, new, await owner_id(connection))
+
+    say(asyncio.run(write()))
+
+
+async def _contact(connection: Connection, beginning: str) -> str:
+    return str(one_of(await contacts.list_contacts(connection), beginning, "contact")["id"])
+
+
+@app.command()
+def revoke(rule_id: IdArgument, home_folder: HomeOption = None) -> None:
+    """End a rule; what it has not yet let out, it lets out no more."""
+
+    async def write() -> bool:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            row = one_of(await rules.list_rules(connection), rule_id, "rule")
+            return await rules.revoke(connection, row["id"], await owner_id(connection))
+
+    if not asyncio.run(write()):
+        raise ButlersError("It was revoked before.")
+    say("Revoked. It counts no more.")
+
+
+@app.command("test")
+def try_out(
+    rule_id: IdArgument,
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """What this rule alone would have made of the last thousand messages."""
+    from shared.gate import backtest  # noqa: PLC0415  # keeps --help quick
+
+    async def read() -> list[tuple[Past, Decision]]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            row = one_of(await rules.list_rules(connection), rule_id, "rule")
+            return list(rules.would_have(rules.rule_of(row), await backtest.actions(connection)))
+
+    found = asyncio.run(read())
+    if as_json:
+        lines = [_line(one, decision) for one, decision in found]
+        say_json({"counts": rules.tally(found), "lines": lines})
+        return
+    say(f"It speaks of {len(found)} messages: {rules.tallied(found)}.")
+    if found:
+        lines = [_line(one, decision) for one, decision in found]
+        table(("message", "at", "then", "would be", "text"), [list(line.values()) for line in lines])
+
+
+def _line(one: Past, decision: Decision) -> dict[str, object]:
+    return {
+        "notification_id": one.notification_id,
+        "at": one.at.isoformat(timespec="seconds"),
+        "status": one.status,
+        "verdict": decision.verdict,
+        "message": one.message[:60],
+    }

@@ -1,0 +1,237 @@
+"""up, run, init, migrate: commands that serve, or prepare serving."""
+
+import asyncio
+import secrets
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from butlers import fleet
+from butlers.cli.options import FleetOption, HomeOption
+from butlers.cli.session import say, settings_of
+from butlers.daemon import sockets
+from butlers.setup import logins
+from shared.auth import keystore
+from shared.channels import realms
+from shared.config.settings import Secret, Settings
+from shared.errors import Misconfigured
+from shared.postgres import server as postgres
+
+if TYPE_CHECKING:
+    from butlers.daemon.host import Served
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    for command in (up, run, init, migrate):
+        app.command()(command)
+
+
+def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
+    """Start the whole fleet in one process: database, migrations, every daemon and the sandbox."""
+    settings = settings_of(fleet_folder, home_folder)
+    entries = fleet.load(settings.fleet)
+    sockets.demand_ready(settings)
+    _demand_free_ports(settings, len(entries))
+    stop = Stop()
+    if settings.database_url is not None:
+        dsn = keystore.admin_dsn(settings)
+        _import_servers()
+        _up(settings, dsn, entries, stop)
+        return
+    with _embedded(settings.home) as starting:
+        _import_servers()
+        stop.look()
+        _up(settings, starting.wait().dsn_of(keystore.DATABASE), entries, stop)
+
+
+class Stop:
+    """Ctrl-C or SIGTERM while starting is acted on between steps: within an import it could leave a lock behind."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self.listen()
+
+    def listen(self) -> None:
+        """Take the signals; a loop that took them in between leaves them to nobody."""
+        for number in SIGNALS:
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def look(self) -> None:
+        """Raise KeyboardInterrupt if one came."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _embedded(where: Path) -> Iterator[postgres.Starting]:
+    """The server while it starts; whenever and however we are interrupted, it is stopped and its data whole."""
+    starting = postgres.begin(where, exclusive=True)
+    try:
+        yield starting
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        postgres.stop(starting.wait())
+
+
+def _demand_free_ports(settings: Settings, butlers: int) -> None:
+    """Look before anything is made; whether another `up` has this home is a better answer than its ports."""
+    wanted = [*sockets.OFFSETS.values(), *range(sockets.FIRST_BUTLER, sockets.FIRST_BUTLER + butlers)]
+    if _needs_sandbox(settings):
+        wanted.append(sockets.SANDBOX_SMTP)
+    else:
+        wanted.remove(sockets.OFFSETS["sandbox"])
+    try:
+        sockets.demand_free(settings.host, [settings.port_base + offset for offset in wanted])
+    except Misconfigured:
+        if settings.database_url is not None or postgres.running(settings.home) is None:
+            raise
+
+
+def _import_servers() -> None:
+    """Two seconds of imports, while the database starts."""
+    import butlers.console.app  # noqa: PLC0415  # beside the start of the database
+    import butlers.daemon.host  # noqa: PLC0415, F401
+
+    for name in ("messenger.daemon", "switchboard.daemon", "messenger.sandbox.app"):
+        __import__(name)
+
+
+def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop) -> None:
+    from butlers.daemon import host  # noqa: PLC0415
+    from butlers.daemon.assembly import Plan  # noqa: PLC0415
+    from butlers.daemon.postgres_supervisor import keep_serving  # noqa: PLC0415
+    from butlers.setup import migrate  # noqa: PLC0415
+
+    async def prepare() -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine runs in one
+        for number in SIGNALS:  # a server that hangs may take for ever
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        if settings.database_url is None:
+            await migrate.ensure_database(dsn)
+        await migrate.migrate(settings, dsn, entries)
+
+    stop.look()
+    asyncio.run(prepare())
+    stop.listen()
+    _log(settings, "up")
+    names = ["sandbox"] if _needs_sandbox(settings) else []
+    names = ["switchboard", "messenger", "console", *names, *(entry.name for entry in entries)]
+
+    async def ready(served: "Sequence[Served]") -> None:
+        stop.look()  # it may have come before the host listened for it
+        await _tell(settings, dsn, served)
+
+    beside = [partial(keep_serving, settings.home)] if settings.database_url is None else []
+    host.run(Plan(settings, dsn, entries, names, together=True), ready, beside)
+
+
+def _needs_sandbox(settings: Settings) -> bool:
+    return settings.sandbox_url is None and (settings.telegram_token is None or settings.smtp_url is None)
+
+
+async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> None:
+    """One line per URL, and a way in."""
+    from butlers.console.storage.sessions import make_sign_in_link  # noqa: PLC0415
+    from butlers.setup.migrate import connect  # noqa: PLC0415
+
+    urls = {one.daemon.name: one.url for one in served}
+    for name, url in urls.items():
+        page = name in {"console", "sandbox"}
+        say(f"{name:<14} {url}{'' if page else '/mcp'}")
+    connection = await connect(keystore.dsn_as(dsn, "console", keystore.read(settings.home, "console").password))
+    try:
+        wrong = await realms.console_only(connection)
+        link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24))
+    finally:
+        await connection.close()
+    say(f"{'sign in':<14} {link}")
+    if settings.telegram_token is None:
+        say("Telegram goes to the sandbox: BUTLERS_TELEGRAM_TOKEN is not set.")
+    if settings.smtp_url is None:
+        say("E-mail goes to the sandbox: BUTLERS_SMTP_URL is not set.")
+    for text, remedy in realms.in_clear(settings).values():
+        say(f"Wrong: {text} {remedy}")
+    if wrong:
+        say(f"Wrong: {wrong} {realms.ASK_ELSEWHERE}")
+    say("This is one process and one trust domain; `butlers run NAME` gives each daemon a process of its own.")
+    if not keystore.read(settings.home, keystore.UP).has_login:
+        say(logins.ONE_ROLE)
+    say("Ready. Ctrl-C stops everything.")
+    sys.stdout.flush()
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="switchboard, messenger, console, sandbox, or a butler.")],
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535)] = None,
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Serve one daemon; it makes nothing, and names the step that is missing."""
+    from butlers.daemon import host  # noqa: PLC0415
+    from butlers.daemon.assembly import Plan, default_port  # noqa: PLC0415
+
+    settings = settings_of(fleet_folder, home_folder)
+    entries = fleet.load(settings.fleet)
+    default_port(settings, entries, name)
+    dsn = "" if name == "sandbox" else keystore.admin_dsn(settings)
+    _log(settings, name)
+
+    async def ready(served: "Sequence[Served]") -> None:
+        if name != "sandbox" and not keystore.read(settings.home, name).has_login:
+            say(logins.ONE_ROLE)
+        say(f"{name} is ready at {served[0].url}")
+        sys.stdout.flush()
+
+    host.run(Plan(settings, dsn, entries, [name], together=False, port=port), ready)
+
+
+def init(
+    name: Annotated[str, typer.Argument(help="The new butler's name.")],
+    fleet_folder: FleetOption = None,
+) -> None:
+    """Make a new butler's folder."""
+    settings = settings_of(fleet_folder)
+    made = fleet.scaffold(settings.fleet or Path("fleet"), name)
+    say(f"Made {made}. Describe it in butler.toml and PERSONA.md, then `butlers up --fleet {made.parent}`.")
+
+
+def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
+    """Do all that is done once: schema, roles, keys, owner. A second run changes nothing."""
+    from butlers.setup import migrate as steps  # noqa: PLC0415
+
+    settings = settings_of(fleet_folder, home_folder)
+    entries = fleet.load(settings.fleet)
+    if settings.database_url is not None:
+        asyncio.run(steps.migrate(settings, keystore.admin_dsn(settings), entries))
+        say("The database and the keys are ready.")
+        return
+    server = postgres.start(settings.home)
+    try:
+        dsn = server.dsn_of(keystore.DATABASE)
+        asyncio.run(steps.ensure_database(dsn))
+        asyncio.run(steps.migrate(settings, dsn, entries))
+    finally:
+        postgres.stop(server)
+    say("The embedded database and the keys are ready; start everything with `butlers up`.")
+
+
+def _log(settings: Settings, name: str) -> None:
+    from shared.telemetry import logs  # noqa: PLC0415
+
+    found = [getattr(settings, field.name) for field in fields(settings)]
+    logs.configure(name, secrets=[one for one in found if isinstance(one, Secret)])

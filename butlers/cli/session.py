@@ -1,0 +1,130 @@
+"""What the client commands share: settings, one connection as the owner, and how answers are printed.
+
+INVARIANT: nothing of the command line is printed but from here, so that no word of others moves a terminal, begins a
+line of its own or hides a character, whatever a command prints.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import asyncpg
+
+from butlers.setup import logins
+from butlers.setup.migrate import demand_schema
+from shared.auth import keystore
+from shared.config.settings import Settings, current
+from shared.db.pool import LOST, Connection, Record, prepare_connection
+from shared.db.proof import connect
+from shared.display.visible import in_line, printable, rows
+from shared.errors import InvalidInput, Misconfigured, Unavailable
+from shared.storage import contacts
+
+# No row of words that a screen broke off begins without it.
+GOES_ON: Final = "  | "
+Row = TypeVar("Row", Record, dict[str, object])
+
+
+def settings_of(fleet: Path | None = None, where: Path | None = None) -> Settings:
+    """The settings, with what the command line says before what the environment says."""
+    settings = current()
+    if where is not None:
+        settings = replace(settings, home=where)
+    if fleet is not None:
+        settings = replace(settings, fleet=fleet)
+    for unknown in settings.unknown:
+        complain(str(unknown))
+    return replace(settings, home=settings.home.resolve())
+
+
+@asynccontextmanager
+async def as_owner(settings: Settings) -> AsyncIterator[Connection]:
+    """One transaction by the owner's login."""
+    async with as_login(settings, keystore.OWNER) as connection, connection.transaction():
+        yield connection
+
+
+@asynccontextmanager
+async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
+    """One connection by the login of that daemon."""
+    admin = keystore.admin_dsn(settings)
+    keys = keystore.read(settings.home, name)
+    dsn = keystore.dsn_as(admin, name, keys.password)
+    try:
+        connection = await connect(dsn, 10)
+    except asyncpg.InvalidAuthorizationSpecificationError:
+        raise Misconfigured("The database does not know this installation.", "Run `butlers migrate`.") from None
+    except (*LOST, asyncpg.PostgresError) as lost:
+        way = "Start it with `butlers up`." if settings.database_url is None else "Start it, or correct DATABASE_URL."
+        where, why = keystore.place_of(dsn), keystore.trouble(lost)
+        raise Unavailable(f"The database {where} cannot be reached: {why}.", way) from None
+    try:
+        await demand_schema(connection)
+        await logins.demand_mode(connection, own_login=keys.has_login)
+        await prepare_connection(connection)
+        yield connection
+    except LOST as lost:
+        raise Unavailable(f"The database was lost: {keystore.trouble(lost)}.", "Try again in a moment.") from None
+    finally:
+        await connection.close(timeout=2)
+
+
+async def owner_id(connection: Connection) -> str:
+    """Who says it; Misconfigured where nobody is the owner."""
+    found = await contacts.owner(connection)
+    if found is None:
+        raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
+    return str(found["id"])
+
+
+def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
+    """The only row whose id begins so; InvalidInput where there is none, or more than one."""
+    found = [row for row in rows if beginning and str(row["id"]).startswith(beginning)]
+    if len(found) != 1:
+        raise InvalidInput(f"No single {what} has the id `{beginning}`.", f"See `butlers {what}s list`.")
+    return found[0]
+
+
+def say(text: str) -> None:
+    """One line for a person; where a terminal is too narrow for it, the next row begins with a mark."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in broken(printable(text), width):
+        sys.stdout.write(f"{row}\n")
+
+
+def broken(text: str, width: int | None) -> list[str]:
+    """The rows of a line on a screen so many columns wide; all but the first begin with a mark."""
+    if width is None or width <= 2 * len(GOES_ON):
+        return [text]
+    first, *more = rows(text, width - len(GOES_ON))
+    return [first, *(f"{GOES_ON}{row}" for row in more)]
+
+
+def say_lines(text: str) -> None:
+    """The same of a text whose lines are ours, or marked as somebody's by `quoted`."""
+    for line in text.split("\n"):
+        say(line)
+
+
+def complain(text: str) -> None:
+    """One line about what is wrong."""
+    sys.stderr.write(f"butlers: {printable(text)}\n")
+
+
+def say_json(value: object) -> None:
+    """The same for a program; a terminal is given nothing but printable ASCII."""
+    text = json.dumps(value, ensure_ascii=True, default=str, indent=2)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows in columns; of a text with several lines the lines stand beside each other."""
+    cells = [[in_line(str(cell).replace("\n", " ")) for cell in row] for row in rows]
+    widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
+    for row in ([title.upper() for title in head], *cells):
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,53 @@
+"""sign-in: a fresh link into the console, by an address that only the owner sets."""
+
+import asyncio
+import secrets
+
+import typer
+
+from butlers.cli.notify import answers_as, own_url
+from butlers.cli.options import HomeOption, JsonOption
+from butlers.cli.session import as_owner, say, say_json, settings_of
+from butlers.console.storage.sessions import LINK_LASTS, make_sign_in_link
+from shared.config.settings import Settings
+from shared.errors import Unavailable
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the command on the command line."""
+    app.command("sign-in")(sign_in)
+
+
+def sign_in(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Print a link that signs one browser in to the console: once, within ten minutes."""
+    settings = settings_of(None, home_folder)
+
+    async def write() -> str:
+        async with as_owner(settings) as connection:
+            where = await _console(settings)
+            return await make_sign_in_link(connection, where, secrets.token_urlsafe(24))
+
+    link = asyncio.run(write())
+    if as_json:
+        say_json({"link": link, "seconds": int(LINK_LASTS.total_seconds())})
+        return
+    say(link)
+
+
+async def _console(settings: Settings) -> str:
+    """Where BUTLERS_PUBLIC_URL says, else the console's port on this computer.
+
+    Never an address from a table that a butler or the Switchboard writes: whoever is there gets the code.
+    """
+    if settings.public_url:
+        return settings.public_url
+    url = own_url(settings, "console")
+    if not await answers_as("console", url):
+        raise Unavailable(
+            f"No console is running at {url}.",
+            "Start it with `butlers up` or `butlers run console`, or set BUTLERS_PUBLIC_URL to where it is.",
+        )
+    return url

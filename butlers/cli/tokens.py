@@ -1,0 +1,64 @@
+"""tokens list, revoke: what opens a butler to a client, and ending it."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from butlers.cli.options import SHORT, HomeOption, JsonOption
+from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
+from butlers.daemon import discovery
+from shared.auth import keystore
+from shared.db.pool import Record
+from shared.errors import ButlersError
+from shared.storage import pending_actions
+from shared.storage.pending_actions import Event
+
+app = typer.Typer(help="What opens a butler to a client.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_all(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    everything: Annotated[bool, typer.Option("--all", help="Those that ended, too.")] = False,  # noqa: FBT002
+    home_folder: HomeOption = None,
+) -> None:
+    """Every client token that counts; the tokens themselves are kept nowhere."""
+
+    async def read() -> list[Record]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return [row for row in await discovery.tokens(connection) if everything or row["counts"]]
+
+    rows = asyncio.run(read())
+    times = ("made_at", "expires_at", "revoked_at")
+    told = [
+        dict(row) | {name: row[name].isoformat(timespec="seconds") if row[name] else None for name in times}
+        for row in rows
+    ]
+    if as_json:
+        say_json({"tokens": told})
+        return
+    cells = [[str(t["id"])[:SHORT], t["butler"], *(t[name] or "" for name in times)] for t in told]
+    table(("id", "butler", "made", "expires", "revoked"), cells)
+
+
+@app.command()
+def revoke(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, or its beginning.")],
+    home_folder: HomeOption = None,
+) -> None:
+    """End a client token; within five seconds it opens nothing."""
+
+    async def write() -> bool:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            row = one_of(await discovery.tokens(connection), token_id, "token")
+            ended = await discovery.revoke_token(connection, row["id"])
+            if ended:
+                await pending_actions.record(
+                    connection, Event("token_revoked", keystore.OWNER), butler=row["butler"], token=row["id"]
+                )
+            return ended
+
+    if not asyncio.run(write()):
+        raise ButlersError("It was revoked before.")
+    say("Revoked. Within five seconds it opens nothing.")

@@ -1,0 +1,36 @@
+"""why: the life of one message, from who asked to which receipt."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from butlers.cli.options import HomeOption, JsonOption
+from butlers.cli.session import as_owner, say, say_json, settings_of, table
+from shared.storage.history import Life, life
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put the command on the command line."""
+    app.command()(why)
+
+
+def why(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="Of a notification, an action or a delivery.")],
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Tell the life of a message; the beginning of an id is enough."""
+
+    async def read() -> Life:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return await life(connection, message_id)
+
+    found = asyncio.run(read())
+    steps = [(step.at.isoformat(timespec="milliseconds"), step.what, step.text) for step in found.steps]
+    if as_json:
+        life_of = [dict(zip(("at", "what", "text"), step, strict=True)) for step in steps]
+        say_json({"notification_id": found.notification_id, "status": found.status, "life": life_of})
+        return
+    say(f"{found.notification_id}: {found.status}")
+    table(("at", "what", "how"), steps)

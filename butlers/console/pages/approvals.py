@@ -1,0 +1,81 @@
+"""The pages on which the owner reads what waits, says yes or no to exactly that, or puts other words in its place."""
+
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from butlers.console.queries import approvals, start
+from butlers.console.queries import decided as views_decided
+from butlers.console.session import House, Session, demand_csrf, demand_id, read_form
+from shared.db.pool import Connection
+from shared.errors import InvalidInput, Misconfigured
+from shared.gate.owner_decision import Edit, Word, decide, edit
+from shared.storage import contacts
+
+LONGEST_REASON: Final = 500
+LONGEST_NUMBER: Final = 6
+WORDS: Final = {"approve": True, "deny": False}
+CHANGED: Final = "It has changed since you saw it, so nothing was decided. This is how it stands now."
+
+
+async def index(house: House, request: Request, session: Session) -> Response:
+    """What waits, a page of it and of one butler only if that is asked for, then what was decided lately."""
+    number, butler = request.query_params.get("page", "1"), request.query_params.get("butler", "").replace("\0", "")
+    known = number.isdecimal() and 0 < len(number) <= LONGEST_NUMBER
+    async with house.ground.db.work() as connection:
+        shown = await start.page_of_waiting(connection, butler or None, max(1, int(number)) if known else 1)
+        decided = await views_decided.decided(connection)
+    return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", shown=shown, decided=decided)
+
+
+async def show(house: House, request: Request, session: Session) -> Response:
+    """One question, whole."""
+    return await _page(house, demand_id(request), session)
+
+
+async def submit(house: House, request: Request, session: Session) -> Response:
+    """Carry out the owner's word on the revision the form was made for, or show how it stands instead."""
+    form = await read_form(request)
+    demand_csrf(house, session, form)
+    action_id, word, revision = demand_id(request), form.get("word", ""), form.get("revision", "")
+    if word not in {*WORDS, "edit"} or not revision.isdecimal() or len(revision) > len("999999999"):
+        raise InvalidInput("The form says neither yes nor no.", "Load the page again and use its buttons.")
+    typed = form.get("message", "").replace("\r\n", "\n")
+    try:
+        async with house.ground.db.work() as connection:
+            by, lasts = await owner_id(connection), house.ground.settings.approval_ttl
+            if word == "edit":
+                outcome = await edit(connection, Edit(action_id, typed, by, "console", lasts, int(revision)))
+            else:
+                reason = None if WORDS[word] else form.get("reason", "").strip()[:LONGEST_REASON] or None
+                said = Word(
+                    action_id, WORDS[word], by, "console", lasts, reason, int(revision), shown=form.get("shown")
+                )
+                outcome = await decide(connection, said)
+    except InvalidInput as refused:
+        return await _page(house, action_id, session, notice=str(refused), typed=typed)
+    if outcome.code in {"approved", "denied", "edited"}:
+        return RedirectResponse(f"/approvals/{action_id}", status_code=303)
+    notice = CHANGED if outcome.code == "changed" else outcome.text
+    return await _page(house, action_id, session, notice=notice)
+
+
+async def owner_id(connection: Connection) -> str:
+    """The contact in whose name this console decides."""
+    owner = await contacts.owner(connection)
+    if owner is None:
+        raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
+    return str(owner["id"])
+
+
+async def _page(
+    house: House, action_id: str, session: Session, *, notice: str = "", typed: str | None = None
+) -> Response:
+    async with house.ground.db.work() as connection:
+        question = await approvals.one(connection, action_id)
+    if question is None:
+        raise HTTPException(404)
+    values = {"here": "/approvals", "question": question, "notice": notice, "typed": typed}
+    return house.pages.page("approval.html", status=409 if notice else 200, csrf=session.csrf, **values)

@@ -1,0 +1,105 @@
+"""The pages of contacts: who is who, adding an identifier, and one press that adds it and sends what waited for it."""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from butlers.console.pages.approvals import owner_id
+from butlers.console.queries import contacts as contacts_shown
+from butlers.console.session import House, Session, demand_csrf, demand_id, read_form, to_confirm
+from butlers.console.storage import sessions
+from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput
+from shared.gate.admit import tool_args
+from shared.gate.evaluate import Judged, look
+from shared.gate.owner_decision import Word, decide
+from shared.storage import contacts, pending_actions
+from shared.storage.pending_actions import Revision, Why
+
+MOVED: Final = "What waits has changed since you saw it, so nothing was added and nothing was sent."
+LOOK_AGAIN: Final = "This is how it stands now; look again."
+
+
+async def index(house: House, _request: Request, session: Session) -> Response:
+    """Everybody the butlers know."""
+    async with house.ground.db.work() as connection:
+        people = await contacts_shown.people(connection)
+    return house.pages.page("contacts.html", csrf=session.csrf, here="/contacts", people=people)
+
+
+async def show(house: House, request: Request, session: Session) -> Response:
+    """One contact, and whatever waits for an address of theirs; a link may fill the form in."""
+    return await _page(house, demand_id(request), session, typed=_typed(request.query_params))
+
+
+async def submit(house: House, request: Request, session: Session) -> Response:
+    """Add an identifier, make one primary, or add it and send what the page showed; wholly or not at all.
+
+    Where messages go to this contact without asking, only by who has just proved who it is: a changed address
+    would lead them elsewhere.
+    """
+    form = await read_form(request)
+    demand_csrf(house, session, form)
+    contact_id, typed, sends = demand_id(request), _typed(form), form.get("do") == "send"
+    try:
+        async with house.ground.db.work() as connection:
+            unasked = await contacts_shown.hears_unasked(connection, contact_id)
+            if unasked and not await sessions.has_proved(connection, session.id):
+                return to_confirm(f"/contacts/{contact_id}", **typed)
+            if sends:
+                await _add_and_send(house, connection, contact_id, form)
+            else:
+                primary = typed["primary"] == "yes"
+                await contacts.set_identifier(connection, contact_id, typed["type"], typed["value"], primary=primary)
+    except InvalidInput as refused:
+        return await _page(house, contact_id, session, notice=str(refused), typed=typed)
+    return RedirectResponse(f"/contacts/{contact_id}{'?sent' if sends else ''}", status_code=303)
+
+
+def _typed(fields: Mapping[str, str]) -> dict[str, str]:
+    return {name: fields.get(name, "") for name in ("type", "value", "primary")}
+
+
+async def _add_and_send(house: House, connection: Connection, contact_id: str, form: Mapping[str, str]) -> None:
+    """In one transaction: the entry, and a yes to exactly the revisions the form was made for."""
+    kind, shown = form.get("type", ""), set(form.get("shown", "").split())
+    waiting = await contacts_shown.without_address(connection, contact_id)
+    meant = [row for row in waiting if row["channel"] == kind and f"{row['id']}:{row['revision']}" in shown]
+    if not shown or len(meant) != len(shown):
+        raise InvalidInput(MOVED, LOOK_AGAIN)
+    by = await owner_id(connection)
+    entry = await contacts.set_identifier(connection, contact_id, kind, form.get("value", ""), primary=True)
+    for row in sorted(meant, key=lambda one: UUID(one["notification_id"])):  # the order of locks everywhere
+        await _send(house, connection, row, by, entry)
+
+
+async def _send(house: House, connection: Connection, row: Record, by: str, entry: str) -> None:
+    """Bind the question to the entry just added, and say yes to it."""
+    judged = await look(connection, row["notification_id"], lock=True)
+    if not isinstance(judged, Judged) or judged.target.entry_id != entry:
+        raise InvalidInput(MOVED, LOOK_AGAIN)
+    lasts, kept = house.ground.settings.approval_ttl, tool_args(judged.envelope, judged.row["whom"])
+    sha, word = judged.action.content_sha, Why("owner", None, surface="console", contact=by)
+    bound = Revision(row["id"], row["revision"], sha, kept, lasts, event="identifier_added")
+    revision = await pending_actions.revise(connection, bound, word)
+    if revision is None:
+        raise InvalidInput(MOVED, LOOK_AGAIN)
+    outcome = await decide(connection, Word(row["id"], True, by, "console", lasts, revision=revision))  # noqa: FBT003
+    if outcome.code != "approved":
+        raise InvalidInput(outcome.text, "Nothing was added and nothing was sent.")
+
+
+async def _page(
+    house: House, contact_id: str, session: Session, *, typed: Mapping[str, str], notice: str = ""
+) -> Response:
+    async with house.ground.db.work() as connection:
+        person = await contacts_shown.person(connection, contact_id)
+        groups = await contacts_shown.groups(connection, contact_id)
+    if person is None:
+        raise HTTPException(404)
+    values = {"here": "/contacts", "person": person, "groups": groups, "notice": notice, "typed": typed}
+    return house.pages.page("contact.html", status=409 if notice else 200, csrf=session.csrf, **values)

@@ -1,0 +1,83 @@
+"""The list of what became of messages, and the owner's word on what may have arrived."""
+
+import asyncio
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from butlers.console.pages.approvals import owner_id
+from butlers.console.queries import deliveries, history
+from butlers.console.session import House, Session, demand_csrf, demand_id, read_form
+from shared.errors import InvalidInput
+from shared.storage import resolutions
+from shared.storage.resolutions import Outcome, Resolution
+
+# How often, a tenth of a second apart, it is looked whether a Messenger has carried the word out.
+LOOKS: Final = 20
+
+
+async def index(house: House, request: Request, session: Session) -> Response:
+    """Every delivery, or those in one state."""
+    status = request.query_params.get("status", "")
+    if status not in dict(deliveries.FILTERS):
+        raise InvalidInput("There is no such filter.", "Use the page's own links.")
+    async with house.ground.db.work() as connection:
+        lines = await deliveries.lines(connection, status)
+    filters = deliveries.FILTERS
+    return house.pages.page(
+        "deliveries.html", csrf=session.csrf, here="/deliveries", lines=lines, chosen=status, filters=filters
+    )
+
+
+async def show(house: House, request: Request, session: Session) -> Response:
+    """One message's life, by the id of its notification or delivery; a card's id leads to what it asks about."""
+    return await _page(house, demand_id(request), session)
+
+
+async def submit(house: House, request: Request, session: Session) -> Response:
+    """Note the owner's word on the attempt the form was made for; the Messenger carries it out."""
+    form = await read_form(request)
+    demand_csrf(house, session, form)
+    delivery_id, attempt = demand_id(request), form.get("attempt", "")
+    word = next((one for one in resolutions.ANSWERS if one == form.get("word")), None)
+    if word is None or not attempt.isdecimal() or len(attempt) > len("999999"):
+        raise InvalidInput("The form says nothing that can be done.", "Load the page again and use its buttons.")
+    async with house.ground.db.work() as connection:
+        if await deliveries.doubt(connection, delivery_id) is None:
+            made = None
+        else:
+            by = await owner_id(connection)
+            made = await resolutions.ask(connection, Resolution(delivery_id, int(attempt), word, by, "console"))
+    if made is None or await _outcome(house, made) == "late":
+        return await _page(house, delivery_id, session, notice=resolutions.LATE)
+    return RedirectResponse(f"/deliveries/{delivery_id}", status_code=303)
+
+
+async def _outcome(house: House, resolution_id: str) -> Outcome | None:
+    for _ in range(LOOKS):
+        async with house.ground.db.work() as connection:
+            found = await resolutions.outcome(connection, resolution_id)
+        if found is not None:
+            return found
+        await asyncio.sleep(0.1)
+    return None
+
+
+async def _page(house: House, any_id: str, session: Session, notice: str = "") -> Response:
+    async with house.ground.db.work() as connection:
+        life = await history.life(connection, any_id)
+        if life is None:
+            question = await history.question_of_card(connection, any_id)
+            about = await deliveries.about(connection, any_id)
+            return _led(question, about)
+        doubt = await deliveries.doubt(connection, life.delivery_id)
+    values = {"life": life, "doubt": doubt, "notice": notice}
+    return house.pages.page("life.html", status=409 if notice else 200, csrf=session.csrf, here="/deliveries", **values)
+
+
+def _led(question: str | None, about: str | None) -> Response:
+    if question is None and about is None:
+        raise HTTPException(404)
+    return RedirectResponse(f"/approvals/{question}" if question else f"/deliveries/{about}", status_code=303)

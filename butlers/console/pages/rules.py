@@ -1,0 +1,152 @@
+"""The pages of standing rules: what there is, making one, trying one on the past, and revoking it.
+
+What a rule says comes from the form alone; a link may fill the form in, and only a press makes the rule.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from butlers.console.pages.approvals import owner_id
+from butlers.console.queries import contacts
+from butlers.console.queries import rules as views_rules
+from butlers.console.session import House, Session, demand_csrf, demand_id, read_form, to_confirm
+from butlers.console.storage import sessions
+from butlers.daemon import discovery
+from shared.config.settings import duration
+from shared.db.pool import Connection
+from shared.errors import InvalidInput
+from shared.gate import backtest
+from shared.gate.decide import Rule
+from shared.storage import rules
+from shared.storage.rules import NewRule
+
+# The fields of the form; a link to the page may fill them.
+FIELDS: Final = (
+    "effect", "contact_id", "recipient", "channel", "intent", "butler", "max_uses", "max_per_day", "expires", "from",
+)  # fmt: skip
+MOST_USES: Final = 1_000_000
+
+
+async def index(house: House, request: Request, session: Session) -> Response:
+    """Every rule, and the form for a new one, filled as the link says."""
+    return await _page(house, session, _typed(request.query_params))
+
+
+async def submit(house: House, request: Request, session: Session) -> Response:
+    """Make the rule that the form says, or show what it would have done."""
+    form = await read_form(request)
+    demand_csrf(house, session, form)
+    typed = _typed(form)
+    if form.get("do") not in {"add", "test"}:
+        raise InvalidInput("The form says nothing that can be done.", "Load the page again and use its buttons.")
+    try:
+        async with house.ground.db.work() as connection:
+            new = await _worded(connection, typed)
+            rule = await rules.trial(connection, new)
+            if form["do"] == "add" and not await sessions.has_proved(connection, session.id):
+                return to_confirm("/rules", **typed)
+            if form["do"] == "add":
+                rule_id = await rules.add(connection, new, await owner_id(connection), "console")
+                return RedirectResponse(f"/rules/{rule_id}", status_code=303)
+            tried = await _tried(connection, rule)
+    except InvalidInput as refused:
+        return await _page(house, session, typed, notice=str(refused))
+    return await _page(house, session, typed, tried=tried)
+
+
+async def show(house: House, request: Request, session: Session) -> Response:
+    """One rule; with `?test` also what it alone would have made of the last thousand messages."""
+    rule_id, tried = demand_id(request), None
+    async with house.ground.db.work() as connection:
+        row = await rules.one(connection, rule_id)
+        if row is None:
+            raise HTTPException(404)
+        if "test" in request.query_params:
+            tried = await _tried(connection, rules.rule_of(row))
+    rule = views_rules.standing(row)
+    return house.pages.page("rule.html", csrf=session.csrf, here="/rules", rule=rule, tried=tried, notice="")
+
+
+async def end(house: House, request: Request, session: Session) -> Response:
+    """Revoke a rule; one that forbids only by who has just proved who it is, as more may leave without it."""
+    demand_csrf(house, session, await read_form(request))
+    rule_id = demand_id(request)
+    async with house.ground.db.work() as connection:
+        row = await rules.one(connection, rule_id)
+        if row is None:
+            raise HTTPException(404)
+        if row["effect"] != "allow" and not await sessions.has_proved(connection, session.id):
+            return to_confirm(f"/rules/{rule_id}")
+        ended = await rules.revoke(connection, rule_id, await owner_id(connection), "console")
+    if ended:
+        return RedirectResponse(f"/rules/{rule_id}", status_code=303)
+    values = {"rule": views_rules.standing(row), "tried": None, "notice": "It was revoked before."}
+    return house.pages.page("rule.html", status=409, csrf=session.csrf, here="/rules", **values)
+
+
+def _typed(fields: Mapping[str, str]) -> dict[str, str]:
+    return {name: fields.get(name, "").strip() for name in FIELDS}
+
+
+async def _worded(connection: Connection, typed: Mapping[str, str]) -> NewRule:
+    """The rule that the fields say; raises InvalidInput where they say none."""
+    contact_id = typed["contact_id"] or None
+    if contact_id is not None:
+        contact_id = _uuid(contact_id)
+        if await contacts.person(connection, contact_id) is None:
+            raise InvalidInput("There is no such contact.", "Choose one of the list.")
+    pinned = rules.constraints_of(
+        contact_id=contact_id,
+        recipient=typed["recipient"] or None,
+        channel=typed["channel"] or None,
+        intent=typed["intent"] or None,
+    )
+    return NewRule(
+        "deny" if typed["effect"] == "deny" else "allow",
+        pinned,
+        await discovery.demand_known(connection, typed["butler"] or None),
+        _number(typed["max_uses"]),
+        _number(typed["max_per_day"]),
+        duration(typed["expires"]) if typed["expires"] else None,
+        _uuid(typed["from"]) if typed["from"] else None,
+    )
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise InvalidInput("The form names something by no id.", "Load the page again and use its fields.") from None
+
+
+def _number(text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:8]) <= MOST_USES and len(text) < len("10000000")):
+        raise InvalidInput(f"{text[:20]!a} is no number of uses.", f"Give 1 to {MOST_USES}, or leave it empty.")
+    return int(text)
+
+
+async def _tried(connection: Connection, rule: Rule) -> views_rules.Tried:
+    return views_rules.tried(list(rules.would_have(rule, await backtest.actions(connection))))
+
+
+async def _page(
+    house: House,
+    session: Session,
+    typed: Mapping[str, str],
+    *,
+    notice: str = "",
+    tried: views_rules.Tried | None = None,
+) -> Response:
+    async with house.ground.db.work() as connection:
+        standing = tuple(map(views_rules.standing, await rules.list_rules(connection)))
+        people = [(one.id, one.name) for one in await contacts.people(connection)]
+        butlers = [(name, name) for name in await discovery.names(connection)]
+    values = {"rules": standing, "people": people, "butlers": butlers, "typed": typed, "notice": notice, "tried": tried}
+    return house.pages.page("rules.html", status=409 if notice else 200, csrf=session.csrf, here="/rules", **values)

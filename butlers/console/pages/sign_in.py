@@ -1,0 +1,124 @@
+"""Signing in, confirming who it is, and signing out: by password, or by a link that works once.
+
+To confirm is to sign in again: the session before ends, so that a copy of its cookie proves nothing afterwards.
+"""
+
+import asyncio
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from butlers.console.session import House, Session, demand_csrf, read_form, safe_next, session_of
+from butlers.console.storage import sessions
+from shared.auth import keystore
+from shared.auth.password import check_password, has_password
+from shared.telemetry.logs import logger
+
+log = logger("butlers.console")
+
+WRONG: Final = "That is not the password. Try again, or use the link `butlers sign-in` prints."
+TOO_MANY: Final = (
+    "Too many wrong passwords came in the last minute; wait a minute, or use the link `butlers sign-in` prints."
+)
+SPENT: Final = "This sign-in link was used before or has run out."
+NEW_LINK: Final = "Sign in with the password, or with a fresh link of `butlers sign-in`."
+
+
+async def show(house: House, request: Request) -> Response:
+    """The password form, or one button for a link; nothing is looked up or changed, as mail scanners open links."""
+    code = request.query_params.get("code", "")
+    wanted = safe_next(request.query_params.get("next", "/"))
+    if code:
+        return house.pages.page("link.html", code=code)
+    if await session_of(house, request):
+        return RedirectResponse(wanted, status_code=303)
+    return await _form(house, request, wanted)
+
+
+async def confirm(house: House, request: Request, session: Session) -> Response:
+    """Ask who it is once more, if that was not proved just now; then the page that was wanted."""
+    wanted = safe_next(request.query_params.get("next", "/"))
+    async with house.ground.db.work() as connection:
+        proved = await sessions.has_proved(connection, session.id)
+    return RedirectResponse(wanted, status_code=303) if proved else await _form(house, request, wanted)
+
+
+async def submit(house: House, request: Request) -> Response:
+    """Begin a session if the link's code or the password is right."""
+    form = await read_form(request)
+    wanted = safe_next(form.get("next", "/"))
+    if "code" not in form:
+        return await _by_password(house, request, form.get("password", ""), wanted)
+    async with house.ground.db.work() as connection:
+        good = await sessions.use_link(connection, code_of(form["code"]))
+    if good:
+        return await _signed_in(house, request, wanted)
+    log.warning("sign-in link refused")
+    if await session_of(house, request):
+        return await _form(house, request, wanted, status=403, trouble=f"{SPENT} {NEW_LINK}")
+    return house.pages.error(403, SPENT, NEW_LINK)
+
+
+def code_of(pasted: str) -> str:
+    """The code in a sign-in link, or the code itself."""
+    try:
+        query = urlsplit(pasted.strip()).query
+    except ValueError:
+        return ""
+    return parse_qs(query).get("code", [""])[-1] or pasted.strip()
+
+
+async def sign_out(house: House, request: Request, session: Session) -> Response:
+    """End the session here and in this browser."""
+    demand_csrf(house, session, await read_form(request))
+    async with house.ground.db.work() as connection:
+        await sessions.end(connection, session.id)
+    answer = RedirectResponse("/sign-in", status_code=303)
+    answer.delete_cookie(house.cookie(request), secure=house.is_https(request), httponly=True, samesite="strict")
+    return answer
+
+
+async def _by_password(house: House, request: Request, given: str, wanted: str) -> Response:
+    async with house.ground.db.work() as connection:
+        attempt = await sessions.reserve_attempt(connection)
+    if attempt is None:
+        log.warning("sign-in refused: too many wrong passwords")
+        answer = await _form(house, request, wanted, status=429, trouble=TOO_MANY)
+        answer.headers["Retry-After"] = str(int(sessions.WITHIN.total_seconds()))
+        return answer
+    configured, folder = house.ground.settings.console_password, keystore.folder(house.ground.home, "console")
+    if not await asyncio.to_thread(check_password, given, configured=configured, folder=folder):
+        log.warning("sign-in refused: wrong password")
+        return await _form(house, request, wanted, status=403, trouble=WRONG)
+    async with house.ground.db.work() as connection:
+        await sessions.forgive(connection, attempt)
+    return await _signed_in(house, request, wanted)
+
+
+async def _signed_in(house: House, request: Request, wanted: str) -> Response:
+    """A fresh session; one this browser had before ends."""
+    name, fresh = house.cookie(request), house.random_bytes(32).hex()
+    async with house.ground.db.work() as connection:
+        await sessions.end(connection, request.cookies.get(name, ""))
+        await sessions.begin(connection, fresh, house.uid_of(request.scope))
+    log.info("signed in")
+    answer = RedirectResponse(wanted, status_code=303)
+    answer.set_cookie(
+        name,
+        fresh,
+        max_age=int(sessions.SESSION_LASTS.total_seconds()),
+        path="/",
+        secure=house.is_https(request),
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+async def _form(house: House, request: Request, wanted: str, *, status: int = 200, trouble: str = "") -> Response:
+    folder = keystore.folder(house.ground.home, "console")
+    known = house.ground.settings.console_password is not None or has_password(folder)
+    again = await session_of(house, request) is not None
+    return house.pages.page("sign_in.html", status=status, wanted=wanted, trouble=trouble, known=known, again=again)

@@ -1,0 +1,99 @@
+"""What the pages of deliveries show, read by SELECT only; every text of others with hidden characters written out."""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from butlers.console.labels import DELIVERY, ago, excerpt
+from shared.db.pool import Connection, Record
+from shared.display.visible import in_line, visible
+from shared.idempotency import reference
+from shared.storage import deliveries, resolutions
+
+MOST: Final = 100
+# The filters of the list, in their order: what is asked for in the address, and its name.
+FILTERS: Final = (
+    ("", "All"),
+    ("uncertain", "May have arrived"),
+    ("queued", "On their way"),
+    ("parked", "Waiting for your yes"),
+    ("sent", "Sent"),
+    ("failed", "Refused by the provider"),
+    ("expired", "Out of time"),
+    ("dead", "Tried until out of time"),
+)
+# The attempt of which nobody knows, and whether a word on it is on its way.
+DOUBT: Final = """
+SELECT d.id::text, d.attempt AS tried, d.reason, a.n, a.marked_at, a.outcome,
+    (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
+    EXISTS (SELECT FROM shared.resolutions r WHERE r.delivery_id = d.id AND r.attempt = d.attempt
+        AND r.handled_at IS NULL) AS noted
+FROM messenger.deliveries d
+LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.attempt = d.attempt
+    AND a.marked_at IS NOT NULL ORDER BY a.n DESC LIMIT 1) a ON true
+WHERE d.id = $1 AND d.status = 'uncertain'
+"""
+ABOUT: Final = "SELECT about::text FROM messenger.deliveries WHERE id = $1"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One delivery in the list."""
+
+    id: str
+    reference: str
+    butler: str
+    channel: str
+    name: str
+    address: str
+    excerpt: str
+    status: str
+    words: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What may have arrived: its reference, what is known, and the attempt a word on it speaks of."""
+
+    id: str
+    reference: str
+    attempt: int
+    evidence: str
+    noted: bool
+
+
+async def lines(connection: Connection, status: str) -> tuple[Line, ...]:
+    """The latest hundred in that status, or in any, newest first."""
+    now = await connection.fetchval("SELECT clock_timestamp()")
+    rows = await deliveries.latest(connection, status or None, MOST)
+    return tuple(_line(row, (now - row["created_at"]).total_seconds()) for row in rows)
+
+
+def _line(row: Record, age: float) -> Line:
+    return Line(
+        id=row["id"],
+        reference=reference(row["id"]),
+        butler=visible(row["origin_butler"]),
+        channel=row["channel"],
+        name=in_line(row["contact"] or ""),
+        address=in_line(row["address"]),
+        excerpt=excerpt(row["message"] or row["emoji"] or ""),
+        status=row["status"],
+        words=DELIVERY[row["status"]],
+        when=ago(age),
+    )
+
+
+async def doubt(connection: Connection, delivery_id: str) -> Doubt | None:
+    """What nobody knows of this delivery, if it is uncertain."""
+    row = await connection.fetchrow(DOUBT, UUID(delivery_id)) if delivery_id else None
+    if row is None:
+        return None
+    return Doubt(row["id"], reference(row["id"]), row["tried"], resolutions.evidence(row), row["noted"])
+
+
+async def about(connection: Connection, card_id: str) -> str | None:
+    """The delivery that a card asks about, if that is such a card."""
+    found: str | None = await connection.fetchval(ABOUT, UUID(card_id))
+    return found

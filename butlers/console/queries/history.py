@@ -1,0 +1,135 @@
+"""The life of one message, read by SELECT only: who asked, whose yes or which rule, which attempts, which receipt."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from butlers.console.labels import STATUS, mapping, moment, text
+from butlers.console.queries.approvals import Letter, Step, left_out, letter, step
+from shared.db.decoding import bounded
+from shared.db.pool import Connection, Record
+from shared.display.visible import visible
+
+ONE = f"""
+SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, coalesce(d.realm, n.realm) AS realm, n.lineage,
+    n.envelope, n.owner_text, n.status, n.answer, n.whom, n.created_at, {bounded("n.not_after")} AS not_after,
+    d.address AS sent_to,
+    d.id::text AS delivery_id, d.status AS delivery_status, d.reason, d.created_at AS taken_at, d.settled_at,
+    d.address IS NULL AS open
+FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHERE id = $1)
+"""
+CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
+# Being sent, and how that ended, is told by the attempts. Of each actor the newest, as on the page of a question.
+EVENTS = """
+SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
+    SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
+    FROM shared.approval_events WHERE notification_id = $1 AND NOT (actor = 'messenger'
+        AND event_type IN ('marked', 'executing', 'executed', 'failed', 'uncertain'))) ranked
+JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
+"""
+ATTEMPTS = """
+SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
+WHERE delivery_id = $1 ORDER BY n, attempt LIMIT 500
+"""
+PARTS = "SELECT n, status, provider_id, wire_sha FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+ACTIONS = """
+SELECT id::text, status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at
+"""
+RULES = """
+SELECT r.id::text, r.description FROM shared.rule_uses u JOIN shared.approval_rules r ON r.id = u.rule_id
+WHERE u.notification_id = $1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the message at its provider."""
+
+    n: int
+    status: str
+    receipt: str
+    sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Everything the house knows about one message."""
+
+    notification_id: str
+    delivery_id: str
+    letter: Letter
+    status: str
+    words: str
+    detail: str
+    admitted_by: str
+    realm: str
+    lineage: str
+    not_after: str
+    delivery_status: str
+    questions: tuple[str, ...]
+    rules: tuple[str, ...]
+    parts: tuple[Part, ...]
+    history: tuple[Step, ...]
+
+
+async def life(connection: Connection, any_id: str) -> Life | None:
+    """The message with this id, or the one whose delivery has it."""
+    row = await connection.fetchrow(ONE, UUID(any_id))
+    if row is None:
+        return None
+    key = UUID(row["notification_id"])
+    delivery = UUID(row["delivery_id"]) if row["delivery_id"] else None
+    events = await connection.fetch(EVENTS, key)
+    attempts = await connection.fetch(ATTEMPTS, delivery)
+    answer = mapping(row["answer"])
+    return Life(
+        notification_id=row["notification_id"],
+        delivery_id=row["delivery_id"] or "",
+        letter=await letter(connection, row),
+        status=row["status"],
+        words=STATUS[row["status"]],
+        detail=text(mapping(answer.get("error")), "message") or text(answer, "message"),
+        admitted_by=visible(row["admitted_by"]),
+        realm=visible(row["realm"]),
+        lineage=visible(row["lineage"]),
+        not_after=moment(row["not_after"]),
+        delivery_status=row["delivery_status"] or "",
+        questions=tuple(one["id"] for one in await connection.fetch(ACTIONS, key)),
+        rules=tuple(visible(one["description"] or one["id"]) for one in await connection.fetch(RULES, key)),
+        parts=tuple(map(_part, await connection.fetch(PARTS, delivery))),
+        history=(*left_out(events), *_history(row, events, attempts)),
+    )
+
+
+async def question_of_card(connection: Connection, delivery_id: str) -> str | None:
+    """The action that a card asks about, if that delivery is a card."""
+    found: str | None = await connection.fetchval(CARD, UUID(delivery_id))
+    return found
+
+
+def _part(row: Record) -> Part:
+    return Part(row["n"], row["status"], visible(row["provider_id"] or ""), row["wire_sha"])
+
+
+def _history(row: Record, events: list[Record], attempts: list[Record]) -> tuple[Step, ...]:
+    """What happened, in the order in which it did."""
+    origin = visible(row["origin_butler"])
+    told: list[tuple[datetime, Step]] = [_told(row["created_at"], "Asked and admitted", origin)]
+    if row["taken_at"]:
+        told.append(_told(row["taken_at"], "Taken over for delivery", "messenger"))
+    told += [(one["at"], step(one)) for one in events]
+    for one in attempts:
+        which = f"part {one['n']}, attempt {one['attempt']}"
+        told.append(_told(one["started_at"], "Attempt begun", which))
+        if one["marked_at"]:
+            told.append(_told(one["marked_at"], "Authority checked, sending", which))
+        if one["ended_at"]:
+            told.append(_told(one["ended_at"], f"Attempt ended: {one['outcome']}", which, one["detail"] or ""))
+    if row["settled_at"]:
+        told.append(_told(row["settled_at"], f"Settled: {row['delivery_status']}", "messenger", row["reason"] or ""))
+    return tuple(line for _, line in sorted(told, key=lambda one: one[0]))
+
+
+def _told(at: datetime, words: str, by: str, detail: str = "") -> tuple[datetime, Step]:
+    return at, Step(moment(at), words, by, visible(detail))

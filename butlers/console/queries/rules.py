@@ -1,0 +1,103 @@
+"""What the pages of standing rules show; every text of others with hidden characters written out [pure]."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from butlers.console.labels import STATUS, count, excerpt, moment
+from shared.db.pool import Record
+from shared.display.visible import visible
+from shared.gate.decide import Decision
+from shared.storage.rules import VERDICTS, Past, scope, tallied
+
+MOST: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One standing rule; `state` is active, revoked, over (its time) or used up."""
+
+    id: str
+    words: str
+    allows: bool
+    state: str
+    used: str
+    limits: str
+    until: str
+    made: str
+    maker: str
+    question: str
+    sandbox: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One message of the past, and what the rule alone would have made of it."""
+
+    notification_id: str
+    at: str
+    excerpt: str
+    then: str
+    verdict: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a rule would have done, in one sentence and by its latest messages, the newest first."""
+
+    summary: str
+    lines: tuple[Trial, ...]
+    more: int
+
+
+def standing(row: Record) -> Standing:
+    """The row of shared/storage/rules.py as a page shows it."""
+    words = scope(row["effect"], row["origin_butler"], row["arg_constraints"], row["contact"])
+    return Standing(
+        id=row["id"],
+        words=visible(words[:1].upper() + words[1:]),
+        allows=row["effect"] == "allow",
+        state=_state(row),
+        used=f"used {count(row['used'], 'time', 'times')}" if row["used"] else "never used",
+        limits=_limits(row),
+        until=moment(row["expires_at"]),
+        made=moment(row["created_at"]),
+        maker=visible(row["maker"] or ""),
+        question=row["created_from"] or "",
+        sandbox=row["realm"] == "sandbox",
+    )
+
+
+def _state(row: Record) -> str:
+    if row["revoked"]:
+        return "revoked"
+    if not row["active"]:
+        return "over"
+    return "used up" if row["max_uses"] is not None and row["used"] >= row["max_uses"] else "active"
+
+
+def _limits(row: Record) -> str:
+    said = [f"{row['max_uses']} in all"] if row["max_uses"] else []
+    said += [f"{row['max_per_day']} a day"] if row["max_per_day"] else []
+    return f"at most {' and '.join(said)}" if said else ""
+
+
+def tried(found: Sequence[tuple[Past, Decision]]) -> Tried:
+    """What shared/storage/rules.py found, oldest first."""
+    lines = tuple(_trial(one, decision) for one, decision in reversed(found[-MOST:]))
+    spoken = count(len(found), "message", "messages")
+    return Tried(
+        f"Of the last thousand messages it speaks of {spoken}: {tallied(found)}.", lines, len(found) - len(lines)
+    )
+
+
+def _trial(one: Past, decision: Decision) -> Trial:
+    return Trial(
+        one.notification_id,
+        moment(one.at),
+        excerpt(one.message),
+        STATUS[one.status],
+        decision.verdict,
+        VERDICTS[decision.verdict],
+    )

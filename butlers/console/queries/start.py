@@ -1,0 +1,276 @@
+"""What the pages show, read by SELECT only; every text of others comes out with hidden characters written out."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+from butlers.console.labels import STATUS, ago, count, excerpt, mapping, span, text
+from shared.db.decoding import EXPIRES
+from shared.db.pool import Connection, Record
+from shared.display.visible import in_line, visible
+from shared.storage.readable import message, question, shown
+from shared.storage.recipients import recipient
+
+SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
+
+ON_A_PAGE: Final = 50
+WAITING = f"""
+SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.notification_id, n.envelope,
+    n.owner_text, n.whom, h.realm,
+    {EXPIRES} AS expires_at,
+    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
+FROM shared.pending_actions a
+    LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
+WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
+ORDER BY a.requested_at, a.id LIMIT {ON_A_PAGE} OFFSET $2
+"""
+ASKING = """
+SELECT origin_butler, count(*) AS questions FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at > clock_timestamp() GROUP BY origin_butler ORDER BY origin_butler
+"""
+UNCERTAIN = """
+SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butler, '') AS origin_butler,
+    coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, c.name, count(*) OVER () AS total,
+    extract(epoch FROM clock_timestamp() - coalesce(d.settled_at, d.created_at))::float8 AS age
+FROM messenger.deliveries d
+    LEFT JOIN shared.notifications n ON n.id = d.notification_id
+    LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
+    LEFT JOIN shared.contacts c ON c.id = i.contact_id
+WHERE d.status = 'uncertain' AND d.class <> 'card'
+ORDER BY d.created_at DESC, d.id LIMIT 20
+"""
+DAEMONS = """
+SELECT name, url, kind, status,
+    extract(epoch FROM clock_timestamp() - LEAST(last_seen_at, clock_timestamp()))::float8 AS age
+FROM switchboard.butlers
+WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - interval '7 days'
+    OR last_seen_at > clock_timestamp() - interval '10 minutes'
+ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 'butler'], kind), name, url
+LIMIT 100
+"""
+TOLD = """
+SELECT n.id::text, n.origin_butler, n.envelope, n.owner_text, n.status, n.answer, n.whom, d.address AS sent_to,
+    extract(epoch FROM clock_timestamp() - n.created_at)::float8 AS age
+FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+ORDER BY n.created_at DESC
+"""
+
+
+IN_SANDBOX = "SELECT coalesce(bool_or(realm = 'sandbox'), true) FROM shared.channels"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One pending action, with the whole text."""
+
+    action_id: str
+    butler: str
+    tool: str
+    intent: str
+    channel: str
+    name: str
+    address: str
+    missing: bool
+    sandbox: bool
+    subject: str
+    text: str
+    asked: str
+    left: str
+    expires_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """One delivery of which nobody knows whether it arrived."""
+
+    delivery_id: str
+    butler: str
+    channel: str
+    name: str
+    address: str
+    excerpt: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One instance of a daemon; `state` is ready, silent, starting, draining or gone."""
+
+    name: str
+    kind: str
+    url: str
+    state: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One notification and what became of it."""
+
+    notification_id: str
+    butler: str
+    channel: str
+    to: str
+    excerpt: str
+    status: str
+    words: str
+    detail: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start page: what needs the owner, who is there, what was told last."""
+
+    waiting: tuple[Waiting, ...]
+    waiting_total: int
+    uncertain: tuple[Uncertain, ...]
+    uncertain_total: int
+    daemons: tuple[Seen, ...]
+    told: tuple[Told, ...]
+    sandbox_url: str
+
+    @property
+    def silent(self) -> int:
+        """How many daemons said nothing for half a minute."""
+        return sum(daemon.state == "silent" for daemon in self.daemons)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What needs the owner, a phrase each; empty on a quiet day."""
+        phrases = (
+            (self.waiting_total, "message waits for your yes", "messages wait for your yes"),
+            (self.uncertain_total, "message may or may not have arrived", "messages may or may not have arrived"),
+            (self.silent, "daemon is silent", "daemons are silent"),
+        )
+        return tuple(count(*phrase) for phrase in phrases if phrase[0])
+
+    @property
+    def version(self) -> str:
+        """Differs whenever anything shown differs."""
+        return sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of what waits; `asking` has each butler as it is shown, its questions, and its name as it is."""
+
+    waiting: tuple[Waiting, ...]
+    total: int
+    number: int
+    butler: str | None
+    asking: tuple[tuple[str, int, str], ...]
+
+    @property
+    def last(self) -> int:
+        """The number of the last page."""
+        return max(1, -(-self.total // ON_A_PAGE))
+
+    def at(self, number: int) -> str:
+        """Where another page of the same is."""
+        return f"/approvals?{urlencode({'page': number} | ({'butler': self.butler} if self.butler else {}))}"
+
+
+async def start(connection: Connection, *, sandbox_url: str) -> Start:
+    """Everything the start page shows, as of now; `sandbox_url` is where the sandbox is said to be, maybe empty."""
+    waiting = await connection.fetch(WAITING, None, 0)
+    uncertain = await connection.fetch(UNCERTAIN)
+    daemons = await connection.fetch(DAEMONS)
+    told = await connection.fetch(TOLD)
+    in_sandbox = await connection.fetchval(IN_SANDBOX)
+    return Start(
+        waiting=tuple([await _waiting(connection, row) for row in waiting]),
+        waiting_total=waiting[0]["total"] if waiting else 0,
+        uncertain=tuple(map(_uncertain, uncertain)),
+        uncertain_total=uncertain[0]["total"] if uncertain else 0,
+        daemons=tuple(map(_seen, daemons)),
+        told=tuple([await _told(connection, row) for row in told]),
+        sandbox_url=_sandbox(sandbox_url) if in_sandbox else "",
+    )
+
+
+async def page_of_waiting(connection: Connection, butler: str | None, number: int) -> Page:
+    """What waits, the oldest first, of one butler or of all; pages are numbered from 1."""
+    rows = await connection.fetch(WAITING, butler, (number - 1) * ON_A_PAGE)
+    asking = await connection.fetch(ASKING)
+    return Page(
+        waiting=tuple([await _waiting(connection, row) for row in rows]),
+        total=sum(row["questions"] for row in asking if butler in {None, row["origin_butler"]}),
+        number=number,
+        butler=butler,
+        asking=tuple((visible(row["origin_butler"]), row["questions"], row["origin_butler"]) for row in asking),
+    )
+
+
+async def _waiting(connection: Connection, row: Record) -> Waiting:
+    asked = shown(question(row), row["id"])
+    # What is about no message names nobody.
+    to = await recipient(connection, row["whom"] or "", str(asked.get("channel")))
+    return Waiting(
+        action_id=row["id"],
+        butler=visible(row["origin_butler"]),
+        tool=visible(row["tool_name"]),
+        intent=text(asked, "intent") or "send",
+        channel=text(asked, "channel"),
+        name=in_line(to.name),
+        address=in_line(to.address),
+        missing=bool(to.contact_id and not to.address),
+        sandbox=row["realm"] == "sandbox",
+        subject=text(asked, "subject"),
+        text=text(asked, "message") or text(asked, "emoji"),
+        asked=ago(row["age"]),
+        left=span(row["remaining"]),
+        expires_at=f"{row['expires_at']:%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _uncertain(row: Record) -> Uncertain:
+    return Uncertain(
+        delivery_id=row["id"],
+        butler=visible(row["origin_butler"]),
+        channel=visible(row["channel"]),
+        name=in_line(row["name"] or ""),
+        address=in_line(row["address"]),
+        excerpt=excerpt(row["message"] or ""),
+        since=ago(row["age"]),
+    )
+
+
+def _seen(row: Record) -> Seen:
+    silent = row["status"] == "ready" and row["age"] > SILENT_AFTER
+    return Seen(
+        name=visible(row["name"]),
+        kind=row["kind"],
+        url=visible(row["url"]),
+        state="silent" if silent else row["status"],
+        seen=ago(row["age"]),
+    )
+
+
+async def _told(connection: Connection, row: Record) -> Told:
+    asked, answer = shown(message(row), row["id"]), mapping(row["answer"])
+    to = await recipient(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
+    words = STATUS[row["status"]]
+    if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
+        words = f"{words} to the sandbox"
+    return Told(
+        notification_id=row["id"],
+        butler=visible(row["origin_butler"]),
+        channel=text(asked, "channel"),
+        to=in_line(to.name or to.address),
+        excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
+        status=row["status"],
+        words=words,
+        detail=text(mapping(answer.get("error")), "message"),
+        when=ago(row["age"]),
+    )
+
+
+def _sandbox(configured: str) -> str:
+    """Where the sandbox's pages are, as the settings say and no row of others; empty if they do not."""
+    parts = urlsplit(configured)
+    return f"{parts.scheme}://{parts.netloc}/" if configured else ""

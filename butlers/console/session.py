@@ -1,0 +1,157 @@
+"""What the console's handlers stand on, and who is signed in."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
+
+from butlers.butler import Ground
+from butlers.console.live import Watch
+from butlers.console.middleware import Doorstep
+from butlers.console.storage import sessions
+from butlers.console.templating import Pages
+from shared.auth.tokens import tag, tag_matches
+from shared.errors import Forbidden, InvalidInput
+
+LONGEST_FORM: Final = 256 * 1024
+_MOST_FIELDS: Final = 50
+_LONGEST_PATH: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """One console: its ground, its pages, and the event that ends its streams."""
+
+    ground: Ground
+    doorstep: Doorstep
+    clock: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
+    # Which user of this computer a request comes from, where the system says so.
+    uid_of: Callable[[Scope], int | None]
+    pages: Pages
+    watch: Watch
+    stopping: asyncio.Event
+
+    def cookie(self, request: Request) -> str:
+        """The cookie's name: of this installation alone, as cookies of one host are shared by all its ports."""
+        name = f"butlers_{tag(self.ground.secret, 'cookie name')[:8]}"
+        return f"__Host-{name}" if self.is_https(request) else name
+
+    def is_https(self, request: Request) -> bool:
+        """Whether the cookie may be kept from plain connections."""
+        return self.doorstep.is_https(request.url.scheme, request.headers.get("host", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A live session; its id stays out of logs and pages."""
+
+    id: str = field(repr=False)
+    csrf: str = field(repr=False)
+    peer_uid: int | None
+
+
+Public: TypeAlias = Callable[[House, Request], Awaitable[Response]]
+Private: TypeAlias = Callable[[House, Request, Session], Awaitable[Response]]
+
+
+async def session_of(house: House, request: Request) -> Session | None:
+    """Who is signed in with this request, or None: a cookie counts only from the user who signed in."""
+    session_id = request.cookies.get(house.cookie(request), "")
+    if not session_id:
+        return None
+    peer_uid = house.uid_of(request.scope)
+    async with house.ground.db.work() as connection:
+        live = await sessions.is_live(connection, session_id, peer_uid)
+    return Session(session_id, csrf_of(house, session_id), peer_uid) if live else None
+
+
+def csrf_of(house: House, session_id: str) -> str:
+    """The token that each form of this session carries."""
+    return tag(house.ground.secret, "csrf", sessions.sha(session_id))
+
+
+def demand_csrf(house: House, session: Session, form: Mapping[str, str]) -> None:
+    """Raise Forbidden unless the form was made for this session."""
+    if not tag_matches(house.ground.secret, form.get("csrf", ""), "csrf", sessions.sha(session.id)):
+        raise Forbidden("This form belongs to another session.", "Load the page again and repeat it.")
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """The fields of a posted form, the last one of each name; raises InvalidInput if it is none.
+
+    Of one over 256 KiB no more than that is read, and none of it where it says so beforehand: HTTPException 413.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise InvalidInput("That is no form of this console.", "Use the page's own buttons.")
+    try:
+        text = (await _body(request)).decode("ascii")
+        fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
+    except ValueError:
+        fields = {"\0": ""}
+    if any("\0" in part for field in fields.items() for part in field):  # which no text of the database can hold
+        raise InvalidInput("The form cannot be read.", "Load the page again and repeat it.")
+    return fields
+
+
+async def _body(request: Request) -> bytes:
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said[:10]) > LONGEST_FORM:
+        raise HTTPException(413)
+    taken = bytearray()
+    async for chunk in request.stream():
+        taken += chunk
+        if len(taken) > LONGEST_FORM:
+            raise HTTPException(413)
+    return bytes(taken)
+
+
+def to_confirm(wanted: str, **filled: str) -> Response:
+    """First "confirm it is you", then that page with its form filled again: nothing is repeated by itself."""
+    fields = urlencode({name: value for name, value in filled.items() if value})
+    page = f"{wanted}?{fields}" if fields else wanted
+    return RedirectResponse(f"/confirm?{urlencode({'next': page})}", status_code=303)
+
+
+def safe_next(wanted: str) -> str:
+    """The page to show after sign-in: one of our own paths, else the start page."""
+    plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and len(wanted) <= _LONGEST_PATH
+    return wanted if plain and wanted.startswith("/") and not wanted.startswith("//") else "/"
+
+
+def demand_id(request: Request) -> str:
+    """The id in the path, in its one spelling; anything else is no page."""
+    try:
+        return str(UUID(request.path_params["id"]))
+    except ValueError:
+        raise HTTPException(404) from None
+
+
+def only_signed_in(handler: Private) -> Public:
+    """The handler for the owner alone; anybody else is led to the sign-in page and learns nothing."""
+
+    async def guarded(house: House, request: Request) -> Response:
+        session = await session_of(house, request)
+        return await handler(house, request, session) if session else _lead_to_sign_in(house, request)
+
+    return guarded
+
+
+def _lead_to_sign_in(house: House, request: Request) -> Response:
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.method in {"GET", "HEAD"} and request.headers.get("sec-fetch-site") == "cross-site":
+        # A link in a web mail: browsers keep a Strict cookie back until the page asks for itself.
+        return house.pages.page("bounce.html", here=safe_next(here))
+    wanted = safe_next(here) if request.method in {"GET", "HEAD"} else "/"
+    sign_in = "/sign-in" if wanted == "/" else f"/sign-in?{urlencode({'next': wanted})}"
+    if "hx-request" in request.headers or "text/event-stream" in request.headers.get("accept", ""):
+        return Response(status_code=401, headers={"HX-Redirect": "/sign-in"})
+    return RedirectResponse(sign_in, status_code=303)

@@ -1,0 +1,113 @@
+"""Sign-in links, sessions and failed sign-ins: the only writer of the schema `console`.
+
+Only SHA-256 of a code or session id is ever stored, so that a copy of the database signs nobody in.
+"""
+
+from datetime import timedelta
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote
+
+from shared.db.pool import Connection
+from shared.telemetry.logs import logger
+
+log = logger("butlers.console")
+
+LINK_LASTS: Final = timedelta(minutes=10)
+SESSION_LASTS: Final = timedelta(days=30)
+# How long after signing in a session may change what leaves without asking.
+PROOF_LASTS: Final = timedelta(minutes=10)
+FAILURES: Final = 5
+WITHIN: Final = timedelta(minutes=1)
+
+MAKE_LINK = """
+INSERT INTO console.sign_in_links (code_sha, made_at, expires_at)
+SELECT $1, now, now + $2::interval FROM clock_timestamp() AS now
+"""
+USE_LINK = """
+UPDATE console.sign_in_links SET used_at = clock_timestamp()
+WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
+"""
+BEGIN = """
+INSERT INTO console.sessions (id_sha, made_at, expires_at, proved_at, peer_uid)
+SELECT $1, now, now + $2::interval, now, $3::bigint FROM clock_timestamp() AS now
+"""
+FIND = """
+SELECT peer_uid IS NULL OR peer_uid IS NOT DISTINCT FROM $2::bigint FROM console.sessions
+WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
+"""
+PROVED = """
+SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
+    AND proved_at > clock_timestamp() - $2::interval
+"""
+END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $1 AND ended_at IS NULL"
+SWEEP_SESSIONS = "DELETE FROM console.sessions WHERE expires_at < clock_timestamp()"
+SWEEP_LINKS = "DELETE FROM console.sign_in_links WHERE expires_at < clock_timestamp() - interval '1 day'"
+SWEEP_FAILURES = "DELETE FROM console.failed_sign_ins WHERE at < clock_timestamp() - interval '1 day'"
+# Attempts pass one by one. No butler may lock this table; an advisory lock anybody could hold, and keep the owner out.
+ONE_BY_ONE = "LOCK TABLE console.failed_sign_ins IN SHARE ROW EXCLUSIVE MODE"
+RESERVE = """
+INSERT INTO console.failed_sign_ins (at) SELECT clock_timestamp()
+WHERE (SELECT count(*) FROM console.failed_sign_ins WHERE at > clock_timestamp() - $1::interval) < $2
+RETURNING ctid::text
+"""
+FORGIVE = "DELETE FROM console.failed_sign_ins WHERE ctid = $1::text::tid"
+
+
+def sha(code: str) -> str:
+    """What is stored of a code or of a session id."""
+    return sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+async def make_sign_in_link(connection: Connection, base_url: str, code: str) -> str:
+    """A link that signs in once, within 10 minutes; `code` must be unguessable (32 random bytes as text)."""
+    await connection.execute(MAKE_LINK, sha(code), LINK_LASTS)
+    return f"{base_url.rstrip('/')}/sign-in?code={quote(code, safe='')}"
+
+
+async def use_link(connection: Connection, code: str) -> bool:
+    """Whether the code was good; it never is again."""
+    return await connection.fetchval(USE_LINK, sha(code)) is True
+
+
+async def begin(connection: Connection, session_id: str, peer_uid: int | None) -> None:
+    """A session for 30 days, proved by the sign-in that begins it; what has run out is swept away on the occasion.
+
+    It is that user's of this computer alone, or, where that is None, of whoever holds its id.
+    """
+    await connection.execute(BEGIN, sha(session_id), SESSION_LASTS, peer_uid)
+    for sweep in (SWEEP_SESSIONS, SWEEP_LINKS, SWEEP_FAILURES):
+        await connection.execute(sweep)
+
+
+async def is_live(connection: Connection, session_id: str, peer_uid: int | None) -> bool:
+    """Whether this session was begun, not ended, has not run out, and is of the user who brings it."""
+    theirs = await connection.fetchval(FIND, sha(session_id), peer_uid)
+    if theirs is False:
+        log.warning("a session's cookie came from another user than signed in", uid=peer_uid)
+    return theirs is True
+
+
+async def has_proved(connection: Connection, session_id: str) -> bool:
+    """Whether whoever holds this live session signed in to it within the last ten minutes."""
+    return await connection.fetchval(PROVED, sha(session_id), PROOF_LASTS) is True
+
+
+async def end(connection: Connection, session_id: str) -> None:
+    """Sign out; a second time changes nothing."""
+    await connection.execute(END, sha(session_id))
+
+
+async def reserve_attempt(connection: Connection) -> str | None:
+    """Book a sign-in as failed before the password is looked at; None if there were five in the last minute.
+
+    Booking first holds the limit also for guesses that come at the same time. `forgive` undoes it.
+    """
+    await connection.execute(ONE_BY_ONE)
+    attempt: str | None = await connection.fetchval(RESERVE, WITHIN, FAILURES)
+    return attempt
+
+
+async def forgive(connection: Connection, attempt: str) -> None:
+    """The attempt was no failure."""
+    await connection.execute(FORGIVE, attempt)

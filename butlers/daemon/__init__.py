@@ -1,0 +1,1 @@
+"""A butler as a served process."""

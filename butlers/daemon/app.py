@@ -1,0 +1,266 @@
+"""A butler as a daemon: its MCP surface over ASGI, its in-process door, health, readiness and metrics."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.auth import AccessToken, TokenVerifier
+from fastmcp.server.dependencies import get_access_token
+from fastmcp.tools.base import Tool as McpTool
+from fastmcp.tools.base import ToolResult
+from mcp_types import TextContent, ToolAnnotations
+from pydantic import PrivateAttr
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from butlers.butler import Answer, Arguments, Butler, Ground, Kind, Loop, Parts, Tool
+from butlers.daemon.connection_limits import Share
+from butlers.refusals import note_refusal
+from butlers.tools.notification_status import status_tools
+from butlers.tools.notify import notify_tool
+from shared.auth.tokens import Caller, Unauthorized, Verifier
+from shared.db.pool import ping
+from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
+from shared.telemetry.logs import logger, metrics_text
+
+log = logger("butlers.daemon.app")
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """Something the host serves: an ASGI app on a port, and loops beside it."""
+
+    name: str
+    kind: Kind
+    app: ASGIApp
+    loops: Sequence[Loop] = ()
+    tools: Sequence[str] = ()
+    parts: Parts = field(default_factory=Parts)
+    ground: Ground | None = None
+
+
+class Door:
+    """The way into a daemon from within the process: the same token, the same verifier, the same tools."""
+
+    def __init__(self, verifier: Verifier, tools: Sequence[Tool]) -> None:
+        self._verifier = verifier
+        self._tools = {tool.name: tool for tool in tools}
+
+    async def call(self, token: str, tool: str, arguments: Arguments) -> Answer:
+        """Verify, then run; raises Unauthorized, Forbidden, or what the tool raises."""
+        caller = await self._verifier.verify(token)
+        found = self._tools.get(tool)
+        if found is None:
+            raise ButlersError(f"There is no tool `{tool}` here.")
+        return await found.handler(caller, arguments)
+
+
+async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
+    """The handler's answer; a hop tool is for daemons only, and the others are for clients only."""
+    if tool.hop != (caller.kind == "hop"):
+        raise Forbidden(f"`{tool.name}` is not for a {caller.kind} caller.")
+    if tool.hop:
+        _demand_text(arguments)
+    return await tool.handler(caller, arguments)
+
+
+def guarded(ground: Ground, tool: Tool) -> Tool:
+    """The same tool for those it is for; whom it refuses, the audit names."""
+
+    async def handler(caller: Caller, arguments: Arguments) -> Answer:
+        try:
+            return await run(tool, caller, arguments)
+        except Forbidden as no:
+            await note_refusal(ground, caller.name, no.message, kind=caller.kind, tool=tool.name)
+            raise
+
+    return replace(tool, handler=handler)
+
+
+def _demand_text(arguments: Arguments) -> None:
+    """Refuse halves of characters, which JSON can name and neither a row nor another daemon can be told."""
+    try:
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("The arguments hold half a character.", "Send whole ones.") from None
+
+
+class ServedTool(McpTool):
+    """A tool with our own published schema, whose handler gets the arguments as they came."""
+
+    _tool: Tool = PrivateAttr()
+
+    @classmethod
+    def of(cls, tool: Tool) -> "ServedTool":
+        """The tool as FastMCP lists and runs it."""
+        served = cls(
+            name=tool.name,
+            description=tool.description,
+            parameters=dict(tool.parameters),
+            annotations=ToolAnnotations(read_only_hint=tool.read_only, open_world_hint=not tool.read_only),
+        )
+        served._tool = tool
+        return served
+
+    async def run(self, arguments: dict[str, object]) -> ToolResult:
+        """Run for the verified caller; every answer of the contract is an ordinary result."""
+        token = get_access_token()
+        if token is None:
+            raise Unauthorized("No token was presented.")
+        try:
+            answer = dict(await self._tool.handler(_caller(token.claims), arguments))
+        except ButlersError as refused:
+            raise ToolError(str(refused)) from None
+        text = json.dumps(answer, ensure_ascii=False)
+        return ToolResult(content=[TextContent(type="text", text=text)], structured_content=answer)
+
+
+def _caller(claims: Mapping[str, object]) -> Caller:
+    kind = "hop" if claims["kind"] == "hop" else "client"
+    return Caller(str(claims["name"]), kind, str(claims["jti"]))  # type: ignore[arg-type]  # one of the two literals
+
+
+class Unsure:
+    """Where nobody can tell who is calling the answer is 503: neither a no nor a yes, and worth asking again."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, or say so."""
+        try:
+            await self._app(scope, receive, send)
+        except Unavailable as unknown:
+            await JSONResponse({"error": str(unknown)}, 503, headers={"Retry-After": "1"})(scope, receive, send)
+
+
+class OwnOrigin:
+    """A page on another port of this computer is foreign too: FastMCP lets every loopback origin in."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, or answer 403 to a browser whose page came from elsewhere."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origin = headers.get("origin")
+        app = self._app
+        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+            app = PlainTextResponse("This page may not talk to a butler.\n", status_code=403)
+        await app(scope, receive, send)
+
+
+class FleetVerifier(TokenVerifier):
+    """FastMCP's view of our verifier: no caller, no entry (401 before MCP begins)."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        super().__init__()
+        self._verifier = verifier
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """The caller as claims, or None; Unavailable where that cannot be told."""
+        try:
+            caller = await self._verifier.verify(token)
+        except Unauthorized as refused:
+            log.warning("token refused", why=refused.message)
+            return None
+        except ButlersError as unknown:
+            log.warning("token could not be checked", why=unknown.message)
+            raise Unavailable("Who is calling cannot be checked.", "Try again in a moment.") from None
+        claims = {"name": caller.name, "kind": caller.kind, "jti": caller.jti}
+        return AccessToken(token=token, client_id=caller.name, scopes=[caller.kind], claims=claims)
+
+    def get_middleware(self) -> list[Middleware]:
+        """What stands before the tools: the answer of the unsure, who is calling, and that caller's share."""
+        return [Middleware(Unsure), *super().get_middleware(), Middleware(Share)]
+
+
+class NoState:
+    """The session state of a server whose tools keep none."""
+
+    async def get(self, key: str) -> None:
+        """Nothing was ever put."""
+
+
+NO_STATE: Final = NoState()
+
+
+class ToolServer(FastMCP):
+    """FastMCP without session state: asking its store costs every call, and the first one two seconds of imports."""
+
+    @property
+    def _state_store(self) -> NoState:  # type: ignore[override]  # no public hook; test_daemon fails if it goes
+        return NO_STATE
+
+
+def skip_header_schemas(server: FastMCP) -> None:
+    """Spare FastMCP listing all tools on each call; we publish no Mcp-Param headers it would check."""
+    low = server._mcp_server  # noqa: SLF001  # no public hook; test_daemon fails if it goes
+    if not hasattr(low, "get_tool_input_schema"):
+        raise AttributeError("get_tool_input_schema")
+    low.get_tool_input_schema = lambda _name: None
+
+
+def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, Door]:
+    """The daemon with its core tools and its own, and its door for the same process."""
+    parts = butler.build(ground)
+    tools = [guarded(ground, tool) for tool in (notify_tool(ground), *status_tools(ground), *parts.tools)]
+    server = ToolServer(
+        butler.name,
+        instructions=butler.description,
+        auth=FleetVerifier(verifier),
+        mask_error_details=True,
+        tools=[ServedTool.of(tool) for tool in tools],
+    )
+    skip_header_schemas(server)
+    _add_health(server, ground, parts)
+    app = server.http_app(
+        path="/mcp",
+        json_response=True,
+        stateless_http=True,
+        host_origin_protection=True,
+        allowed_hosts=list(hosts),
+        middleware=[Middleware(OwnOrigin)],
+    )
+    names = [tool.name for tool in tools]
+    return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, ground), Door(verifier, tools)
+
+
+def _add_health(server: FastMCP, ground: Ground, parts: Parts) -> None:
+    @server.custom_route("/healthz", methods=["GET"])
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "name": ground.name})
+
+    @server.custom_route("/readyz", methods=["GET"])
+    async def readyz(_: Request) -> Response:
+        troubles = await why_not_ready(ground, parts)
+        return JSONResponse(
+            {"status": "not ready" if troubles else "ready", "troubles": troubles, "remarks": parts.remarks()},
+            status_code=503 if troubles else 200,
+        )
+
+    @server.custom_route("/metrics", methods=["GET"])
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
+
+
+async def why_not_ready(ground: Ground, parts: Parts) -> list[str]:
+    """Each reason as a sentence; empty when calls can be answered."""
+    troubles = parts.troubles()
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(2), ground.db.work() as connection:
+            await ping(connection)
+    except (ButlersError, TimeoutError) as lost:
+        waited = time.monotonic() - started
+        return [*troubles, f"The database does not answer ({type(lost).__name__} after {waited:.1f} s)."]
+    return troubles

@@ -1,0 +1,210 @@
+"""Putting daemons together: what each stands on, and its app, loops and door."""
+
+import asyncio
+import importlib
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from butlers import fleet
+from butlers.butler import Butler, Ground
+from butlers.daemon.app import Daemon, Door, build
+from butlers.daemon.discovery import Directory
+from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
+from butlers.refusals import note_refusal
+from butlers.setup import logins, migrate
+from shared import home_folder
+from shared.auth import keystore
+from shared.auth.tokens import Signer, Verifier
+from shared.channels.realms import SANDBOX_OWNER
+from shared.config.settings import Settings
+from shared.db.pool import BREATH_SECONDS, Database, Wake, pause
+from shared.errors import Away, Misconfigured
+from shared.rpc import Hops
+from shared.telemetry.logs import logger
+
+log = logger("butlers.daemon.assembly")
+# How long a start waits for a database that starts or recovers, before it is its supervisor's turn.
+PATIENCE_SECONDS: Final = 30.0
+TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
+# What is told from process to process. A butler listens to nothing: its answers come with its calls, and who waits for
+# the owner looks every half second. So nothing is told that another butler could overhear, or flood a butler with.
+HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
+# Loaded by name, so that the framework does not import those built on it.
+BUTLERS: Final = {"switchboard": "switchboard.daemon", "messenger": "messenger.daemon"}
+CONSOLE: Final = "butlers.console.app"
+SANDBOX: Final = "messenger.sandbox.app"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one process serves: which daemons, by which login, and where."""
+
+    settings: Settings
+    dsn: str
+    entries: Sequence[fleet.Entry]
+    names: Sequence[str]
+    # In one-process mode the login is `up`, and each unit of work names its role.
+    together: bool
+    port: int | None = None
+
+
+def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) -> int:
+    """The port design section 10 gives each name."""
+    if name in OFFSETS:
+        return settings.port_base + OFFSETS[name]
+    names = [entry.name for entry in entries]
+    if name not in names:
+        known = ", ".join([*fleet.SERVICES, *names])
+        raise Misconfigured(f"There is no `{name}` in this fleet.", f"Known are: {known}.")
+    return settings.port_base + FIRST_BUTLER + names.index(name)
+
+
+@asynccontextmanager
+async def database(plan: Plan, stopping: asyncio.Event) -> AsyncIterator[Database]:
+    """The pool of this process, on the schema this program was made for, once the server is there."""
+    db = await once_there(partial(_connected, plan), stopping, PATIENCE_SECONDS)
+    try:
+        yield db
+    finally:
+        await db.close()
+
+
+async def _connected(plan: Plan) -> Database:
+    login = keystore.UP if plan.together else plan.names[0]
+    keys = keystore.read(plan.settings.home, login)
+    # Read anew for each connection, since it may be replaced meanwhile.
+    password = (lambda: keystore.read(plan.settings.home, login).password) if keys.has_login else None
+    dsn = keystore.dsn_as(plan.dsn, login, keys.password)
+    db = await Database.open(dsn, most=logins.pool_of(login), password=password)
+    try:
+        async with acting(plan, db, "switchboard").work() as connection:
+            await migrate.demand_schema(connection)
+            await logins.demand_mode(connection, own_login=keys.has_login)
+    except BaseException:
+        await db.close()
+        raise
+    return db
+
+
+async def once_there(ask: Callable[[], Awaitable[T]], stopping: asyncio.Event, seconds: float) -> T:
+    """What the database gives once there is a server; its absence is said once. Raises Away after so long."""
+    deadline, said = time.monotonic() + seconds, False
+    while True:
+        try:
+            return await ask()
+        except Away as away:
+            if time.monotonic() > deadline:
+                raise
+            if await pause(stopping, BREATH_SECONDS):
+                raise KeyboardInterrupt from None
+            if not said:
+                log.warning("the database is waited for", why=away.message, at_most_seconds=seconds)
+            said = True
+
+
+def acting(plan: Plan, db: Database, name: str) -> Database:
+    """The pool as that daemon uses it: in one process under its role, or where there are none under its name."""
+    if not plan.together:
+        return db
+    if has_logins(plan):
+        return db.acting_as(keystore.role_of(plan.dsn, name))
+    return db.named(name)
+
+
+def has_logins(plan: Plan) -> bool:
+    """Whether the daemons have logins of their own, as `butlers migrate` has noted with their keys."""
+    return keystore.read(plan.settings.home, keystore.UP if plan.together else plan.names[0]).has_login
+
+
+def listening_dsn(plan: Plan) -> str:
+    """The URL by which this process listens for wake hints."""
+    login = keystore.UP if plan.together else plan.names[0]
+    return keystore.dsn_as(plan.dsn, login, keystore.read(plan.settings.home, login).password)
+
+
+class Assembly:
+    """The daemons of one process, made one after the other; wakes and doors are shared, keys and roles are not."""
+
+    def __init__(self, plan: Plan, db: Database, stopping: asyncio.Event | None = None) -> None:
+        self.plan = plan
+        self.stopping = stopping or asyncio.Event()
+        self.doors: dict[str, Door] = {}
+        self.wakes: Mapping[str, Wake] = {topic: Wake() for topic in TOPICS}
+        self.grounds: dict[str, Ground] = {}
+        self._db = db
+        self.directory = Directory(acting(plan, db, plan.names[0]))
+        self._instance = f"{socket.gethostname()}:{uuid.uuid4().hex[:12]}"
+
+    def heard(self) -> Mapping[str, Wake]:
+        """What this process listens to, for the daemons in it."""
+        return {topic: self.wakes[topic] for name in self.plan.names for topic in HEARD.get(name, ())}
+
+    def ground(self, name: str) -> Ground:
+        """What the daemon of that name stands on."""
+        plan = self.plan
+        keys = keystore.read(plan.settings.home, name)
+        self.grounds[name] = Ground(
+            name=name,
+            instance=f"{name}@{self._instance}",
+            home=plan.settings.home,
+            settings=plan.settings,
+            db=acting(plan, self._db, name),
+            hops=Hops(Signer(name, keys.private_pem, self.directory.clock), self.directory.find, self.doors),
+            secret=keys.secret,
+            new_id=lambda: str(uuid.uuid4()),
+            wakes=self.wakes,
+            stopping=self.stopping,
+        )
+        return self.grounds[name]
+
+    def daemon(self, name: str, url: str) -> Daemon:
+        """The daemon of that name, to be reached at that URL."""
+        hosts = hosts_of(self.plan.settings, url)
+        if name == "console":
+            module = importlib.import_module(CONSOLE)
+            app = module.create_app(self.ground(name), clock=time.monotonic, allowed_hosts=frozenset(hosts))
+            return Daemon(name, "console", app, [partial(module.end_streams, app)], ground=self.grounds[name])
+        if name in BUTLERS:
+            butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
+        else:
+            butler = Butler(name, next(e.description for e in self.plan.entries if e.name == name))
+        ground = self.ground(name)
+        live = Directory(ground.db).is_live
+        verifier = Verifier(
+            name,
+            self.directory.keys_of,
+            self.directory.clock,
+            accepts=butler.accepts,
+            is_live=live,
+            tell=partial(note_refusal, ground),
+        )
+        daemon, self.doors[name] = build(butler, ground, verifier, hosts)
+        return daemon
+
+
+def sandbox(settings: Settings, url: str) -> Daemon:
+    """The sandbox; it knows neither keys nor database."""
+    module = importlib.import_module(SANDBOX)
+    mail = module.MailSink(settings.host, settings.port_base + SANDBOX_SMTP)
+    owner = int(settings.owner_telegram or SANDBOX_OWNER["telegram"])
+    home_folder.make(settings.home)
+    app = module.create_app(Path(settings.home), owner, allowed_hosts=frozenset(hosts_of(settings, url)), mail=mail)
+    return Daemon("sandbox", "sandbox", app)
+
+
+def hosts_of(settings: Settings, url: str) -> list[str]:
+    """The Host headers a daemon answers to: loopback on its port, and the URLs it is known by."""
+    port = urlsplit(url).port
+    hosts = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
+    known = (url, settings.advertise_url, settings.public_url, settings.sandbox_url)
+    hosts.extend(urlsplit(one).netloc for one in known if one)
+    return list(dict.fromkeys(hosts))

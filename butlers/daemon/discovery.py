@@ -1,0 +1,164 @@
+"""Where the others are and which keys prove them: the registry and the keyring as this process knows them."""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from butlers.fleet import SERVICES
+from shared.config.parsers import origin_url
+from shared.db.clock import DatabaseClock, boot
+from shared.db.pool import Connection, Database, Record, pause
+from shared.errors import ButlersError, InvalidInput
+from shared.storage import keyring
+from shared.telemetry.logs import logger
+
+log = logger("butlers.daemon.discovery")
+REFRESH_SECONDS: Final = 2.0
+LONGEST_URL: Final = 300
+# A sign of life from the future was given while a clock was wrong, and is none.
+INSTANCES: Final = """
+SELECT name, url FROM switchboard.butlers
+WHERE status = 'ready' AND abs(extract(epoch FROM clock_timestamp() - last_seen_at)) < 30
+ORDER BY last_seen_at DESC
+"""
+DAEMONS: Final = """
+SELECT name, kind, url, status = 'ready' AND abs(extract(epoch FROM clock_timestamp() - last_seen_at)) < 30 AS ready
+FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
+"""
+WAITING: Final = """
+SELECT channel AS what, CASE reason WHEN 'unauthorized' THEN 'paused: the login is refused' ELSE 'paused: unreachable'
+    END AS why, detail, since, next_probe_at AS until FROM messenger.pauses WHERE since IS NOT NULL
+UNION ALL
+SELECT key, 'asked to wait by the provider', '', told_at, free_at FROM messenger.rates
+WHERE told_at IS NOT NULL AND free_at > clock_timestamp() ORDER BY what
+"""
+KEEP: Final = """
+INSERT INTO shared.client_tokens (jti, butler, expires_at) VALUES ($1, $2, clock_timestamp() + $3)
+"""
+TOKENS: Final = """
+SELECT jti AS id, butler, made_at, expires_at, revoked_at,
+    revoked_at IS NULL AND expires_at > clock_timestamp() AS counts
+FROM shared.client_tokens ORDER BY made_at
+"""
+REVOKE: Final = """
+UPDATE shared.client_tokens SET revoked_at = clock_timestamp() WHERE jti = $1 AND revoked_at IS NULL RETURNING jti
+"""
+IS_LIVE: Final = """
+SELECT EXISTS (SELECT FROM shared.client_tokens
+    WHERE jti = $1 AND revoked_at IS NULL AND expires_at > clock_timestamp())
+"""
+
+
+def kind_of(name: str) -> str:
+    """What a daemon of that name is; the token says the name, so nobody chooses its kind."""
+    return name if name in SERVICES else "butler"
+
+
+def is_base_url(text: str) -> bool:
+    """Whether this is scheme, host and port of a web server and nothing else, in at most 300 printable characters."""
+    try:
+        origin_url(text)
+    except ValueError:
+        return False
+    parts = urlsplit(text)
+    plain = text.isprintable() and "\\" not in text and len(text) <= LONGEST_URL
+    return plain and text.removesuffix("/") == f"{parts.scheme}://{parts.netloc}"
+
+
+async def daemons(connection: Connection) -> list[Record]:
+    """Every instance that has not said goodbye: name, kind, url, ready; without rows that no heartbeat can write."""
+    rows = await connection.fetch(DAEMONS)
+    return [row for row in rows if row["kind"] == kind_of(row["name"]) and is_base_url(row["url"])]
+
+
+async def is_up(connection: Connection, name: str) -> bool:
+    """Whether a daemon of that name is ready."""
+    return any(row["name"] == name and row["ready"] for row in await daemons(connection))
+
+
+async def waiting(connection: Connection) -> list[Record]:
+    """Channels that pause themselves and chats a provider makes wait: what, why, detail, since, until (next look)."""
+    return list(await connection.fetch(WAITING))
+
+
+async def names(connection: Connection) -> list[str]:
+    """Everybody with a key who may ask for a message, by name."""
+    return sorted((await keyring.counting(connection)).keys() - {"console", "owner", "sandbox"})
+
+
+async def demand_known(connection: Connection, name: str | None) -> str | None:
+    """The name, if somebody of that name can ask; InvalidInput else."""
+    known = await names(connection)
+    if name is not None and name not in known:
+        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(known)}.")
+    return name
+
+
+async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
+    """Note a client token, so that it counts."""
+    await connection.execute(KEEP, jti, butler, lasts)
+
+
+async def tokens(connection: Connection) -> list[Record]:
+    """Every client token, the oldest first: id, butler, made_at, expires_at, revoked_at, and whether it counts."""
+    return list(await connection.fetch(TOKENS))
+
+
+async def revoke_token(connection: Connection, jti: str) -> bool:
+    """Let a client token count no more, everywhere within five seconds; false if it was revoked before."""
+    return await connection.fetchval(REVOKE, jti) is not None
+
+
+class Directory:
+    """What the tables say, at most two seconds old for instances; keys and time are read anew every few seconds."""
+
+    def __init__(self, db: Database) -> None:
+        self.clock = DatabaseClock(boot)
+        self._db = db
+        self._keys: Mapping[str, Collection[str]] = {}
+        self._instances: Mapping[str, Sequence[str]] = {}
+        self._read_at = float("-inf")
+
+    def keys_of(self, name: str) -> Collection[str]:
+        """The public keys that count for this name."""
+        return self._keys.get(name, ())
+
+    async def find(self, name: str) -> Sequence[str]:
+        """Base URLs of the ready instances, the freshest first."""
+        if time.monotonic() - self._read_at > REFRESH_SECONDS:
+            try:
+                await self._read_instances()
+            except ButlersError as lost:
+                log.warning("registry not read", why=lost.message)
+        return self._instances.get(name, ())
+
+    async def _read_instances(self) -> None:
+        async with self._db.work() as connection:
+            rows = await connection.fetch(INSTANCES)
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            if is_base_url(row["url"]):
+                found.setdefault(row["name"], []).append(row["url"])
+        self._instances, self._read_at = found, time.monotonic()
+
+    async def read_keys(self) -> None:
+        """Take over the keyring as it is now, and the time by which its tokens are judged."""
+        async with self._db.work() as connection:
+            await self.clock.read(connection)
+            self._keys = await keyring.counting(connection)
+
+    async def is_live(self, jti: str) -> bool:
+        """Whether a client token still counts; raises Unavailable where that cannot be known."""
+        async with self._db.work() as connection:
+            return bool(await connection.fetchval(IS_LIVE, jti))
+
+    async def keep_keys(self, stopping: asyncio.Event) -> None:
+        """Read the keyring again and again, so that a new or retired key counts within seconds."""
+        while not await pause(stopping, 5):
+            try:
+                await self.read_keys()
+            except ButlersError as lost:
+                log.warning("keyring not read", why=lost.message)

@@ -1,0 +1,1 @@
+"""What is done once: schema, roles, keys, logins."""

@@ -1,0 +1,271 @@
+"""The database's logins: one per daemon, with limits; what PostgreSQL gives to everybody; and the mode without logins.
+
+A login that may make roles gives each daemon its own. One that may not runs everything under itself: the database then
+knows the daemons only by the name they state (`shared.me()` reads the setting `butlers.me`), and keeps nobody from
+anything. Which of the two a database was made for is written in that function.
+"""
+
+import hmac
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import pbkdf2_hmac, sha256
+from itertools import compress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from shared.auth import keystore
+from shared.db.pool import Connection
+from shared.db.proof import connect
+from shared.errors import Misconfigured
+
+GROUPS: Final = {
+    "switchboard": ("butlers_group_switchboard", "butlers_group_butler"),
+    "messenger": ("butlers_group_messenger", "butlers_group_butler"),
+    "console": ("butlers_group_console",),
+    keystore.OWNER: ("butlers_group_owner",),
+}
+# Connections of one process, and of all by one login: two processes serve, of Messengers four, and one more may be
+# ending or starting.
+POOLS: Final = {"switchboard": 12, "messenger": 24, "console": 8, keystore.UP: 24}
+LIMITS: Final = {"switchboard": 40, "messenger": 125, "console": 25, keystore.OWNER: 20, keystore.UP: 75}
+POOL_OF_A_BUTLER: Final = 5
+LIMIT_OF_A_BUTLER: Final = 18
+LONGEST_ROLE: Final = 63
+ROUNDS: Final = 4096
+ONE_ROLE: Final = (
+    "Everything runs under one database role: the database does not keep a butler's process from deciding, making "
+    "rules, changing contacts or reading what others wrote; only the program does."
+)
+MOVING: Final = "For logins give Butlers a fresh database, by a login with CREATEROLE; see docs/operations.md."
+
+# `grants`: may give the groups to others, so that somebody meant it to use them. `named`: me() reads the setting.
+POWER: Final = """
+SELECT current_user::text AS login, rolsuper OR rolcreaterole AS makes,
+    (SELECT count(*) = 5 FROM pg_roles g WHERE g.rolname LIKE 'butlers\\_group\\_%'
+        AND pg_has_role(current_user, g.oid, 'USAGE WITH ADMIN OPTION')) AS grants,
+    (SELECT nspowner::regrole::text = current_user::regrole::text FROM pg_namespace WHERE nspname = 'shared') AS owns,
+    (SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'shared') AS owner,
+    coalesce((SELECT pg_get_functiondef(p.oid) LIKE '%butlers.me%' FROM pg_proc p
+        JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'shared' AND p.proname = 'me'), false) AS named
+FROM pg_roles WHERE rolname = current_user
+"""
+ROLE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)"
+# Statements about roles take no parameters, so the server itself quotes what is put into them.
+CREATE_LOGIN: Final = "SELECT format('CREATE ROLE %I LOGIN', $1::text)"
+SET_LOGIN: Final = """
+SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT %s %s PASSWORD %L', $1::text, $4::integer,
+    CASE WHEN $3::boolean THEN 'INHERIT' ELSE 'NOINHERIT' END, $2::text)
+"""
+# What a session has that sets nothing itself. It may set other times, so these guard against mistakes; not the last.
+SET_TIMES: Final = """
+SELECT string_agg(format('ALTER ROLE %I IN DATABASE %I SET %s = %L', $2::text, $1::text, name, value), '; ')
+FROM (VALUES ('statement_timeout', '20s'), ('idle_in_transaction_session_timeout', '10s'), ('lock_timeout', '10s'),
+    ('temp_file_limit', '256MB')) AS t (name, value)
+WHERE name <> 'temp_file_limit' OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+"""
+# Who made a role may give it to itself, but does not have it: without it nobody may end what is connected by it.
+TAKE_ROLE: Final = """
+SELECT format('GRANT %I TO CURRENT_USER', $1::text)
+    || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE' ELSE '' END
+WHERE NOT pg_has_role($1, 'USAGE')
+"""
+CONNECTED: Final = "SELECT pid FROM pg_stat_activity WHERE usename = $1 AND pid <> pg_backend_pid()"
+END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::integer[]) AS pid"
+STILL_CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND pid = ANY ($2::integer[])"
+GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
+GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
+# What the group may, and not to be the group, which is nobody (shared.me()); older servers cannot tell the two apart.
+GRANT_GROUP: Final = """
+SELECT format('GRANT %I TO %I', $1::text, $2::text)
+    || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE, SET FALSE'
+        ELSE '' END
+"""
+# Places that the embedded server keeps: who may end, see and send must get in, however many butlers' logins are in use.
+RESERVED_FOR: Final = ("messenger", "console", keystore.OWNER, keystore.UP)
+GRANT_RESERVED: Final = """
+SELECT format('GRANT pg_use_reserved_connections TO %I WITH INHERIT TRUE, SET FALSE', $1::text) FROM pg_roles
+WHERE rolname = current_user AND rolsuper AND current_setting('server_version_num')::integer >= 160000
+"""
+REVOKE_DATABASE: Final = """
+SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC', datname) FROM pg_database
+WHERE datname = current_database() AND pg_has_role(datdba, 'USAGE')
+"""
+REVOKE_PUBLIC: Final = """
+SELECT 'REVOKE ALL ON SCHEMA public FROM PUBLIC' FROM pg_namespace
+WHERE nspname = 'public' AND pg_has_role(nspowner, 'USAGE')
+"""
+# Large objects are bytes outside of all tables, and by default anybody may fill the disk with them.
+REVOKE_LARGE_OBJECTS: Final = """
+SELECT string_agg(format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', oid::regprocedure), '; ') FROM pg_proc
+WHERE pronamespace = 'pg_catalog'::regnamespace AND (proname LIKE 'lo\\_%' OR proname IN ('lowrite', 'loread'))
+    AND has_function_privilege('public', oid, 'EXECUTE') AND pg_has_role(proowner, 'USAGE')
+"""
+LEFT_TO_ALL: Final = """
+SELECT EXISTS (SELECT FROM pg_database d, aclexplode(coalesce(datacl, acldefault('d', datdba))) a
+        WHERE datname = current_database() AND a.grantee = 0) AS database,
+    EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'lo_creat'
+        AND has_function_privilege('public', oid, 'EXECUTE')) AS large_objects,
+    current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer AS places
+"""
+
+
+def pool_of(name: str) -> int:
+    """How many connections the process of that login may have."""
+    return POOLS.get(name, POOL_OF_A_BUTLER)
+
+
+def limit_of(name: str) -> int:
+    """How many connections all processes of that login may have."""
+    return LIMITS.get(name, LIMIT_OF_A_BUTLER)
+
+
+def verifier(role: str, password: str) -> str:
+    """What the server keeps of a password (RFC 5803), so that the password itself comes into no statement and no log.
+
+    The same for the same password, which is random and therefore does for the salt as well.
+    """
+    salt = sha256(f"{role}:{password}".encode()).digest()[:16]
+    salted = pbkdf2_hmac("sha256", password.encode(), salt, ROUNDS)
+    stored = sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    told = [b64encode(part).decode() for part in (salt, stored, hmac.digest(salted, b"Server Key", "sha256"))]
+    return f"SCRAM-SHA-256${ROUNDS}:{told[0]}${told[1]}:{told[2]}"
+
+
+async def one_role(connection: Connection, dsn: str) -> str | None:
+    """The role everything runs under, or None where each daemon has a login; Misconfigured where it can be neither.
+
+    A database keeps the mode it was made in, whatever its login may do later: rows and rights do not change owner.
+    """
+    found = await connection.fetchrow(POWER)
+    assert found is not None  # noqa: S101  # everybody who is connected is a role
+    login: str = found["login"]
+    if found["named"] and not found["owns"]:
+        raise Misconfigured(
+            f"This database was made to run under the one role `{found['owner']}`, and cannot be given logins later.",
+            f"Use that role. {MOVING}",
+        )
+    if found["named"]:
+        return login
+    if found["makes"]:
+        return None
+    if found["owner"] is not None:
+        raise Misconfigured(
+            f"The login `{urlsplit(dsn).username or login}` of DATABASE_URL may not create roles, and this database's "
+            "daemons have logins of their own.",
+            "Give it CREATEROLE, or use another login.",
+        )
+    if found["grants"]:
+        raise Misconfigured(
+            f"The login `{login}` may give others the roles butlers_group_*, but it may not make the daemons' logins.",
+            "Give it CREATEROLE, or take those roles from it, and everything runs under it alone.",
+        )
+    return login
+
+
+async def demand_mode(connection: Connection, *, own_login: bool) -> None:
+    """Refuse keys that are meant for a database of the other mode: an empty password must not open all as an owner."""
+    found = await connection.fetchrow(POWER)
+    assert found is not None  # noqa: S101  # everybody who is connected is a role
+    if found["named"] is own_login:
+        wanted = "one role for all" if found["named"] else "a login for each daemon"
+        raise Misconfigured(f"The database is made for {wanted}, and the keys here are not.", "Run `butlers migrate`.")
+
+
+async def harden(connection: Connection) -> None:
+    """Take from everybody what PostgreSQL gives and nobody here needs, as far as this login may."""
+    for form in (REVOKE_DATABASE, REVOKE_PUBLIC, REVOKE_LARGE_OBJECTS):
+        await _do(connection, form)
+
+
+async def left_open(connection: Connection, butlers: int) -> Iterator[tuple[str, str]]:
+    """What the server leaves open to a daemon that has turned, each with the step that closes it."""
+    found = await connection.fetchrow(LEFT_TO_ALL)
+    assert found is not None  # noqa: S101  # one row by its form
+    taken = butlers * LIMIT_OF_A_BUTLER + sum(POOLS[name] + 1 for name in ("switchboard", "messenger", "console"))
+    return compress(
+        [
+            (
+                "Every login of the server may connect to this database, or make temporary tables in it.",
+                "Let the database's owner run `butlers migrate`.",
+            ),
+            (
+                "Whoever connects may fill the disk with large objects.",
+                "Let a superuser run `butlers migrate`, or revoke EXECUTE on lo_creat and its like from PUBLIC.",
+            ),
+            (
+                f"The server takes {found['places']} connections, and butlers may take so many that no other gets one.",
+                f"Set its max_connections to {taken + 10} or more.",
+            ),
+        ],
+        [found["database"], found["large_objects"], found["places"] < taken],
+    )
+
+
+async def opens(dsn: str) -> bool:
+    """Whether the login of this URL opens with its password; raises what else is in the way."""
+    try:
+        await (await connect(dsn, 10)).close()
+    except asyncpg.InvalidAuthorizationSpecificationError:
+        return False
+    return True
+
+
+async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Sequence[str]) -> None:
+    """A login for each daemon and for `up`, which may become each of them and is nothing by itself."""
+    for name in names:
+        await ensure_login(connection, where, dsn, name)
+        for group in GROUPS.get(name, ("butlers_group_butler",)):
+            await _do(connection, GRANT_GROUP, group, keystore.role_of(dsn, name))
+    await ensure_login(connection, where, dsn, keystore.UP)
+    for name in names:
+        if name != keystore.OWNER:
+            await _do(connection, GRANT_ROLE, keystore.role_of(dsn, name), keystore.role_of(dsn, keystore.UP))
+    for name in RESERVED_FOR:
+        await _do(connection, GRANT_RESERVED, keystore.role_of(dsn, name))
+
+
+async def ensure_login(connection: Connection, where: Path, dsn: str, name: str) -> None:
+    """A login is made once; its password follows the file, whatever it was changed to meanwhile."""
+    role, database = keystore.role_of(dsn, name), keystore.database_of(dsn)
+    if len(role) > LONGEST_ROLE:
+        raise Misconfigured(f"`{role}` is too long for a database role.", "Give the database a shorter name.")
+    if role.startswith("butlers_group_"):
+        raise Misconfigured(f"`{role}` is no name for a login: so begin those of groups.", "Name the butler otherwise.")
+    password = keystore.read(where, name).password
+    if not await connection.fetchval(ROLE_EXISTS, role):
+        await _do(connection, CREATE_LOGIN, role)
+    await _do(connection, SET_LOGIN, role, verifier(role, password), name != keystore.UP, limit_of(name))
+    await _do(connection, SET_TIMES, database, role)
+    await _do(connection, GRANT_CONNECT, database, role)
+
+
+async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
+    """End what is connected by that login; who holds its password comes back by itself. Misconfigured if it stays."""
+    role = keystore.role_of(dsn, name)
+    pids = [row["pid"] for row in await connection.fetch(CONNECTED, role)]
+    taken = connection.transaction()
+    await taken.start()
+    try:
+        with suppress(asyncpg.InsufficientPrivilegeError):  # what stays connected is counted below
+            await _do(connection, TAKE_ROLE, role)
+            await connection.fetch(END_SESSIONS, pids)
+    finally:
+        # The role was taken for this alone.
+        await taken.rollback()
+    left = await connection.fetchval(STILL_CONNECTED, role, pids)
+    if left:
+        raise Misconfigured(
+            f"{name} has a new key, but {left} of its connections to the database did not end.",
+            f"Let a superuser end what is connected as `{role}`.",
+        )
+
+
+async def _do(connection: Connection, form: str, *names: object) -> None:
+    """Run what the server has put together and quoted, if it found anything to do."""
+    statement: str | None = await connection.fetchval(form, *names)
+    if statement is not None:
+        await connection.execute(statement)

@@ -1,0 +1,237 @@
+"""Everything that is done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from butlers import fleet
+from butlers.setup import logins
+from shared.auth import keystore
+from shared.auth.keypairs import public_key
+from shared.auth.password import has_password, write_password
+from shared.channels import realms
+from shared.config.settings import Settings
+from shared.db.pool import LOST, Connection, prepare_connection
+from shared.db.proof import connect as connect_proved
+from shared.errors import InvalidInput, Misconfigured, Unavailable
+from shared.storage import contacts, keyring
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection as Sync
+
+VERSIONS: Final = Path(__file__).parents[2] / "migrations" / "versions"
+OLDEST_POSTGRES: Final = 15
+# No butler can hold it: who may only read a table may not lock it so. Before it is there, no butler is, and a number
+# serves.
+LOCK: Final = "LOCK TABLE public.schema_version IN SHARE ROW EXCLUSIVE MODE"
+LOCK_NOTHING_YET: Final = "SELECT pg_advisory_xact_lock(4214103)"
+SCHEMA_VERSION: Final = """
+SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relname = 'schema_version')
+"""
+VERSION: Final = "SELECT version_num FROM public.schema_version"
+DATABASE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
+CREATE_DATABASE: Final = "SELECT format('CREATE DATABASE %I', $1::text)"
+REFUSED: Final = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
+
+
+def head() -> str:
+    """The newest revision this program knows."""
+    return max(path.name[:4] for path in VERSIONS.glob("[0-9]*.py"))
+
+
+def names_of(entries: Sequence[fleet.Entry]) -> list[str]:
+    """Every daemon that holds keys and a login, the command line included."""
+    return ["switchboard", "messenger", "console", keystore.OWNER, *(entry.name for entry in entries)]
+
+
+async def connect(dsn: str) -> Connection:
+    """One connection by this URL to a server of a version we know, or one sentence why not."""
+    where = keystore.place_of(dsn)
+    try:
+        connection = await connect_proved(dsn, 10)
+    except REFUSED as refused:
+        why = keystore.trouble(refused)
+        raise Misconfigured(f"The database {where} refused the login: {why}.", "Correct DATABASE_URL.") from None
+    except (*LOST, asyncpg.PostgresError, ValueError) as lost:
+        why = keystore.trouble(lost)
+        raise Unavailable(
+            f"The database {where} cannot be reached: {why}.", "Start it, or correct DATABASE_URL."
+        ) from None
+    try:
+        demand_version(connection.get_server_version().major)
+        await prepare_connection(connection)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+async def ensure_database(dsn: str) -> None:
+    """Make the embedded server's database where it is missing."""
+    parts = urlsplit(dsn)
+    name = keystore.database_of(dsn)
+    connection = await connect(urlunsplit((parts.scheme, parts.netloc, "/postgres", parts.query, "")))
+    try:
+        if not await connection.fetchval(DATABASE_EXISTS, name):
+            await connection.execute(await connection.fetchval(CREATE_DATABASE, name))
+    except asyncpg.DuplicateDatabaseError:
+        pass
+    finally:
+        await connection.close()
+
+
+async def schema_version(connection: Connection) -> str | None:
+    """The revision the database is at, or None for an empty one."""
+    if not await connection.fetchval(SCHEMA_VERSION):
+        return None
+    found: str | None = await connection.fetchval(VERSION)
+    return found
+
+
+async def demand_schema(connection: Connection) -> None:
+    """Refuse to work on a schema that is not this program's."""
+    found = await schema_version(connection)
+    demand_not_newer(found)
+    if found != head():
+        raise Misconfigured(
+            f"The database's schema is at {found or 'nothing'}, this program needs {head()}.", "Run `butlers migrate`."
+        )
+
+
+def demand_not_newer(found: str | None) -> None:
+    """Refuse a schema that a newer program made: nothing here knows the way back."""
+    if found is not None and found > head():
+        raise Misconfigured(
+            f"The database's schema is at {found}, which is newer than this program's {head()}.",
+            "Use the version of Butlers that made it, or restore a backup.",
+        )
+
+
+def demand_version(major: int) -> None:
+    """Refuse a server that is too old."""
+    if major < OLDEST_POSTGRES:
+        raise Misconfigured(
+            f"The database server is PostgreSQL {major}, which is too old.",
+            f"Use PostgreSQL {OLDEST_POSTGRES} or newer.",
+        )
+
+
+async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> None:
+    """Bring the database and BUTLERS_HOME to what this program and this fleet need."""
+    connection = await connect(dsn)
+    try:
+        one_role = await logins.one_role(connection, dsn)
+        found = await schema_version(connection)
+        demand_not_newer(found)
+        # A home that cannot be written is found out before the schema is made.
+        for name in (*names_of(entries), keystore.UP):
+            keystore.ensure(settings.home, name, login=one_role is None)
+        if found != head():
+            await _upgrade(dsn, found, one_role)
+        async with connection.transaction():
+            await connection.execute(LOCK)
+            await logins.harden(connection)
+            if one_role is None:
+                await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
+            for name in names_of(entries):
+                await keyring.add(connection, name, public_key(keystore.read(settings.home, name).private_pem))
+            await realms.write_channels(connection, realms.configured(settings))
+            await _ensure_owner(connection, settings)
+    except asyncpg.InsufficientPrivilegeError as refused:
+        raise Misconfigured(
+            f"The login of DATABASE_URL may not do this: {keystore.trouble(refused)}.",
+            "Use the login that owns the database and may create roles.",
+        ) from None
+    finally:
+        await connection.close()
+    _ensure_console_password(settings)
+
+
+async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
+    """Run the chain in one transaction; alembic is imported only where there is something to do."""
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.util.exc import CommandError  # noqa: PLC0415
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    # asyncpg reads the URL, so that what it understands of libpq's parameters holds here too.
+    creator = partial(connect_proved, dsn, 10)
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=creator, poolclass=NullPool)
+
+    def run(sync: "Sync") -> None:
+        config = Config()
+        config.set_main_option("script_location", str(VERSIONS.parent))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = sync
+        if one_role is not None:
+            config.attributes["one_role"] = one_role
+        command.upgrade(config, "head")
+
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(_one_by_one)
+            await connection.run_sync(run)
+    except (SQLAlchemyError, CommandError, asyncpg.PostgresError) as failed:
+        why = keystore.trouble(_first_cause(failed))
+        raise Misconfigured(
+            f"The database's schema cannot be brought from {found or 'nothing'} to {head()}: {why}.",
+            "Nothing was changed; remove that cause, or restore a backup.",
+        ) from None
+    finally:
+        await engine.dispose()
+
+
+def _one_by_one(sync: "Sync") -> None:
+    """Wait for whoever is at it; the table may come into being meanwhile."""
+    if not sync.exec_driver_sql(SCHEMA_VERSION).scalar():
+        sync.exec_driver_sql(LOCK_NOTHING_YET)
+    if sync.exec_driver_sql(SCHEMA_VERSION).scalar():
+        sync.exec_driver_sql(LOCK)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """The error at the bottom, which the layers between have wrapped."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+async def _ensure_owner(connection: Connection, settings: Settings) -> None:
+    """The owner from the environment; on the sandbox one is invented, whom live channels refuse."""
+    given = {"telegram": settings.owner_telegram, "email": settings.owner_email}
+    found = await contacts.owner(connection)
+    if found is None:
+        live = settings.telegram_token is not None or settings.smtp_url is not None
+        if not any(given.values()) and not settings.owner_name and live:
+            return
+        contact_id = await contacts.add_contact(connection, settings.owner_name or "Owner", ["owner"])
+        if not any(given.values()) and not live:
+            given = dict(realms.SANDBOX_OWNER)
+    else:
+        contact_id = found["id"]
+    for kind, value in given.items():
+        if value:
+            if value != realms.SANDBOX_OWNER[kind]:
+                await contacts.forget(connection, contact_id, kind, realms.SANDBOX_OWNER[kind])
+            try:
+                await contacts.set_identifier(connection, contact_id, kind, value)
+            except InvalidInput as unfit:
+                name = f"BUTLERS_OWNER_{kind.upper()}"
+                raise Misconfigured(f"{name} does not fit: {unfit.message}", unfit.remedy) from None
+
+
+def _ensure_console_password(settings: Settings) -> None:
+    folder = keystore.folder(settings.home, "console")
+    if settings.console_password is not None and not has_password(folder):
+        write_password(folder, settings.console_password.reveal())

@@ -1,0 +1,191 @@
+"""Digests: what a butler asks beyond its burst, listed in one card, each with a button that shows it whole.
+
+A digest decides nothing. Each line is data only, and its button sends the card of that question, which shows exactly
+the message and takes the yes; it binds the action, its revision and its content like any button of a card.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlencode
+
+from butlers.butler import Ground
+from messenger import poison
+from messenger.cards import approval
+from messenger.cards.approval import Press
+from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from messenger.delivery.authorize import Cleared, Stopped
+from messenger.storage import cards, queries
+from messenger.storage.deliveries import Claimed
+from shared.channels import realms
+from shared.channels.base import Wire
+from shared.channels.telegram import Button, keyboard
+from shared.db.pool import Connection, Record, tell
+from shared.display import owner
+from shared.display.approval import CHANNEL_NAMES, clipped
+from shared.display.owner import Sheet
+from shared.errors import Unreadable
+from shared.gate.decide import Decision, Finding
+from shared.loops import apart
+from shared.storage import notifications, pending_actions
+from shared.storage.recipients import Recipient, recipient
+from shared.telemetry.logs import logger
+
+log = logger("messenger.cards.digest")
+SHOW: Final = "sh"
+MOST: Final = 20
+IN_A_ROW: Final = 5
+# An edit makes no sound, and Telegram takes only so many of them.
+EDIT_SECONDS: Final = 5.0
+OVER: Final = "Nothing of this waits any more, or has its own card by now."
+NO_ANSWER_HERE: Final = "Nothing of this goes out unless you say yes to it; a button shows the whole message first."
+NAME_ROOM: Final = 32
+ADDRESS_ROOM: Final = 64
+
+
+async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Cleared | Stopped:
+    """The digest's wires, as long as anything in it waits; what its message lists is written down with its marker."""
+    rows = await waiting(connection, digest_id, realms.realm_of(ground.settings, claimed.channel))
+    if not rows:
+        return Stopped("cancelled", (Finding("answered", "All of it is answered."),))
+    stopped = await approval.elsewhere(connection, claimed, rows[0]["realm"], ground)
+    if stopped is not None:
+        return stopped
+    if claimed.channel == "telegram":
+        await cards.digest_shows(connection, digest_id, listed(rows))
+    wires = await _wires(connection, claimed, rows, ground)
+    return Cleared(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
+
+
+async def waiting(connection: Connection, digest_id: str, realm: str) -> list[Record]:
+    """The first questions in it that may be asked there; one that cannot be read ends, and the others stay."""
+    rows = await queries.digest_items(connection, digest_id, realm, MOST)
+    while unread := [row for row in rows if not _readable(row)]:
+        for row in unread:
+            await poison.end(connection, row["notification_id"], poison.SAID)
+        rows = await queries.digest_items(connection, digest_id, realm, MOST)
+    return rows
+
+
+def _readable(row: Record) -> bool:
+    try:
+        notifications.envelope_of(row)
+    except Unreadable:
+        return False
+    return True
+
+
+async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
+    title, shown = words(rows, await recipients_of(connection, rows), _page(ground, rows))
+    if claimed.channel == "email":
+        pages = [f"{n}. {approval.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
+        body = "\n".join([shown.foot, "", "Read and decide them here:", *pages])
+        return await approval.told(connection, claimed, title, replace(shown, foot=body))
+    return approval.with_keyboard(await approval.told(connection, claimed, "", shown), buttons(ground.secret, rows))
+
+
+def _page(ground: Ground, rows: list[Record]) -> str:
+    """The page that lists what this butler asks, whatever others ask."""
+    butler = notifications.envelope_of(rows[0]).origin_butler
+    return f"{approval.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
+
+
+async def recipients_of(connection: Connection, rows: list[Record]) -> list[Recipient]:
+    """Whom each is for, as its card will say: by the house's own look."""
+    channels = [notifications.envelope_of(row).delivery.channel for row in rows]
+    return [await recipient(connection, row["whom"], channel) for row, channel in zip(rows, channels, strict=True)]
+
+
+def words(rows: list[Record], to: Sequence[Recipient], where: str) -> tuple[str, Sheet]:
+    """Title, and a numbered line for each; `where` is the page that lists those for which there is no room."""
+    total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
+    title = f"{butler} asks {total} more thing{'' if total == 1 else 's'}"
+    lines = [f"{n}. {_line(row, one)}" for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)]
+    more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
+    return title, Sheet(f"{title}:", foot="\n".join([*lines, *more, "", NO_ANSWER_HERE]), link=where)
+
+
+def _line(row: Record, one: Recipient) -> str:
+    """Whom it is for, by which channel, and how long: no word of the message itself."""
+    delivery = notifications.envelope_of(row).delivery
+    address = one.address or "no identifier on file"
+    to = f"{clipped(one.name or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
+    how = "to" if delivery.intent == "send" else f"{delivery.intent} to"
+    return f"{how} {to} by {CHANNEL_NAMES[delivery.channel]}, {len(delivery.message)} characters"
+
+
+def buttons(secret: bytes, rows: list[Record]) -> list[list[Button]]:
+    """Show 1, Show 2 and so on, each for exactly that question as it stands now."""
+    made = [Button(f"Show {n}", approval.data(secret, row, SHOW)) for n, row in enumerate(rows, start=1)]
+    return [made[start : start + IN_A_ROW] for start in range(0, len(made), IN_A_ROW)]
+
+
+def listed(rows: list[Record]) -> list[str]:
+    """What a message with these rows lists, as it is written down."""
+    return [*(f"{row['id']}:{row['revision']}" for row in rows), *(str(row["total"]) for row in rows[:1])]
+
+
+async def pressed(connection: Connection, press: Press, message_id: str, ground: Ground) -> tuple[str, str]:
+    """The owner wants to see one of them: its card follows at once, whatever its butler has asked before."""
+    action = await pending_actions.open_action(connection, press.about)
+    if action is None or not approval.genuine(ground.secret, action, press):
+        return approval.STALE, approval.NOT_VALID
+    if not realms.may_decide("telegram", realms.realm_of(ground.settings, "telegram"), action["realm"]):
+        return "not_here", realms.NOT_HERE
+    digest_id = await queries.digest_of(connection, press.about)
+    if digest_id is not None:
+        await cards.adopt(connection, digest_id, 1, message_id)
+    if not action["open"]:
+        status = "expired" if action["status"] == "pending" else action["status"]
+        return "late", f"It is over: it was {status}."
+    if not await cards.ask_now(connection, press.about, action["revision"]):
+        return "shown_before", "Its card is in this chat already."
+    await tell(connection, "cards")
+    return "shown", "Its card follows."
+
+
+async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
+    """Let each digest in Telegram list what waits in it now; how many were changed. A refusal is not tried again.
+
+    Raises ProviderRefused at the first that Telegram puts off for all.
+    """
+    async with ground.db.work() as connection:
+        found = await queries.digests_open(connection, EDIT_SECONDS)
+    changed = 0
+    for card in found:
+        with apart(log, "a digest was not looked at", through=(ProviderRefused,), digest=card["digest_id"]):
+            changed += await _refresh_one(ground, telegram, card)
+    return changed
+
+
+async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) -> bool:
+    async with ground.db.work() as connection:
+        rows = await waiting(connection, card["digest_id"], realms.realm_of(ground.settings, "telegram"))
+        to = await recipients_of(connection, rows)
+    before, shown = list(card["shown"]), listed(rows)
+    if shown != before:
+        try:
+            await telegram.call("editMessageText", edited(ground, card, rows, to), wait=10)
+        except ProviderRefused as refused:
+            if refused.is_for_all:
+                raise
+            log.info("a digest was not changed", why=refused.message)
+            shown = before if refused.retryable else shown
+    async with ground.db.work() as connection:
+        # Also where nothing is new: only what was looked at leaves its turn to the others.
+        await cards.digest_shows(connection, card["digest_id"], shown)
+        if shown != before and not rows:
+            await cards.close_card(connection, card["id"])
+    return shown != before
+
+
+def edited(ground: Ground, card: Record, rows: list[Record], to: Sequence[Recipient]) -> dict[str, object]:
+    """The message as it should stand now; without buttons once nothing in it waits."""
+    _, shown = words(rows, to, _page(ground, rows)) if rows else ("", Sheet(OVER))
+    return {
+        "chat_id": int(card["address"]),
+        "message_id": int(card["provider_id"]),
+        "link_preview_options": {"is_disabled": True},
+        **owner.bubbles(shown)[-1].fields,
+        "reply_markup": {"inline_keyboard": keyboard(buttons(ground.secret, rows))},
+    }

@@ -1,0 +1,38 @@
+"""What Telegram shows of what is over or has changed, apart from all else: no word of the owner's waits for it."""
+
+import asyncio
+from functools import partial
+
+from butlers.butler import Ground
+from messenger import loop
+from messenger.cards import closing, digest
+from messenger.channels.telegram import ProviderRefused, TelegramChannel
+from messenger.maintenance import circuit_breaker
+from messenger.retry import asked_for
+from shared.loops import apart
+from shared.telemetry.logs import logger
+
+log = logger("messenger.cards.updater")
+
+
+async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event) -> None:
+    """Show it on each hint and each tick, until stopping."""
+    await loop.go(ground, stopping, partial(show, ground, telegram))
+
+
+async def show(ground: Ground, telegram: TelegramChannel) -> float:
+    """Show it once, up to the first that Telegram puts off; how many seconds it wants to be left alone.
+
+    A channel that has paused itself is left alone as well.
+    """
+    for step in (closing.close, digest.refresh):
+        with apart(log, "not shown", step=step.__name__):
+            async with ground.db.work() as connection:
+                if await circuit_breaker.stands(connection, "telegram"):
+                    return 0.0
+            try:
+                await step(ground, telegram)
+            except ProviderRefused as refused:
+                log.info("shown later", why=refused.message)
+                return asked_for(refused.failed.retry_after)
+    return 0.0

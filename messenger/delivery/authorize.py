@@ -1,0 +1,152 @@
+"""Whether a claimed delivery may leave now, and exactly which bytes: asked before preparing and at the marker.
+
+Everything is read afresh: the row, the address, the rules, the owner's yes. Nothing a mover brought counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from messenger.storage import queries
+from messenger.storage.deliveries import Claimed
+from shared import answers
+from shared.channels.base import Wire, shas
+from shared.db.pool import Connection, Record
+from shared.errors import ButlersError, InvalidInput, Misconfigured
+from shared.gate.decide import Action, Decision, Finding, decide
+from shared.gate.delays import delay
+from shared.gate.evaluate import Judged, look, weigh
+from shared.idempotency import reference
+from shared.storage import deliveries, notifications, pending_actions, withdrawals
+from shared.storage.contacts import MissingIdentifier
+
+# Where it goes that is denied for such a reason; for any other it is refused.
+_DENIED: Final[Mapping[str, Literal["late", "expired"]]] = {"too_late": "late", "other_realm": "expired"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """It may leave: these wires, on this authority."""
+
+    wires: tuple[Wire, ...]
+    decision: Decision
+    action: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It may not leave now; where it goes instead, and why."""
+
+    to: Literal["parked", "refused", "expired", "cancelled", "moved", "delayed", "late"]
+    findings: tuple[Finding, ...]
+    row: Record | None = None
+    content_sha: str | None = None
+    # Where it goes by now, and as what, `owner` or `third_party`; empty where that has not changed or cannot.
+    address: str = ""
+    kind: str = ""
+    missing: bool = False
+    # Of what is delayed: seconds since 1970, None where nobody knows.
+    until: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The reasons in one line."""
+        return " ".join(finding.text for finding in self.findings)
+
+
+async def check(connection: Connection, claimed: Claimed, realm: str, *, marker: bool) -> Cleared | Stopped:
+    """The decision for a claimed notification; at the marker under the authority lock, with the rule's uses held.
+
+    `realm` is the one in which this very Messenger works on that channel.
+    """
+    if claimed.notification_id is None:
+        raise ButlersError("A card is checked by its action.")
+    try:
+        judged = await look(connection, claimed.notification_id, lock=marker)
+    except (InvalidInput, Misconfigured) as gone:
+        row = await notifications.one(connection, claimed.notification_id)
+        return Stopped("parked", (Finding("nobody_there", gone.message),), row)
+    if marker and isinstance(judged, Judged) and await _taken_back(connection, judged.row):
+        said = answers.withdrawn(judged.row["origin_butler"])
+        return Stopped("cancelled", (Finding("withdrawn", said),))
+    held: str | None = None
+    while marker and isinstance(judged, Judged) and judged.decision.rule_id not in {None, held}:
+        held = judged.decision.rule_id
+        await pending_actions.lock_rule(connection, str(held))
+        judged = await look(connection, claimed.notification_id, lock=marker)
+    if isinstance(judged, MissingIdentifier):
+        row = await notifications.one(connection, claimed.notification_id)
+        return Stopped("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
+    judged = _here(await _beside_others(connection, judged, claimed), realm)
+    return _now_or_later(_verdict(judged, claimed), judged)
+
+
+async def _beside_others(connection: Connection, judged: Judged, claimed: Claimed) -> Judged:
+    """Judged anew by what only the Messenger can know.
+
+    That a similar message to this third party may have arrived, and that the owner had this one sent again.
+    """
+    if judged.action.is_owner:
+        return judged
+    found = await queries.similar(connection, judged.row, claimed.channel, judged.target.address)
+    restored = None if claimed.repeated else judged.facts.restored
+    if found is None and restored == judged.facts.restored:
+        return judged
+    facts = replace(judged.facts, similar=reference(found) if found else None, restored=restored)
+    facts, decision = await weigh(connection, judged.action, facts)
+    return replace(judged, facts=facts, decision=decision)
+
+
+def _here(judged: Judged, realm: str) -> Judged:
+    """Denied where it was asked for another realm than this Messenger sends in, whatever the rows say is set up.
+
+    INVARIANT: what was asked for the sandbox, where anybody can say yes, never leaves by a live channel.
+    """
+    if judged.action.realm == realm:
+        return judged
+    facts = replace(judged.facts, realm=realm)
+    return replace(judged, facts=facts, decision=decide(judged.action, facts))
+
+
+async def _taken_back(connection: Connection, row: Record) -> bool:
+    """Whether its butler has withdrawn it and no part is past its marker."""
+    if not await withdrawals.is_wanted(connection, row["id"], row["origin_butler"]):
+        return False
+    return not await deliveries.begun(connection, row["id"])
+
+
+def _now_or_later(verdict: Cleared | Stopped, judged: Judged) -> Cleared | Stopped:
+    """What may leave waits all the same while the owner delays it."""
+    later = delay(judged.action, judged.facts) if isinstance(verdict, Cleared) else None
+    if later is None:
+        return verdict
+    return Stopped("delayed", (Finding(later.code, later.text),), judged.row, until=later.until)
+
+
+def _marked(judged: Judged, claimed: Claimed) -> Judged:
+    """What goes to the owner once more after an unknown ending says so at its beginning."""
+    if claimed.kind != "owner" or not claimed.repeated:
+        return judged
+    return replace(judged, notes=(f"Possible repeat (ref {reference(claimed.id)})",))
+
+
+def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
+    decision, row, sha = judged.decision, judged.row, judged.action.content_sha
+    now = (judged.target.address, "owner" if judged.action.is_owner else "third_party")
+    elsewhere = now if now != (claimed.address, claimed.kind) else ("", "")
+    if decision.verdict == "deny":
+        return Stopped(_DENIED.get(decision.findings[0].code, "refused"), decision.findings, row, sha)
+    if decision.verdict == "park":
+        return Stopped("parked", decision.findings, row, sha, *elsewhere)
+    try:
+        wires = _marked(judged, claimed).wires()
+    except InvalidInput as unfit:
+        return Stopped("refused", (Finding("cannot_be_rendered", unfit.message),), row, sha)
+    approval = judged.facts.approval
+    if decision.approval_id is not None and approval is not None and tuple(shas(wires)) != approval.wire_shas:
+        changed = Finding("content_changed", "What was approved is not what would go out now.")
+        return Stopped("parked", (changed,), row, sha, *elsewhere)
+    if any(elsewhere):
+        moved = Finding("address_changed", "Whom it goes to changed while it waited.")
+        return Stopped("moved", (moved,), row, sha, *elsewhere)
+    return Cleared(wires, decision, judged.action)

@@ -1,0 +1,68 @@
+"""What lies in the queue past its time, which ends there: `dead` where it was tried in vain, else `expired`."""
+
+from messenger.storage import queries, transitions
+from shared import answers
+from shared.contracts import NotifyResponse
+from shared.db.pool import Connection, Database, Record
+from shared.storage import deliveries, notifications, pending_actions, resolutions
+from shared.storage.pending_actions import Event, Why
+from shared.telemetry.logs import deliveries_total
+
+TOO_LATE = "Its time to be sent has passed."
+
+
+async def all_ended(db: Database) -> int:
+    """End what is past its time, whenever its next try would have been, some at a time; how many there were."""
+    total = 0
+    while True:
+        async with db.work() as connection:
+            some = await ended(connection)
+        total += some
+        if some < queries.AT_ONCE:
+            return total
+
+
+async def ended(connection: Connection) -> int:
+    """End some of what is past its time; how many."""
+    late = await queries.overdue(connection)
+    return sum([await end(connection, notification_id) for notification_id in late])
+
+
+async def end(connection: Connection, notification_id: str) -> bool:
+    """Whether this ended the message, with its answer and its open action; takes the notification's row."""
+    await notifications.locked(connection, notification_id)
+    row = await transitions.out_of_time(connection, notification_id)
+    if row is None:
+        return False
+    begun = await deliveries.begun(connection, notification_id)
+    deliveries_total.labels(channel=row["channel"], state=row["status"], reason="too_late").inc()
+    await notifications.settle(connection, notification_id, answer(notification_id, row, begun=begun))
+    moved = "failed" if row["status"] == "dead" else "expired"
+    await over(connection, notification_id, moved, row["status"], TOO_LATE)
+    if not begun:
+        await pending_actions.give_back(connection, notification_id)
+    return True
+
+
+def answer(notification_id: str, row: Record, *, begun: bool) -> NotifyResponse:
+    """How often it was tried and how the last try ended; what may have left in part is not to be asked for again.
+
+    The provider's own words may name our account or its host: they stand in the attempt, for the owner.
+    """
+    if not row["times"]:
+        return answers.failed(notification_id, "timeout", f"{TOO_LATE} It was not sent.", retryable=True)
+    tried = "once" if row["times"] == 1 else f"{row['times']} times"
+    if begun:
+        return answers.failed(notification_id, "forbidden", f"{TOO_LATE} It was tried {tried}. {answers.EARLIER}")
+    last = resolutions.WHY.get(row["last"], "it is not known")
+    said = f"{TOO_LATE} It was tried {tried} and not sent. The last reason: {last}."
+    return answers.failed(notification_id, "timeout", said, retryable=True)
+
+
+async def over(connection: Connection, notification_id: str, moved: str, happened: str, reason: str) -> None:
+    """The open action ends with its message; where there is none, or it says less, the audit has a line of its own."""
+    why = Why("messenger", reason)
+    action_id = await pending_actions.move(connection, notification_id, ["approved", "executing"], moved, why)
+    if action_id is None or happened == "dead":
+        event = Event(happened, "messenger", notification_id=notification_id, reason=reason)
+        await pending_actions.record(connection, event)

@@ -1,0 +1,126 @@
+"""A backup was put back: what then waited for somebody else may have left since, and the owner looks before more does.
+
+One transaction: what was queued or approved becomes uncertain, what is asked is asked anew, presses and words that
+nobody had carried out are let go, and the owner is told. The brake that the house put on stands before it.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.cards import approval
+from messenger.delivery.authorize import Cleared, Stopped
+from messenger.storage import addressing, cards, deliveries, queries, transitions, updates
+from messenger.storage.deliveries import Claimed, Enqueued
+from shared import answers
+from shared.channels.realms import SANDBOX
+from shared.db.pool import Connection, Record, tell
+from shared.display.owner import Sheet
+from shared.errors import Unreadable
+from shared.gate.decide import Decision, Finding
+from shared.storage import brakes, contacts, notifications, pending_actions, resolutions
+from shared.storage.pending_actions import Event, Revision, Why
+from shared.telemetry.logs import logger
+
+log = logger("messenger.delivery.restored")
+NOTICE: Final = "restored"
+MAY_HAVE_LEFT: Final = Why("messenger", "A backup was put back: it may have left since that was made.")
+ASKED_BEFORE: Final = "A backup was put back: you may have answered this since that was made, and it may have left."
+
+
+async def begin(connection: Connection, ground: Ground, **known: object) -> None:
+    """Put the brake on and carry out what it means, in the caller's transaction; `known` is what gave it away."""
+    owner = await contacts.owner(connection)
+    await brakes.restored(connection, ground.name, owner["id"] if owner else None, **known)
+    await carry_out(connection, ground)
+
+
+async def look(ground: Ground) -> None:
+    """Carry out the owner's own word that a backup was put back, if there is one."""
+    async with ground.db.work() as connection:
+        waits = await brakes.unhandled(connection)
+    if waits is not None:
+        async with ground.db.work() as connection:
+            await carry_out(connection, ground)
+
+
+async def carry_out(connection: Connection, ground: Ground) -> None:
+    """Nothing where another did. Moving the brake first makes every marker wait for the end of this."""
+    brake = await brakes.unhandled(connection)
+    if brake is None or not await brakes.handled(connection, brake):
+        return
+    await updates.let_go_presses(connection)
+    await resolutions.let_go(connection)
+    doubts = [one for one in await queries.queued(connection) if await _may_have_left(connection, one)]
+    asked = [one for one in await queries.asked_about_others(connection) if await _ask_anew(connection, one, ground)]
+    event = Event("restored_carried_out", ground.name)
+    await pending_actions.record(connection, event, brake=brake, uncertain=len(doubts), asked_anew=len(asked))
+    await cards.tell_of(connection, NOTICE, everywhere=True)
+    await tell(connection, "cards")
+    log.warning("a backup was put back: nothing leaves for others before the owner has looked", uncertain=len(doubts))
+
+
+async def _may_have_left(connection: Connection, notification_id: str) -> bool:
+    row = await notifications.locked(connection, notification_id)
+    if row is None or row["status"] != "queued":
+        return False
+    if not await transitions.restored(connection, notification_id):
+        try:
+            new = await _not_yet_brought(connection, row)
+        except Unreadable:
+            return False  # nor can anybody send it
+        if new.kind == "owner":
+            return False
+        await deliveries.enqueue(connection, new)
+        if not await transitions.restored(connection, notification_id):
+            return False
+    said = f"{MAY_HAVE_LEFT.reason} Do not send it again."
+    await notifications.settle(connection, notification_id, answers.uncertain(notification_id, "internal_error", said))
+    await pending_actions.move(connection, notification_id, ["approved", "executing"], "uncertain", MAY_HAVE_LEFT)
+    return True
+
+
+async def _not_yet_brought(connection: Connection, row: Record) -> Enqueued:
+    """The delivery of what the Switchboard had not brought, or had not brought again."""
+    channel = notifications.envelope_of(row).delivery.channel
+    target = await addressing.target_now(connection, row)
+    kind = "owner" if target.is_owner else "third_party"
+    whose = (row["origin_butler"], row["lineage"])
+    return Enqueued(row["id"], kind, channel, target.address, row["realm"], row["not_after"], *whose)
+
+
+async def _ask_anew(connection: Connection, action: Record, ground: Ground) -> bool:
+    """A fresh card, since the one there was may show an answer by now; no earlier button counts."""
+    row = await notifications.locked(connection, action["notification_id"])
+    if row is None or row["status"] not in answers.ASKED:
+        return False
+    summary = f"{action['agent_summary']} {ASKED_BEFORE}"
+    ttl, kept = ground.settings.approval_ttl, action["tool_args"]
+    anew = Revision(action["id"], action["revision"], action["content_sha"], kept, ttl, summary)
+    return await pending_actions.revise(connection, anew, Why("messenger", ASKED_BEFORE)) is not None
+
+
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+    """The wires of the word about the backup, as long as the brake stands; it holds nobody's words."""
+    restored = await brakes.restored_at(connection)
+    if restored is None:
+        return Stopped("cancelled", (Finding("over", "The owner has looked."),))
+    stopped = await approval.elsewhere(connection, claimed, SANDBOX, ground)
+    if stopped is not None:
+        return stopped
+    title, body = words(restored)
+    wires = await approval.told(connection, claimed, title, Sheet(body))
+    return Cleared(wires, Decision("allow", (Finding("restored", title),)))
+
+
+def words(at: datetime) -> tuple[str, str]:
+    """Title and text of what the owner is told."""
+    title = "This house runs on a backup that was put back."
+    text = (
+        f"Found at {at:%Y-%m-%d %H:%M} UTC. What was done after the backup was made is not known here. What waited "
+        "in it for somebody else may have left since: it is uncertain, and nobody sends it again unless you say so.\n"
+        "Nothing leaves for anybody but you until you lift the brake. Look first at your rules, brakes, contacts and "
+        "keys: what you changed after the backup is undone. Then say `butlers brake off`.\n"
+        "For a day after that you are asked, whatever rules you had, since the same may be asked for again."
+    )
+    return title, f"{title}\n{text}"

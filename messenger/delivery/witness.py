@@ -1,0 +1,174 @@
+"""Whether the rows are those that this house had: a beat in the database, and a file outside that follows it.
+
+INVARIANT: whatever may have left for a third party, the file's beat is at least that of its marker. The marker moves
+the beat; after its commit, and before the last byte, the file says so on its disk. So rows without that marker are
+behind the file.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.delivery import restored
+from shared.db import witness
+from shared.db.pool import Connection, Record, pause
+from shared.db.witness import Seen
+from shared.errors import Away, ButlersError, Unavailable
+from shared.storage import brakes
+from shared.telemetry.logs import logger
+
+log = logger("messenger.delivery.witness")
+FOLLOW_SECONDS: Final = 1.0
+# So far the beat leaps where the rows were behind, that no other Messenger's file is ahead of it afterwards.
+LEAP: Final = 1_000_000_000
+# A home without a witness fits only rows that nobody has sent from. What another Messenger found needs no second look.
+FITS: Final = f"""
+CASE WHEN $1::bigint IS NULL THEN beat = 0 ELSE beat >= $1 AND (beat - $1 >= {LEAP} OR $2::bigint = 0
+    OR EXISTS (SELECT FROM shared.audit_seals WHERE n = $2 AND encode(hash, 'hex') = $3)) END
+"""
+SEEN: Final = """
+beat, (SELECT system_identifier::text FROM pg_control_system()) AS system, clock_timestamp()::text AS at,
+    coalesce((SELECT n FROM shared.audit_seals ORDER BY n DESC LIMIT 1), 0) AS seal,
+    coalesce((SELECT encode(hash, 'hex') FROM shared.audit_seals ORDER BY n DESC LIMIT 1), '') AS seal_hash
+"""
+MOVE: Final = f"UPDATE messenger.witness SET beat = beat + 1 WHERE {FITS} RETURNING {SEEN}"
+AS_OF_NOW: Final = f"SELECT {SEEN}, {FITS} AS fits FROM messenger.witness"
+HELD: Final = f"{AS_OF_NOW} FOR UPDATE"
+LEAPT: Final = f"""
+UPDATE messenger.witness SET beat = greatest(beat, coalesce($1::bigint, 0)) + {LEAP} RETURNING {SEEN}
+"""
+
+
+class Behind(ButlersError):
+    """These rows are older than what its witness knows, or another database's: nothing of this transaction is kept."""
+
+
+@dataclass(slots=True)
+class Witness:
+    """One Messenger's; `paths` are where its files lie, which others of the same home write too."""
+
+    paths: tuple[Path, ...]
+    # Why its file cannot be written, as a sentence; while there is a reason nothing leaves for others.
+    trouble: str = ""
+    # The furthest that this process knows to be committed, and the beat that it knows to be in the files.
+    _newest: Seen | None = None
+    _kept: int = -1
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def open(self, ground: Ground) -> None:
+        """Before this process takes anything: look once, and carry out what the owner said meanwhile.
+
+        A file that cannot be written keeps nothing from the owner.
+        """
+        if self._newest is not None or self.trouble:
+            return
+        await restored.look(ground)
+        try:
+            await self.look(ground)
+        except Away:
+            raise
+        except Unavailable as unwritten:
+            log.warning("nothing leaves for others", why=unwritten.message)
+
+    async def look(self, ground: Ground) -> None:
+        """Move the beat for no marker; where the rows do not fit, the house is found restored."""
+        if self._known() is None:
+            await self._begin(ground)
+        try:
+            async with ground.db.work() as connection:
+                moved = await self.move(connection)
+        except Behind:
+            async with ground.db.work() as connection:
+                await brakes.hold_markers(connection)
+                moved = Seen(**await _restored(connection, ground, self._known()))
+        await self.keep(moved)
+
+    async def ready(self, ground: Ground) -> None:
+        """Before a third party's marker; raises Unavailable where no file can be written, so that none is in vain."""
+        if self._newest is None or self.trouble:
+            await self.look(ground)
+
+    async def move(self, connection: Connection) -> Seen:
+        """The last statement of a third party's marker, so that others wait for this row during the commit only.
+
+        Raises Behind where the rows do not fit.
+        """
+        row = await connection.fetchrow(MOVE, *_arguments(self._known()))
+        if row is None:
+            raise Behind("The database is behind its witness.", "Nothing of this is kept.")
+        return Seen(**row)
+
+    async def keep(self, moved: Seen) -> None:
+        """After the marker's commit and before its byte: the files say as much, or Unavailable is raised.
+
+        Of those who wait at the same moment the first writes for all.
+        """
+        if self._newest is None or self._newest.beat < moved.beat:
+            self._newest = moved
+        async with self._one_at_a_time:
+            if self._kept < moved.beat:
+                await self._write(self._newest)
+
+    async def follow(self, ground: Ground, stopping: asyncio.Event) -> None:
+        """Note how far others have come, so that an idle Messenger's file is no older than a second."""
+        while not stopping.is_set():
+            await pause(stopping, FOLLOW_SECONDS)
+            try:
+                if self.trouble:
+                    await self.look(ground)
+                elif self._newest is not None:
+                    await self._note(ground)
+            except ButlersError as lost:
+                log.warning("the witness does not follow", why=lost.message)
+
+    async def _note(self, ground: Ground) -> None:
+        async with ground.db.work() as connection:
+            row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(self._known())) or {})
+        if row.pop("fits") and row["beat"] > self._kept:
+            await self.keep(Seen(**row))
+
+    async def _begin(self, ground: Ground) -> None:
+        """A home's first witness is there before the beat moves, so that a home without one is a home that lost it."""
+        async with ground.db.work() as connection:
+            row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(None)) or {})
+        if row.pop("fits"):
+            await self._write(Seen(**row))
+
+    def _known(self) -> Seen | None:
+        """The further of what the files say, which may be another process's word, and of what was committed here."""
+        try:
+            said = witness.read(self.paths)
+        except Unavailable as unreadable:
+            self.trouble = str(unreadable)
+            raise
+        return max((one for one in (said, self._newest) if one), key=lambda one: one.beat, default=None)
+
+    async def _write(self, seen: Seen) -> None:
+        try:
+            await asyncio.to_thread(witness.write, self.paths, seen)
+        except Unavailable as unwritten:
+            self.trouble = str(unwritten)
+            raise
+        self._kept, self.trouble = seen.beat, ""
+
+
+def _arguments(seen: Seen | None) -> tuple[int | None, int, str]:
+    return (None, 0, "") if seen is None else (seen.beat, seen.seal, seen.seal_hash)
+
+
+async def _restored(connection: Connection, ground: Ground, seen: Seen | None) -> Record:
+    """The rows are behind, or another database's: the house is restored, unless another Messenger found it first."""
+    found = await connection.fetchrow(HELD, *_arguments(seen))
+    assert found is not None  # noqa: S101  # the one row is never deleted
+    if found["fits"]:
+        moved = await connection.fetchrow(MOVE, *_arguments(seen))
+    else:
+        log.warning("the database is behind its witness", beat=found["beat"], witnessed=seen.beat if seen else None)
+        before = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at} if seen else None
+        now = {"beat": found["beat"], "seal": found["seal"], "system": found["system"]}
+        await restored.begin(connection, ground, witness=before, database=now)
+        moved = await connection.fetchrow(LEAPT, before["beat"] if before else None)
+    assert moved is not None  # noqa: S101  # it is held
+    return moved

@@ -1,0 +1,179 @@
+"""What comes back: a mail that was sent and did not arrive after all, told to its butler and once to the owner.
+
+One Messenger at a time reads the mailbox, under a lease; a report counts only for the mail and the address that it
+names and that we sent to. Reading anything twice changes nothing. The only writer of messenger.mailboxes.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from butlers.butler import Ground
+from messenger.cards import approval as cards
+from messenger.channels.smtp import Relay
+from messenger.delivery.authorize import Cleared, Stopped
+from messenger.inbound.dsn import Bounce
+from messenger.inbound.mailbox import Found, Look, Seen
+from messenger.storage import queries, transitions
+from messenger.storage.deliveries import Claimed
+from shared import answers
+from shared.db.pool import Connection, Record, pause, tell
+from shared.display import approval
+from shared.display.owner import Sheet
+from shared.display.quotes import Quote, written
+from shared.display.visible import in_line
+from shared.errors import ButlersError, Misconfigured
+from shared.gate.decide import Decision, Finding
+from shared.idempotency import reference
+from shared.storage import notifications, pending_actions
+from shared.storage.pending_actions import Event, Why
+from shared.telemetry.logs import deliveries_total, logger
+
+log = logger("messenger.inbound.bounces")
+# Longer than a look can take; whoever loses it meanwhile does no harm.
+LOOK_AT_MOST: Final = 110.0
+TAKE_LEASE: Final = """
+INSERT INTO messenger.mailboxes AS m (account, holder, lease_until)
+VALUES ($1, $2, clock_timestamp() + interval '150 seconds')
+ON CONFLICT (account) DO UPDATE SET holder = EXCLUDED.holder, lease_until = EXCLUDED.lease_until
+WHERE m.holder = $2 OR m.lease_until <= clock_timestamp() OR m.lease_until > clock_timestamp() + interval '150 seconds'
+RETURNING uidvalidity, last_uid, (read_at AT TIME ZONE 'UTC')::date - 1 AS since
+"""
+GIVE_UP_LEASE: Final = """
+UPDATE messenger.mailboxes SET lease_until = clock_timestamp() WHERE account = $1 AND holder = $2
+"""
+READ: Final = """
+UPDATE messenger.mailboxes SET uidvalidity = $3, last_uid = $4,
+    read_at = CASE WHEN $5 THEN clock_timestamp() ELSE read_at END
+WHERE account = $1 AND holder = $2
+"""
+_OURS: Final = re.compile(r"<n\.([0-9a-f-]{36})@[^<>]+>")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds until the first look, and between looks."""
+
+    first: float = 30.0
+    every: float = 60.0
+
+
+async def run(
+    ground: Ground, account: Relay, unread: MutableMapping[str, str], stopping: asyncio.Event, pace: Pace = Pace()
+) -> None:
+    """Look into the mailbox again and again; `unread` says why that fails while it does."""
+    wait = pace.first
+    while not await pause(stopping, wait):
+        try:
+            await look(ground, account, stopping)
+            unread.clear()
+            wait = pace.every
+        except ButlersError as failed:
+            unread[account.host] = str(failed)
+            log.warning("the mailbox was not read", why=failed.message)
+            # A login that is refused too often may be locked.
+            wait = pace.every * (5 if isinstance(failed, Misconfigured) else 1)
+    try:
+        async with ground.db.work() as connection:
+            await connection.execute(GIVE_UP_LEASE, _name(account), ground.instance)
+    except ButlersError as lost:
+        log.warning("the mailbox's lease left to run out", why=lost.message)
+
+
+async def look(ground: Ground, account: Relay, stopping: asyncio.Event) -> int:
+    """One look, if it is this process's turn; how many bounces it found that change something."""
+    async with ground.db.work() as connection:
+        row = await connection.fetchrow(TAKE_LEASE, _name(account), ground.instance)
+    if row is None:
+        return 0
+    found = await taken(Look(account, Seen(*row.values())), stopping)
+    changed, done, whole = 0, found.last_uid, found.whole
+    for uid, bounce in found.bounces:
+        async with ground.db.work() as connection:
+            outcome = await came_back(connection, bounce)
+        if outcome == "early":
+            done, whole = uid - 1, False
+            break
+        changed += outcome == "bounced"
+    async with ground.db.work() as connection:
+        await connection.execute(READ, _name(account), ground.instance, found.uidvalidity, done, whole)
+    return changed
+
+
+async def taken(look: Look, stopping: asyncio.Event) -> Found:
+    """What the look finds; it is cut short when this daemon stops, or when the server dawdles."""
+    looking = asyncio.ensure_future(asyncio.to_thread(look.take))
+    stop = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({looking, stop}, timeout=LOOK_AT_MOST, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not looking.done():
+        look.stop()
+    return await looking
+
+
+def _name(account: Relay) -> str:
+    return f"{account.user}@{account.host}:{account.port}"
+
+
+async def came_back(connection: Connection, bounce: Bounce) -> Literal["bounced", "ignored", "early"]:
+    """What a report changes: nothing, unless it names a mail of ours and the address that was sent to.
+
+    `early` while nobody knows yet how its sending ended: look at it again then.
+    """
+    ours = _OURS.fullmatch(bounce.message_id)
+    row = await notifications.locked(connection, ours[1]) if ours else None
+    delivery = await queries.one(connection, row["id"]) if row is not None else None
+    if row is None or delivery is None or not await _is_about(connection, bounce, delivery):
+        return "ignored"
+    if delivery["status"] == "sending":
+        return "early"
+    await transitions.taken(connection, delivery["id"], bounce.message_id)
+    if not await transitions.bounced(connection, delivery["id"], bounce.status):
+        return "ignored"
+    answer = answers.bounced(row["id"], bounce.status, bounce.said)
+    await notifications.settle(connection, row["id"], answer)
+    # What the far end wrote stands in the answer, which is wiped some day; the audit stays.
+    why, result = Why("messenger", f"It bounced: {bounce.status}"), {"status": answer.status}
+    await pending_actions.move(connection, row["id"], ["uncertain"], "failed", why, result)
+    await pending_actions.record(
+        connection, Event("bounced", "messenger", notification_id=row["id"], reason=bounce.status)
+    )
+    deliveries_total.labels(channel="email", state="bounced", reason="").inc()
+    await tell(connection, "cards")
+    return "bounced"
+
+
+async def _is_about(connection: Connection, bounce: Bounce, delivery: Record) -> bool:
+    """Whether the report names the mail as it was sent, and the recipient it was sent to."""
+    if delivery["channel"] != "email" or delivery["address"].lower() not in bounce.recipients:
+        return False
+    receipts = await queries.receipts(connection, delivery["id"])
+    # Without a receipt of the mail server's own the notification's id in the Message-ID is all there is.
+    return all(receipt == bounce.message_id for receipt in receipts if receipt.startswith("<"))
+
+
+def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
+    """Title and text of what the owner is told: every word of others is shown as data."""
+    delivery, error = notifications.envelope_of(row).delivery, answer.get("error")
+    whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
+    title = f"What {row['origin_butler']} wrote to {whom} by e-mail came back (ref {reference(row['id'])})."
+    lines = [title, f"To: {approval.whom(row['name'] or '', row['address'])}"]
+    lines.append("It did not arrive, and nobody sends it again.")
+    report = str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}"
+    words = written(delivery.subject, None, delivery.message)
+    return title, Sheet("\n".join(lines), (Quote(report, "The report"), *words))
+
+
+async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Cleared | Stopped:
+    """The wires of the word to the owner about what came back, which is `row`."""
+    stopped = await cards.elsewhere(connection, claimed, row["realm"], ground)
+    if stopped is not None:
+        return stopped
+    answered = await notifications.one(connection, row["notification_id"])
+    title, shown = words(row, answered["answer"] if answered is not None else {})
+    where = cards.link(ground, "deliveries", row["id"])
+    subject = f"A message came back (ref {reference(row['id'])})"
+    wires = await cards.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
+    return Cleared(wires, Decision("allow", (Finding("bounced", title),)))

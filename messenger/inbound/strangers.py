@@ -1,0 +1,104 @@
+"""How much of what strangers write is kept: so much of each and of so many in a day, and of the rest its number."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.cards import approval
+from messenger.delivery.authorize import Cleared, Stopped
+from messenger.storage import cards
+from messenger.storage.deliveries import Claimed
+from shared.channels.realms import realm_of
+from shared.db.pool import Connection
+from shared.display.owner import Sheet
+from shared.gate.decide import Decision, Finding
+from shared.storage import pairings
+
+NOTICE: Final = "strangers"
+# Of one unknown sender in a day, and of how many unknown senders.
+MOST_MESSAGES: Final = 20
+MOST_BYTES: Final = 20_000
+MOST_SENDERS: Final = 200
+
+KNOWN: Final = "SELECT lookup FROM shared.contact_info WHERE type = 'telegram' AND lookup = ANY ($1)"
+FORGET: Final = "DELETE FROM messenger.strangers WHERE first_at < clock_timestamp() - interval '1 day'"
+TAKE: Final = """
+INSERT INTO messenger.strangers AS s (sender, messages, bytes) SELECT $1, 1, $2::bigint
+WHERE $2::bigint <= $4::bigint AND (EXISTS (SELECT FROM messenger.strangers WHERE sender = $1)
+    OR (SELECT count(*) FROM messenger.strangers WHERE sender <> '') < $5)
+ON CONFLICT (sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $2
+WHERE s.messages < $3 AND s.bytes + $2 <= $4 RETURNING sender
+"""
+COUNT: Final = """
+INSERT INTO messenger.strangers AS s (sender, messages, bytes) VALUES ('', 1, $1)
+ON CONFLICT (sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $1 RETURNING messages
+"""
+COUNTED: Final = "SELECT first_at, messages, bytes FROM messenger.strangers WHERE sender = ''"
+Update = Mapping[str, object]
+
+
+async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
+    """The numbers of these updates that are over the bounds: they are counted here, and the owner is told once a day.
+
+    A press is no message: whoever presses is asked for, and refused, one by one. Nor is a pairing code while one is
+    good, so that no flood keeps the owner out.
+    """
+    senders = {number: sender for one in updates if (number := _number(one)) is not None and (sender := _sender(one))}
+    if not senders:
+        return set()
+    known = {row["lookup"] for row in await connection.fetch(KNOWN, list(set(senders.values())))}
+    strange = [one for one in updates if (number := _number(one)) in senders and senders[number] not in known]
+    if not strange:
+        return set()
+    await connection.execute(FORGET)
+    pairs = await pairings.is_open(connection)
+    over = set[int]()
+    for one in strange:
+        number, long = int(str(one["update_id"])), len(json.dumps(one, ensure_ascii=False).encode("utf-8", "replace"))
+        if pairs and _text(one).startswith("/start "):
+            continue
+        taken = (senders[number], long, MOST_MESSAGES, MOST_BYTES, MOST_SENDERS)
+        if await connection.fetchval(TAKE, *taken) is None:
+            over.add(number)
+            if await connection.fetchval(COUNT, long) == 1:
+                await cards.tell_of(connection, NOTICE)
+    return over
+
+
+def _number(one: Update) -> int | None:
+    number = one.get("update_id")
+    return number if isinstance(number, int) else None
+
+
+def _sender(one: Update) -> str:
+    """Who wrote a message, nobody else's: '' where it is none."""
+    message = one.get("message")
+    sender = message.get("from") if isinstance(message, Mapping) else None
+    return str(sender.get("id") or "?") if isinstance(sender, Mapping) else "?" if "message" in one else ""
+
+
+def _text(one: Update) -> str:
+    message = one.get("message")
+    return str(message.get("text")) if isinstance(message, Mapping) else ""
+
+
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+    """The wires of the word to the owner that not all is kept."""
+    row = await connection.fetchrow(COUNTED)
+    if row is None:
+        return Stopped("cancelled", (Finding("over", "A day has passed."),))
+    stopped = await approval.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)
+    if stopped is not None:
+        return stopped
+    title = "People you do not know write more to your bot than is kept."
+    messages, many = row["messages"], row["messages"] != 1
+    body = (
+        f"{title}\n{messages} message{'s were' if many else ' was'} only counted since {row['first_at']:%Y-%m-%d %H:%M}"
+        f" UTC, and {'are' if many else 'is'} nowhere.\n"
+        f"Of one such person {MOST_MESSAGES} messages or {MOST_BYTES // 1000} kB are kept in a day, and of the first "
+        f"{MOST_SENDERS} people. Who is among your contacts is not limited: add whoever should reach you.\n"
+        "You are told once a day."
+    )
+    wires = await approval.told(connection, claimed, title, Sheet(body))
+    return Cleared(wires, Decision("allow", (Finding("strangers", title),)))

@@ -1,0 +1,28 @@
+"""Looking again on each hint and each tick: the rows say what there is to do, so that a lost hint costs one tick."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from butlers.butler import Ground
+from shared.db.pool import first_of, pause
+
+
+async def go(ground: Ground, stopping: asyncio.Event, look: Callable[[], Awaitable[float]]) -> None:
+    """Look on each hint about cards and each tick, until stopping; after that many seconds at the earliest."""
+    wake = ground.wakes["cards"]
+    while not stopping.is_set():
+        ticket = wake.ticket()
+        if await pause(stopping, await look()):
+            return
+        timer = asyncio.ensure_future(pause(stopping, ground.settings.sweep_seconds))
+        waiting = asyncio.ensure_future(first_of(ticket, stopping))
+        await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
+        timer.cancel()
+        waiting.cancel()
+
+
+async def either(seconds: float, *events: asyncio.Event) -> None:
+    """Wait for one of the events, at most so long."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(first_of(*events), seconds)

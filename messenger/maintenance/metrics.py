@@ -1,0 +1,33 @@
+"""What the rows say of all deliveries, for the metrics: whoever ended them, and in whichever process."""
+
+import asyncio
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.storage import queries
+from shared.db.pool import Connection, pause
+from shared.errors import ButlersError
+from shared.telemetry.logs import deliveries_by_state, logger, oldest_open_delivery_seconds
+
+log = logger("messenger.maintenance.metrics")
+EVERY_SECONDS: Final = 15.0
+
+
+async def run(ground: Ground, stopping: asyncio.Event) -> None:
+    """Read them again and again, until stopping."""
+    while not stopping.is_set():
+        try:
+            async with ground.db.work() as connection:
+                await read(connection)
+        except ButlersError as lost:
+            log.warning("no gauges read", why=lost.message)
+        await pause(stopping, EVERY_SECONDS)
+
+
+async def read(connection: Connection) -> None:
+    """Set every gauge, the age first; a state in which nothing is left is shown no more."""
+    oldest_open_delivery_seconds.set(await queries.oldest_open(connection))
+    rows = await queries.by_state(connection)
+    deliveries_by_state.clear()
+    for row in rows:
+        deliveries_by_state.labels(channel=row["channel"], state=row["status"]).set(row["n"])

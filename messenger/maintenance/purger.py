@@ -1,0 +1,304 @@
+"""Taking away what is over (shared/retention.py): words after their days, rows when nothing needs their fence.
+
+Any Messenger may do it, several at once: what another holds is skipped, and a second time changes nothing. Each batch
+is a unit of work of its own, and the database's clock alone says what is old: as it stood a round ago, and only if it
+has gone on since as time does. So a clock that is wrong for less than an hour takes nothing away. Writes beside each
+table's own module, and only what has ended: nothing open or uncertain is touched. Lock order: notification, delivery,
+part, pending action.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from butlers.butler import Ground
+from shared import answers, retention
+from shared.db import clock
+from shared.db.pool import Connection, Database, pause
+from shared.errors import ButlersError
+from shared.telemetry.logs import logger, purged_total
+
+log = logger("messenger.maintenance.purger")
+BATCH: Final = 100
+# Of a question: it waits, or what was asked may still leave or have left.
+OPEN: Final = "('pending', 'approved', 'executing', 'uncertain')"
+
+# Whoever begins a message anew writes its row, so that the second look under the lock finds it young.
+ENDED: Final = f"""
+SELECT n.id FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE n.wiped_at IS NULL AND n.created_at < to_timestamp($1::float8)
+    AND n.updated_at < to_timestamp($1::float8)
+    AND (n.status IN ('ok', 'error') OR (n.status = 'uncertain' AND d.status = 'abandoned'))
+    AND (d.id IS NULL OR d.status IN ('sent', 'failed', 'refused', 'cancelled', 'expired', 'dead', 'abandoned',
+        'bounced'))
+    AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
+        AND a.status IN {OPEN})
+ORDER BY n.created_at LIMIT $2 FOR NO KEY UPDATE OF n SKIP LOCKED
+"""
+WIPE_ATTEMPTS: Final = """
+UPDATE messenger.attempts SET detail = NULL WHERE detail IS NOT NULL AND delivery_id IN (
+    SELECT id FROM messenger.deliveries WHERE notification_id = ANY ($1)
+    UNION ALL SELECT c.id FROM messenger.deliveries d JOIN messenger.deliveries c ON c.about = d.id
+        WHERE d.notification_id = ANY ($1)
+    UNION ALL SELECT c.id FROM shared.pending_actions a JOIN messenger.deliveries c ON c.action_id = a.id
+        WHERE a.notification_id = ANY ($1))
+"""
+WIPE_ACTIONS: Final = """
+UPDATE shared.pending_actions SET agent_summary = $2::text, tool_args = jsonb_strip_nulls(jsonb_build_object(
+    'channel', tool_args -> 'channel', 'intent', tool_args -> 'intent', 'message', $2::text))
+WHERE notification_id = ANY ($1)
+"""
+# What stays is still an envelope and an answer; of a reaction the emoji, by which an equal one is known as a replay.
+WIPE: Final = """
+UPDATE shared.notifications SET wiped_at = statement_timestamp(), owner_text = NULL,
+    envelope = jsonb_strip_nulls(jsonb_build_object('schema_version', envelope -> 'schema_version',
+        'origin_butler', origin_butler, 'delivery', jsonb_build_object('intent', envelope #> '{delivery,intent}',
+            'channel', envelope #> '{delivery,channel}', 'message', $2::text,
+            'emoji', envelope #> '{delivery,emoji}'))),
+    answer = jsonb_strip_nulls(answer - 'note' || jsonb_build_object(
+        'message', CASE status WHEN 'uncertain' THEN $4::text END,
+        'error', CASE WHEN answer ? 'error' THEN jsonb_build_object('class', answer #> '{error,class}',
+            'message', CASE status WHEN 'uncertain' THEN $4::text ELSE $3::text END, 'retryable', false) END))
+WHERE id = ANY ($1)
+"""
+# From here on nothing of a message is needed, not even its key. A butler may ask about it anew at any time.
+OVER: Final = f"""
+SELECT n.id FROM shared.notifications n
+WHERE n.wiped_at IS NOT NULL AND n.created_at < to_timestamp($1::float8)
+    AND n.updated_at < to_timestamp($1::float8)
+    AND NOT EXISTS (SELECT FROM shared.withdrawals w WHERE w.notification_id = n.id
+        AND w.at >= to_timestamp($1::float8))
+    AND NOT EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id
+        AND (a.status IN {OPEN} OR a.requested_at >= to_timestamp($1::float8)))
+ORDER BY n.created_at LIMIT $2 FOR UPDATE OF n SKIP LOCKED
+"""
+REMOVE: Final = (
+    """
+DELETE FROM shared.resolutions USING messenger.deliveries d WHERE d.id = delivery_id AND notification_id = ANY ($1)
+""",
+    """
+DELETE FROM messenger.deliveries WHERE class = 'card' AND id IN (
+    SELECT c.id FROM messenger.deliveries d JOIN messenger.deliveries c ON c.about = d.id
+        WHERE d.notification_id = ANY ($1)
+    UNION ALL SELECT c.id FROM shared.pending_actions a JOIN messenger.deliveries c ON c.action_id = a.id
+        WHERE a.notification_id = ANY ($1))
+""",
+    "DELETE FROM messenger.deliveries WHERE notification_id = ANY ($1)",
+    """
+DELETE FROM messenger.digest_items USING shared.pending_actions a WHERE a.id = action_id AND notification_id = ANY ($1)
+""",
+    "DELETE FROM shared.withdrawals WHERE notification_id = ANY ($1)",
+    "DELETE FROM shared.pending_actions WHERE notification_id = ANY ($1)",
+    "DELETE FROM shared.notifications WHERE id = ANY ($1)",
+)
+# What nobody holds any more but another purger is taken in the order in which it was written.
+OTHER_ACTIONS_WIPED: Final = f"""
+UPDATE shared.pending_actions SET agent_summary = '{retention.WIPED}', tool_args = '{{}}' WHERE id IN (
+    SELECT id FROM shared.pending_actions WHERE notification_id IS NULL AND tool_args <> '{{}}'
+        AND status NOT IN {OPEN}
+        AND requested_at < to_timestamp($1::float8) AND expires_at < to_timestamp($1::float8)
+    ORDER BY requested_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+OTHER_ACTIONS: Final = f"""
+DELETE FROM shared.pending_actions WHERE id IN (
+    SELECT a.id FROM shared.pending_actions a WHERE a.notification_id IS NULL
+        AND a.status NOT IN {OPEN}
+        AND a.requested_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.action_id = a.id)
+    ORDER BY a.requested_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+CARDS_ALONE: Final = """
+DELETE FROM messenger.deliveries WHERE id IN (
+    SELECT id FROM messenger.deliveries
+    WHERE class = 'card' AND action_id IS NULL AND about IS NULL AND digest_id IS NULL
+        AND status IN ('sent', 'failed', 'refused', 'cancelled', 'expired', 'dead', 'abandoned')
+        AND settled_at < to_timestamp($1::float8)
+    ORDER BY settled_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+ATTEMPTS_OF_DIGESTS: Final = """
+UPDATE messenger.attempts SET detail = NULL WHERE detail IS NOT NULL AND delivery_id IN (
+    SELECT d.id FROM messenger.deliveries d WHERE d.digest_id IS NOT NULL
+        AND d.settled_at < to_timestamp($1::float8)
+        AND EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.detail IS NOT NULL)
+    ORDER BY d.digest_id LIMIT $2)
+"""
+CARDS_OF_DIGESTS: Final = """
+DELETE FROM messenger.deliveries WHERE class = 'card' AND digest_id IN (
+    SELECT g.id FROM messenger.digests g WHERE g.opened_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM messenger.digest_items i WHERE i.digest_id = g.id)
+    ORDER BY g.opened_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+DIGESTS: Final = """
+DELETE FROM messenger.digests WHERE id IN (
+    SELECT g.id FROM messenger.digests g WHERE g.opened_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM messenger.digest_items i WHERE i.digest_id = g.id)
+        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.digest_id = g.id)
+    ORDER BY g.opened_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+UPDATES: Final = """
+DELETE FROM messenger.updates WHERE (bot, update_id) IN (
+    SELECT bot, update_id FROM messenger.updates WHERE handled_at < to_timestamp($1::float8)
+    ORDER BY bot, update_id LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+PAIRINGS: Final = """
+DELETE FROM messenger.pairings WHERE code_sha IN (
+    SELECT code_sha FROM messenger.pairings WHERE expires_at < to_timestamp($1::float8)
+    ORDER BY code_sha LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+STRANGERS: Final = """
+DELETE FROM messenger.strangers WHERE sender IN (
+    SELECT sender FROM messenger.strangers WHERE first_at < to_timestamp($1::float8)
+    ORDER BY sender LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+RECENT: Final = """
+DELETE FROM shared.recent WHERE (origin_butler, request_sha) IN (
+    SELECT origin_butler, request_sha FROM shared.recent WHERE first_at < to_timestamp($1::float8)
+    ORDER BY origin_butler, request_sha LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+TOKENS: Final = """
+DELETE FROM shared.client_tokens WHERE jti IN (
+    SELECT jti FROM shared.client_tokens WHERE expires_at < to_timestamp($1::float8)
+    ORDER BY jti LIMIT $2)
+"""
+ROUTES: Final = """
+DELETE FROM switchboard.routes WHERE id IN (
+    SELECT id FROM switchboard.routes WHERE at < to_timestamp($1::float8) ORDER BY at LIMIT $2)
+"""
+INBOX_WIPED: Final = f"""
+UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}' WHERE id IN (
+    SELECT id FROM switchboard.inbox WHERE request_context <> '{{}}'
+        AND received_at < to_timestamp($1::float8)
+    ORDER BY received_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+INBOX: Final = """
+DELETE FROM switchboard.inbox WHERE id IN (
+    SELECT id FROM switchboard.inbox WHERE received_at < to_timestamp($1::float8)
+    ORDER BY received_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """One statement that takes away up to $2 rows from before $1 (seconds since 1970), and does nothing else."""
+
+    table: str
+    how: retention.How
+    after: timedelta
+    text: str
+
+
+CHORES: Final = (
+    Chore("shared.pending_actions", "wiped", retention.WORDS, OTHER_ACTIONS_WIPED),
+    Chore("shared.pending_actions", "removed", retention.FENCES, OTHER_ACTIONS),
+    Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_ALONE),
+    Chore("messenger.attempts", "wiped", retention.WORDS, ATTEMPTS_OF_DIGESTS),
+    Chore("messenger.deliveries", "removed", retention.FENCES, CARDS_OF_DIGESTS),
+    Chore("messenger.digests", "removed", retention.FENCES, DIGESTS),
+    Chore("messenger.updates", "removed", retention.UPDATES, UPDATES),
+    Chore("messenger.strangers", "removed", retention.STRANGERS, STRANGERS),
+    Chore("messenger.pairings", "removed", retention.PAIRINGS, PAIRINGS),
+    Chore("shared.recent", "removed", retention.RECENT, RECENT),
+    Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
+    Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
+    Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),
+    Chore("switchboard.inbox", "removed", retention.FENCES, INBOX),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds until the first round and between rounds, each lengthened by up to a half so that Messengers spread."""
+
+    first: float = 60.0
+    every: float = 3600.0
+
+
+async def run(
+    ground: Ground,
+    jitter: float,
+    stopping: asyncio.Event,
+    pace: Pace = Pace(),
+    ticks: Callable[[], float] = clock.boot,
+) -> None:
+    """Take away what is over, round by round; `jitter` is between 0 and 1, `ticks` are seconds that never jump."""
+    earlier: clock.Reading | None = None
+    wait = pace.first
+    while not await pause(stopping, wait * (1 + jitter / 2)):
+        wait = pace.every
+        earlier = await round_after(ground.db, earlier, ticks, stopping)
+
+
+async def round_after(
+    db: Database, earlier: clock.Reading | None, ticks: Callable[[], float], stopping: asyncio.Event
+) -> clock.Reading | None:
+    """Take away what was over by the reading before, unless the clock was set since; the reading for the next round."""
+    try:
+        async with db.work() as connection:
+            later = await clock.read(connection, ticks)
+    except ButlersError as failed:
+        log.warning("the clock was not read, nothing is purged", why=failed.message)
+        return earlier
+    if earlier is not None and earlier.went_along(later):
+        await purge(db, earlier.database, stopping)
+    elif earlier is not None:
+        log.warning("the database's clock was set, nothing is purged before the next round")
+    return later
+
+
+async def purge(db: Database, by: float, stopping: asyncio.Event, batch: int = BATCH) -> int:
+    """Wipe or remove what was over at `by` (seconds since 1970), in batches, until nothing is left; how many rows."""
+    done = 0
+    for table, step in STEPS:
+        try:
+            while not stopping.is_set() and (rows := await step(db, by, batch)):
+                done += rows
+        except ButlersError as failed:
+            # What stands in the way of one must not keep all others from their days.
+            log.warning("not purged", table=table, why=failed.message)
+    return done
+
+
+async def wipe_messages(db: Database, by: float, batch: int) -> int:
+    """Take the words out of messages that ended long ago, and of everything that was said about them."""
+    async with db.work() as connection:
+        ids = await _ids(connection, ENDED, by - retention.WORDS.total_seconds(), batch)
+        if ids:
+            await connection.execute(WIPE_ATTEMPTS, ids)
+            await connection.execute(WIPE_ACTIONS, ids, retention.WIPED)
+            await connection.execute(WIPE, ids, retention.WIPED, answers.WIPED, answers.LEFT)
+    purged_total.labels(table="shared.notifications", how="wiped").inc(len(ids))
+    return len(ids)
+
+
+async def remove_messages(db: Database, by: float, batch: int) -> int:
+    """Remove messages whose fence nobody needs any more, with their deliveries and questions."""
+    async with db.work() as connection:
+        ids = await _ids(connection, OVER, by - retention.FENCES.total_seconds(), batch)
+        for text in REMOVE if ids else ():
+            await connection.execute(text, ids)
+    purged_total.labels(table="shared.notifications", how="removed").inc(len(ids))
+    return len(ids)
+
+
+async def do(chore: Chore, db: Database, by: float, batch: int) -> int:
+    """One batch of a chore; how many rows."""
+    async with db.work() as connection:
+        done = await connection.execute(chore.text, by - chore.after.total_seconds(), batch)
+    rows = int(done.rpartition(" ")[2])
+    purged_total.labels(table=chore.table, how=chore.how).inc(rows)
+    return rows
+
+
+STEPS: Final[Sequence[tuple[str, Callable[[Database, float, int], Awaitable[int]]]]] = (
+    ("shared.notifications", wipe_messages),
+    ("shared.notifications", remove_messages),
+    *((chore.table, partial(do, chore)) for chore in CHORES),
+)
+
+
+async def _ids(connection: Connection, text: str, before: float, batch: int) -> Sequence[UUID]:
+    return [row["id"] for row in await connection.fetch(text, before, batch)]

@@ -1,0 +1,151 @@
+"""Looking again at what waits: what its butler has withdrawn, and what was short of an identifier.
+
+The rows alone say what there is to do, so that any Messenger may do it and a lost hint costs one tick. Locks
+are taken in the order that holds everywhere: notification, delivery, pending action.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from butlers.butler import Ground
+from messenger import loop, poison
+from messenger.delivery import restored
+from messenger.maintenance import resolver
+from messenger.storage import queries, transitions
+from shared import answers
+from shared.db.pool import Connection, Record, tell
+from shared.errors import Unreadable
+from shared.gate.admit import tool_args
+from shared.gate.evaluate import Judged, afresh, look
+from shared.loops import apart
+from shared.storage import deliveries, notifications, pending_actions, withdrawals
+from shared.storage.contacts import UnknownContact
+from shared.storage.pending_actions import Event, Revision, Why
+from shared.telemetry.logs import logger
+
+log = logger("messenger.maintenance.rechecker")
+ENDED: Final = frozenset({"ok", "error", "uncertain"})
+
+
+async def run(ground: Ground, stopping: asyncio.Event) -> None:
+    """Look again on each hint and each tick, until stopping."""
+    await loop.go(ground, stopping, partial(look_again, ground))
+
+
+async def look_again(ground: Ground) -> float:
+    """Each of what there is to do once; what breaks in one keeps none of the others. No seconds to wait for."""
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "restored": partial(restored.look, ground),
+        "withdrawn": partial(_withdrawn, ground),
+        "identified": partial(identified, ground),
+        "carry_out": partial(resolver.carry_out, ground),
+        "repeat_to_owner": partial(resolver.repeat_to_owner, ground),
+    }
+    for name, step in steps.items():
+        with apart(log, "not looked again", step=name):
+            await step()
+    return 0.0
+
+
+async def _withdrawn(ground: Ground) -> None:
+    async with ground.db.work() as connection:
+        done = await withdrawn(connection)
+    for notification_id in done:
+        ground.wakes["settled"](notification_id)
+
+
+async def withdrawn(connection: Connection) -> list[str]:
+    """End what was withdrawn and nobody has begun to send; whose wish is answered."""
+    done = list[str]()
+    for wish in await withdrawals.unanswered(connection):
+        found = await _taken_back(connection, wish)
+        if found is not None:
+            await withdrawals.answer(connection, wish["notification_id"], wish["origin_butler"], found)
+            done.append(str(wish["notification_id"]))
+    return done
+
+
+async def _taken_back(connection: Connection, wish: Record) -> str | None:
+    """What the wish is worth; None while somebody holds the delivery, who asks at the marker."""
+    notification_id, butler = wish["notification_id"], wish["origin_butler"]
+    row = await notifications.locked(connection, notification_id)
+    if row is None or row["status"] in ENDED:
+        return "settled"
+    if await queries.one(connection, notification_id) is not None:
+        if await deliveries.begun(connection, notification_id):
+            return "being_sent"
+        if not await transitions.cancel(connection, notification_id):
+            return None
+    said = answers.withdrawn(butler)
+    await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", said))
+    open_states = ["pending", "approved", "executing"]
+    if await pending_actions.move(connection, notification_id, open_states, "cancelled", Why(butler, said)) is None:
+        event = Event("withdrawn", butler, notification_id=notification_id, reason=said)
+        await pending_actions.record(connection, event)
+    return "cancelled"
+
+
+async def identified(ground: Ground) -> int:
+    """Ask, or let go by a standing rule, what was short of an identifier that is there now; how many."""
+    async with ground.db.work() as connection:
+        found = await transitions.identified(connection)
+    for notification_id in found:
+        with apart(log, "the identifier cannot be used", notification=notification_id):
+            async with ground.db.work() as connection:
+                try:
+                    await _released(connection, notification_id, ground)
+                except (Unreadable, UnknownContact) as unfit:
+                    await poison.end(connection, notification_id, unfit.message)
+    return len(found)
+
+
+async def _released(connection: Connection, notification_id: str, ground: Ground) -> None:
+    """The same question becomes an ordinary one, with an address; nothing leaves that nothing allows."""
+    judged = await look(connection, notification_id, lock=True)
+    action = await pending_actions.open_of(connection, notification_id)
+    if not isinstance(judged, Judged) or action is None or action["status"] != "pending":
+        return
+    if judged.row["status"] != "pending_missing_identifier":
+        return
+    # It was asked before the owner had enough: what waits already goes on waiting.
+    judged = replace(judged, facts=replace(judged.facts, cools_until=None))
+    judged = replace(judged, decision=afresh(judged))
+    if judged.decision.verdict == "allow":
+        await _let_go(connection, judged, action)
+    elif judged.decision.verdict == "deny":
+        await _refused(connection, judged)
+    else:
+        await _asked(connection, judged, action, ground)
+
+
+async def _asked(connection: Connection, judged: Judged, action: Record, ground: Ground) -> None:
+    envelope, target, notification_id = judged.envelope, judged.target, judged.row["id"]
+    said = f"{envelope.origin_butler} wants to send this to {target.contact_name}. {judged.decision.text}"
+    kept = tool_args(envelope, judged.row["whom"])
+    sha, ttl = judged.action.content_sha, ground.settings.approval_ttl
+    # The owner's own word may have asked anew before: one card with this address is enough.
+    found = await pending_actions.open_action(connection, action["id"])
+    if found is None or found["content_sha"] != sha:
+        anew = Revision(action["id"], action["revision"], sha, kept, ttl, said, "identifier_added")
+        await pending_actions.revise(connection, anew, Why("messenger", said))
+    await notifications.settle(connection, notification_id, answers.waiting(notification_id, action["id"]))
+    await tell(connection, "cards")
+
+
+async def _let_go(connection: Connection, judged: Judged, action: Record) -> None:
+    notification_id, why = judged.row["id"], Why("messenger", judged.decision.text, judged.decision.rule_id)
+    if not await pending_actions.let_go(connection, action["id"], action["revision"], why):
+        return
+    lasts = notifications.lasts(judged.envelope.delivery.intent)
+    await notifications.release(connection, notification_id, answers.queued(notification_id), lasts)
+    await tell(connection, "released")
+
+
+async def _refused(connection: Connection, judged: Judged) -> None:
+    notification_id, why = judged.row["id"], judged.decision.text
+    await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
+    forbidden = Why("messenger", why, judged.decision.rule_id)
+    await pending_actions.move(connection, notification_id, ["pending"], "cancelled", forbidden)

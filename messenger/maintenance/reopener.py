@@ -1,0 +1,93 @@
+"""Beginning anew what ended unsent, because its butler asks for the same thing again.
+
+Two endings can be followed by another try: every attempt is proved not sent, or time ran out. It is decided
+afresh, as of now; an earlier yes counts no more. What was denied, refused, withdrawn or is uncertain stays so.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from butlers.butler import Ground
+from messenger.delivery import settle
+from messenger.delivery.authorize import Stopped
+from messenger.storage import queries, transitions
+from shared import answers
+from shared.contracts import NotifyResponse
+from shared.db.pool import Connection, Record, tell
+from shared.errors import InvalidInput, Misconfigured
+from shared.gate.decide import Decision, Finding
+from shared.gate.evaluate import Judged, afresh, look, weigh
+from shared.storage import cooldown, deliveries, notifications, pending_actions, withdrawals
+from shared.storage.contacts import MissingIdentifier
+from shared.storage.pending_actions import Event
+
+
+async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
+    """Whether it begins anew, allowed or parked; the caller holds the notification's row."""
+    ended = await _ended(connection, row)
+    if ended is None or await _cools(connection, row):
+        return False
+    # Its one time counts only where nothing else is in the way.
+    if ended == "expired" and not await notifications.expired_again(connection, row["id"]):
+        return False
+    return await begin(connection, row["id"], ground, "The Switchboard brought the same call again.")
+
+
+async def begin(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
+    """Whether what ended unsent begins anew by this word, decided afresh; the caller holds the notification's row."""
+    try:
+        judged = await look(connection, notification_id, lock=True)
+        row = await notifications.locked(connection, notification_id)
+    except (InvalidInput, Misconfigured):
+        return False
+    decision = _decided(judged)
+    if row is None or row["wiped"] or decision.verdict == "deny":
+        return False
+    await transitions.ask_again(connection, notification_id)
+    if decision.verdict == "allow" and isinstance(judged, Judged):
+        lasts = notifications.lasts(judged.action.intent)
+        await notifications.release(connection, notification_id, answers.queued(notification_id), lasts)
+    else:
+        sha = judged.action.content_sha if isinstance(judged, Judged) else None
+        missing = isinstance(judged, MissingIdentifier)
+        await settle.park(connection, Stopped("parked", decision.findings, row, sha, missing=missing), row, ground)
+        await tell(connection, "cards")
+    event = Event("reopened", ground.name, None, decision.rule_id, notification_id, said)
+    await pending_actions.record(connection, event)
+    return True
+
+
+async def _ended(connection: Connection, row: Record) -> Literal["failed", "expired"] | None:
+    """In which of the two ways it ended unsent; None if in neither."""
+    notification_id, answer = row["id"], NotifyResponse.model_validate(row["answer"])
+    if row["status"] != "error" or not answers.may_reopen(answer):
+        return None
+    if await withdrawals.is_wanted(connection, notification_id, row["origin_butler"]):
+        return None
+    if await deliveries.begun(connection, notification_id):
+        return None
+    delivery = await queries.one(connection, notification_id)
+    if delivery is not None and delivery["status"] == "failed":
+        return "failed"
+    late = delivery is not None and delivery["status"] in {"expired", "dead"}
+    return "expired" if late or await pending_actions.last_of(connection, notification_id) == "expired" else None
+
+
+async def _cools(connection: Connection, row: Record) -> bool:
+    """Whether the owner would be asked, and has said no to this butler there too often for that."""
+    try:
+        judged = await look(connection, row["id"], lock=True)
+    except (InvalidInput, Misconfigured):
+        return False
+    if isinstance(judged, MissingIdentifier):
+        butler, realm = row["origin_butler"], row["realm"]
+        return await cooldown.cools_until(connection, butler, realm, judged.contact_id) is not None
+    facts, _ = await weigh(connection, judged.action, replace(judged.facts, in_time=True, approval=None))
+    return facts.cools_until is not None
+
+
+def _decided(judged: Judged | MissingIdentifier) -> Decision:
+    if isinstance(judged, MissingIdentifier):
+        return Decision("park", (Finding("no_identifier", "There is no identifier on file now."),))
+    # Whether the owner is asked too often was settled before, and the owner's own word is no question.
+    return afresh(replace(judged, facts=replace(judged.facts, cools_until=None)))

@@ -1,0 +1,156 @@
+"""Carrying out the owner's word on what may have arrived, and the one repeat that a machine may make: to the owner.
+
+Whichever surface a word comes from, it is a row first. Of the words on one attempt the first finds it uncertain and
+counts; a word on an earlier attempt changes nothing. Lock order: notification, delivery, part, pending action.
+"""
+
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.maintenance import reopener
+from messenger.storage import queries, transitions
+from shared import answers
+from shared.channels import realms
+from shared.contracts import Delivered, NotifyResponse
+from shared.db.pool import Connection, Record, tell
+from shared.loops import apart
+from shared.storage import deliveries, notifications, pending_actions, resolutions
+from shared.storage.notifications import SEND_WITHIN
+from shared.storage.pending_actions import Event, Why
+from shared.storage.resolutions import Outcome, Resolution
+from shared.telemetry.logs import logger
+
+log = logger("messenger.maintenance.resolver")
+CONFIRMED: Final = "confirmed by the owner"
+
+
+async def carry_out(ground: Ground) -> int:
+    """Do what the owner said on the console and the command line, word by word; how many."""
+    async with ground.db.work() as connection:
+        words = await resolutions.waiting(connection)
+    for word in words:
+        with apart(log, "a word was not carried out", word=word["id"]):
+            async with ground.db.work() as connection:
+                await take(connection, word, ground)
+    if words:
+        ground.wakes["deliveries"]()
+        ground.wakes["released"]()
+    return len(words)
+
+
+async def said(connection: Connection, given: Resolution, realm: str, ground: Ground) -> Outcome | None:
+    """The same for a word that is given here and now, by a press; None where that realm may say nothing of it."""
+    row = await queries.doubt(connection, given.delivery_id)
+    if row is None or not realms.may_decide(given.surface, realm, row["realm"]):
+        return None
+    resolution_id = await resolutions.ask(connection, given)
+    word = await resolutions.one(connection, resolution_id)
+    return await take(connection, word, ground)
+
+
+async def take(connection: Connection, word: Record, ground: Ground) -> Outcome:
+    """Carry one word out in the caller's transaction, and note what came of it."""
+    done = await _carry_out(connection, word, ground)
+    outcome: Outcome = "done" if done else "late"
+    await resolutions.handled(connection, word["id"], outcome)
+    await tell(connection, "cards")
+    return outcome
+
+
+async def _carry_out(connection: Connection, word: Record, ground: Ground) -> bool:
+    delivery = await queries.doubt(connection, word["delivery_id"])
+    if delivery is None:
+        return False
+    row = await notifications.locked(connection, delivery["notification_id"])
+    if row is None or not await _WAYS[word["word"]](connection, word, row, ground):
+        return False
+    event = Event(f"owner_said_{word['word']}", "owner", notification_id=row["id"])
+    await pending_actions.record(
+        connection, event, surface=word["surface"], contact=word["by"], attempt=word["attempt"]
+    )
+    return True
+
+
+async def _arrived(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
+    """It is sent, with the owner's word for a receipt; parts that nobody has tried follow."""
+    found = await transitions.arrived(connection, word["delivery_id"], word["attempt"], CONFIRMED, SEND_WITHIN)
+    if found is None:
+        return False
+    if found == "queued":
+        return await _on_its_way(connection, word, row)
+    answer = await _arrived_answer(connection, word, row)
+    await notifications.settle(connection, row["id"], answer)
+    await pending_actions.move(connection, row["id"], ["uncertain"], "executed", _why(word), {"status": answer.status})
+    return True
+
+
+async def _arrived_answer(connection: Connection, word: Record, row: Record) -> NotifyResponse:
+    parts = await queries.receipts(connection, word["delivery_id"])
+    delivered = Delivered(
+        channel=row["envelope"]["delivery"]["channel"],
+        delivery_id=parts[0] if parts else CONFIRMED,
+        parts=len(parts) if len(parts) > 1 else None,
+        sandbox=True if row["realm"] == "sandbox" else None,
+    )
+    return answers.sent(row["id"], delivered, answers.BY_OWNER)
+
+
+async def _again(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
+    """One more attempt under the owner's word; the marker asks again whether it may."""
+    if not await transitions.again(connection, word["delivery_id"], word["attempt"], SEND_WITHIN):
+        return False
+    return await _on_its_way(connection, word, row)
+
+
+async def _on_its_way(connection: Connection, word: Record, row: Record) -> bool:
+    await notifications.release(connection, row["id"], answers.queued(row["id"]), SEND_WITHIN)
+    await pending_actions.move(connection, row["id"], ["uncertain"], "executing", _why(word))
+    return True
+
+
+async def _leave(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
+    """Nobody will know, and nobody sends it again."""
+    if not await transitions.leave(connection, word["delivery_id"], word["attempt"]):
+        return False
+    answer = answers.uncertain(row["id"], "internal_error", answers.LEFT)
+    await notifications.settle(connection, row["id"], answer)
+    await pending_actions.move(connection, row["id"], ["uncertain"], "failed", _why(word), {"status": answer.status})
+    return True
+
+
+async def _retry(connection: Connection, word: Record, row: Record, ground: Ground) -> bool:
+    """What did not go, and of which nothing can have left, begins anew: decided afresh, under the same key."""
+    delivery = await queries.one(connection, row["id"])
+    if delivery is None or delivery["status"] not in resolutions.UNSENT or delivery["attempt"] != word["attempt"]:
+        return False
+    if row["status"] != "error" or await deliveries.begun(connection, row["id"]):
+        return False
+    return await reopener.begin(connection, row["id"], ground, "The owner wants it tried again.")
+
+
+_WAYS: Final = {"arrived": _arrived, "again": _again, "leave": _leave, "retry": _retry}
+
+
+def _why(word: Record) -> Why:
+    said = resolutions.DONE[word["word"]]
+    return Why("owner", said, surface=word["surface"], contact=word["by"])
+
+
+async def repeat_to_owner(ground: Ground) -> int:
+    """Send once more, marked as a possible repeat, what went to the owner and nobody answered for; how many."""
+    async with ground.db.work() as connection:
+        due = await queries.to_repeat(connection)
+    for row in due:
+        with apart(log, "not repeated to the owner", delivery=row["id"]):
+            await _repeat(ground, row)
+    if due:
+        ground.wakes["deliveries"]()
+    return len(due)
+
+
+async def _repeat(ground: Ground, row: Record) -> None:
+    async with ground.db.work() as connection:
+        await notifications.locked(connection, row["notification_id"])
+        if await transitions.again(connection, row["id"], row["attempt"], None):
+            event = Event("possible_repeat", "messenger", notification_id=row["notification_id"])
+            await pending_actions.record(connection, event)

@@ -1,0 +1,55 @@
+"""Sealing the audit: once a minute whatever no seal covers yet is bound into the next link of a signed chain.
+
+Any number of Messengers may do so at once: a link has one number, and whoever inserts it first wins. Nothing here
+waits for the gate, and the gate never waits for it.
+"""
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from butlers.butler import Ground
+from shared.audit import Cover, Seal
+from shared.auth import keystore
+from shared.auth.keypairs import sign
+from shared.db.pool import pause
+from shared.errors import ButlersError
+from shared.storage import audit_seals
+from shared.telemetry.logs import logger
+
+log = logger("messenger.maintenance.sealer")
+EVERY: Final = 60.0
+
+
+async def run(ground: Ground, stopping: asyncio.Event, every: float = EVERY) -> None:
+    """Seal at once, so that nothing waits from before the start, then again and again; `every` is in seconds."""
+    while not stopping.is_set():
+        try:
+            await seal(ground, every)
+        except ButlersError as failed:
+            log.warning("the audit was not sealed", why=failed.message)
+        await pause(stopping, every)
+
+
+async def seal(ground: Ground, every: float = EVERY, most: int = audit_seals.MOST) -> Seal | None:
+    """Make the next link, unless there is nothing to seal, the last is younger than half of `every`, or another did.
+
+    So two links lie at least half a minute apart, however many Messengers there are, and a line that was written
+    before the first of them and committed after it is found by the next or the one after that. A link covers `most`
+    lines, the lowest first, and the next goes on from there: a flood of lines waits, and nothing grows with it.
+    """
+    key = keystore.read(ground.home, ground.name).private_pem
+    async with ground.db.work() as connection:
+        last = await audit_seals.last(connection, timedelta(seconds=every / 2))
+        if not last.due:
+            return None
+        cover = Cover()
+        async for line in audit_seals.unsealed(connection, last, most):
+            cover.add(line)
+        made = cover.sealed(last.n + 1, last.hash, await audit_seals.now(connection), partial(sign, key))
+        if made is None or not await audit_seals.append(connection, made):
+            return None
+    # Whoever keeps these lines elsewhere can tell if the newest seals were removed together with what they cover.
+    log.info("audit sealed", seal=made.n, hash=made.hash.hex())
+    return made

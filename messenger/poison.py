@@ -1,0 +1,83 @@
+"""What cannot be rendered, by reason of its own row or of a mistake of ours: the next one goes all the same.
+
+A row that says nothing we can carry out ends at once, with an answer and one line in the audit. What broke by a mistake
+is tried again later and later, so that it does not stand before the others of its address.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from butlers.tools.notify import same_envelope
+from messenger.channels.base import SendFailed
+from messenger.delivery import settle
+from messenger.delivery.authorize import Stopped
+from messenger.delivery.outcome import Ended, after
+from messenger.retry import backoff
+from messenger.storage import deliveries as store
+from messenger.storage.deliveries import Claimed
+from shared import answers
+from shared.contracts import NotifyEnvelope, wire
+from shared.db.pool import Connection, Record
+from shared.errors import ButlersError
+from shared.gate.decide import Finding
+from shared.storage import deliveries, notifications, pending_actions
+from shared.storage.pending_actions import Event, Why
+
+SAID: Final = "What is stored of this message cannot be read."
+CODE: Final = "cannot_be_rendered"
+BROKEN: Final = SendFailed("unreadable", "A mistake of ours ended it.", proved_not_sent=False)
+OVER: Final = frozenset({"ok", "error", "uncertain"})
+
+
+async def end(connection: Connection, notification_id: str, said: str) -> None:
+    """End a message that waits, with its question, in the caller's transaction; what has ended stays as it is."""
+    row = await notifications.locked(connection, notification_id)
+    if row is None:
+        return
+    begun = await deliveries.begun(connection, notification_id)
+    waits, said = row["status"] not in OVER, f"{said} {answers.EARLIER if begun else 'It was not sent.'}"
+    if waits:
+        answer = answers.failed(notification_id, "validation_error", said)
+        await notifications.settle(connection, notification_id, answer)
+    open_states = ["pending", "approved", "executing"]
+    moved = await pending_actions.move(connection, notification_id, open_states, "cancelled", Why("messenger", said))
+    if waits and moved is None:
+        event = Event("refused", "messenger", notification_id=notification_id, reason=said)
+        await pending_actions.record(connection, event)
+
+
+async def not_rendered(connection: Connection, claimed: Claimed, unfit: ButlersError) -> Stopped:
+    """The end of a delivery that cannot be rendered; a card takes with it the question that it cannot show."""
+    action = await pending_actions.open_action(connection, claimed.action_id) if claimed.action_id else None
+    if action is not None:
+        await end(connection, action["notification_id"], unfit.message)
+    return Stopped("refused", (Finding(CODE, unfit.message),))
+
+
+async def end_if_it_cannot_travel(connection: Connection, notification_id: object) -> None:
+    """End what is allowed, and can be brought to the Messenger by nobody."""
+    row = await notifications.locked(connection, notification_id) if isinstance(notification_id, str) else None
+    if row is not None and row["status"] == "queued" and not travels(row):
+        await end(connection, row["id"], SAID)
+
+
+def travels(row: Record) -> bool:
+    """Whether what a mover reads out of this row is what lies in it; an envelope that is not canonical is changed."""
+    try:
+        envelope = NotifyEnvelope.model_validate(row["envelope"])
+        return same_envelope(wire(envelope), row["envelope"])
+    except (ValueError, RecursionError):
+        return False
+
+
+async def put_off(connection: Connection, claimed: Claimed, jitter: float) -> None:
+    """Try it again later and later; where a part is past its marker nobody knows, as after any lost answer."""
+    if claimed.notification_id is not None:
+        await notifications.locked(connection, claimed.notification_id)
+    marked = [part["n"] for part in await store.parts(connection, claimed.id) if part["status"] == "sending"]
+    for n in marked:
+        then = after(Ended(BROKEN, last_part=True, kind=claimed.kind, attempt=claimed.attempt, jitter=jitter))
+        await settle.part_ended(connection, claimed, n, then)
+    if not marked:
+        wait = timedelta(seconds=backoff(claimed.attempt, jitter))
+        await store.turn(connection, claimed, ["claimed", "sending"], "queued", "broken", wait)

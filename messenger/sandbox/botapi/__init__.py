@@ -1,0 +1,1 @@
+"""The stand-in for Telegram's Bot API."""

@@ -1,0 +1,195 @@
+"""The sandbox itself: the world, its two files, the faults, and a bell for whoever waits for news."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from messenger.sandbox.botapi import shapes
+from messenger.sandbox.faults import FaultBoard
+from messenger.sandbox.journal import Lines
+from messenger.sandbox.world import Message, Polling, World, as_int
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time of day in UTC."""
+    return datetime.now(UTC)
+
+
+class Bell:
+    """Wakes everybody who waits; take `next_ring()` before looking at the world, then nothing is missed."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[None] | None = None
+
+    def next_ring(self) -> asyncio.Future[None]:
+        """A future that is done at the next ring; shield it, others wait on the same one."""
+        if self._next is None or self._next.done():
+            self._next = asyncio.get_running_loop().create_future()
+        return self._next
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """One thing the sandbox is about to accept from a bot or a mail client."""
+
+    channel: str
+    token_id: str
+    to: str
+    payload: Mapping[str, object]
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What a person writes; without `token_id` every bot gets it, without `name` the person keeps the known one."""
+
+    who: int
+    chat: int
+    text: str
+    reply_to: int | None = None
+    token_id: str = ""
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """The open sandbox. Every change is on the disk before the method that made it returns."""
+
+    home: Path
+    owner_chat: int | None
+    clock: Clock
+    journal: Lines
+    events: Lines
+    world: World = field(default_factory=World)
+    faults: FaultBoard = field(default_factory=FaultBoard)
+    bell: Bell = field(default_factory=Bell)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    endings: set[Callable[[], None]] = field(default_factory=set)
+    lines: list[Mapping[str, object]] = field(default_factory=list)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change that a page shows, also over restarts."""
+        return len(self.lines) + len(self.world.updates)
+
+    def accept(self, *things: Accepted) -> None:
+        """Journal what was accepted, in one write, then let the world know."""
+        first = len(self.lines) + 1
+        at = self.clock().isoformat(timespec="milliseconds")
+        entries = [
+            {
+                "n": n,
+                "at": at,
+                "channel": thing.channel,
+                "token_id": thing.token_id,
+                "to": thing.to,
+                "payload": dict(thing.payload),
+                "provider_id": thing.provider_id,
+            }
+            for n, thing in enumerate(things, start=first)
+        ]
+        self.journal.append(entries)
+        for entry in entries:
+            self.lines.append(entry)
+            self.world.apply_journal(entry)
+        self.bell.ring()
+
+    def say(self, saying: Saying) -> Message:
+        """A person writes a message; every bot, or the one named, gets the update."""
+        at, message_id = int(self.clock().timestamp()), self.world.next_message_id
+        if saying.name:
+            self.world.people[saying.who] = saying.name
+        given = Message(
+            saying.chat, message_id, at, saying.who, by_bot=False, text=saying.text, reply_to=saying.reply_to
+        )
+        self._tell(shapes.said(self.world, given), saying.token_id)
+        return self.world.messages[message_id]
+
+    def press(self, on: Message, who: int, data: str) -> str:
+        """A person presses a button of a message; the bot that sent it gets the update. Answers the callback's id."""
+        update = shapes.pressed(self.world, on, who, data)
+        self._tell(update, str(on.sender) if on.by_bot else "")
+        return next(reversed(self.world.presses))
+
+    def react(self, on: Message, who: int, emoji: str) -> None:
+        """A person sets a reaction, or with an empty emoji takes it away."""
+        at = int(self.clock().timestamp())
+        self._tell(shapes.reacted(self.world, on, who, emoji, at), "")
+
+    def confirm(self, token_id: str, polling: Polling) -> None:
+        """Remember how far a bot has read, if that is news."""
+        if self.world.pollings.get(token_id, Polling()) != polling:
+            self._event(
+                {"kind": "confirmed", "token_id": token_id, "offset": polling.offset, "allowed": polling.allowed}
+            )
+
+    def stop(self) -> None:
+        """End every long poll, stream, mail connection and hanging answer, so that a server can close at once."""
+        self.stopping.set()
+        self.bell.ring()
+        for end in tuple(self.endings):
+            end()
+
+    def close(self) -> None:
+        """Stop, and close the files."""
+        self.stop()
+        self.journal.close()
+        self.events.close()
+
+    def _tell(self, update: Mapping[str, object], token_id: str) -> None:
+        self._event({"kind": "update", "token_id": token_id, "update": update})
+        self.bell.ring()
+
+    def _event(self, line: dict[str, object]) -> None:
+        at = self.clock().isoformat(timespec="milliseconds")
+        entry = {"at": at, "after": len(self.lines), **line}
+        self.events.append([entry])
+        self.world.apply_event(_as_read(entry))
+
+
+def open_sandbox(home: Path, owner_chat: int | None = None, clock: Clock = utc_now) -> Sandbox:
+    """The sandbox whose files lie in `home`/sandbox, as it was when it was last closed or killed.
+
+    Raises SandboxBusy if another one has it open, BrokenFile if a line cannot be read.
+    """
+    folder = home / "sandbox"
+    with ExitStack() as opened:
+        journal = opened.enter_context(closing(Lines(folder / "journal.jsonl")))
+        events = opened.enter_context(closing(Lines(folder / "events.jsonl")))
+        sandbox = Sandbox(home, owner_chat, clock, journal, events)
+        if owner_chat is not None:
+            sandbox.world.people[owner_chat] = "Owner"
+        _replay(sandbox)
+        opened.pop_all()
+    return sandbox
+
+
+def _replay(sandbox: Sandbox) -> None:
+    # INVARIANT: an event's `after` is the number of journal lines before it, which puts the two files in one order.
+    entries = list(sandbox.journal.read())
+    for event in sandbox.events.read():
+        while len(sandbox.lines) < min(as_int(event["after"]), len(entries)):
+            _restore(sandbox, entries[len(sandbox.lines)])
+        sandbox.world.apply_event(event)
+    for entry in entries[len(sandbox.lines) :]:
+        _restore(sandbox, entry)
+
+
+def _restore(sandbox: Sandbox, entry: Mapping[str, object]) -> None:
+    sandbox.lines.append(entry)
+    sandbox.world.apply_journal(entry)
+
+
+def _as_read(line: Mapping[str, object]) -> Mapping[str, object]:
+    """The line as it will be read from the file: tuples have become lists."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in line.items()}

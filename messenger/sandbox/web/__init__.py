@@ -1,0 +1,1 @@
+"""The sandbox's own pages and API."""

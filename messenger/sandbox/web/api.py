@@ -1,0 +1,143 @@
+"""The sandbox's own API under /api: the journal, the faults, and acting as a person."""
+
+import json
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from messenger.sandbox.botapi.checks import MAX_TEXT_UNITS
+from messenger.sandbox.botapi.methods import ALL_METHODS
+from messenger.sandbox.botapi.shapes import units
+from messenger.sandbox.sandbox import Sandbox, Saying
+from messenger.sandbox.world import Message
+from shared.errors import InvalidInput
+
+LARGEST_BODY = 1024 * 1024
+LARGEST_NUMBER = (1 << 53) - 1
+LONGEST_NAME = 64
+
+
+class NotThere(InvalidInput):
+    """What was asked for does not exist."""
+
+
+class Api:
+    """The answers of /api for one sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def routes(self) -> list[Route]:
+        """Which address answers what."""
+        return [
+            Route("/api/journal", self.journal),
+            Route("/api/faults", self.faults, methods=["GET", "POST", "DELETE"]),
+            Route("/api/say", self.say, methods=["POST"]),
+            Route("/api/press", self.press, methods=["POST"]),
+            Route("/api/react", self.react, methods=["POST"]),
+        ]
+
+    async def journal(self, request: Request) -> Response:
+        """The journal's lines with an n above `after`, as JSON lines."""
+        after = request.query_params.get("after", "0")
+        if not after.isascii() or not after.isdecimal():
+            raise InvalidInput("'after' is not a whole number.", "Give the n of the last line you have, or 0.")
+        lines = "".join(json.dumps(line) + "\n" for line in self._sandbox.lines[int(after) :])
+        return Response(lines, media_type="application/x-ndjson")
+
+    async def faults(self, request: Request) -> Response:
+        """Arm a fault, list what is armed, or disarm all."""
+        board = self._sandbox.faults
+        if request.method == "DELETE":
+            return JSONResponse({"deleted": board.clear()})
+        if request.method == "POST":
+            fault = board.arm(await _object(request), ALL_METHODS)
+            return JSONResponse(fault.shape(), status_code=201)
+        return JSONResponse({"faults": [fault.shape() for fault in board.armed()]})
+
+    async def say(self, request: Request) -> Response:
+        """A person writes."""
+        message = self._sandbox.say(saying(self._sandbox, await _object(request)))
+        return JSONResponse({"message_id": message.message_id, "update_id": self._last_update()})
+
+    async def press(self, request: Request) -> Response:
+        """A person presses a button, or somebody forges that."""
+        asked = await _object(request)
+        callback_id = self._sandbox.press(on(self._sandbox, asked), _person(asked), _text(asked, "data"))
+        return JSONResponse({"callback_query_id": callback_id, "update_id": self._last_update()})
+
+    async def react(self, request: Request) -> Response:
+        """A person sets a reaction."""
+        asked = await _object(request)
+        self._sandbox.react(on(self._sandbox, asked), _person(asked), _text(asked, "emoji"))
+        return JSONResponse({"update_id": self._last_update()})
+
+    def _last_update(self) -> int:
+        return self._sandbox.world.next_update_id - 1
+
+
+def saying(sandbox: Sandbox, asked: Mapping[str, object]) -> Saying:
+    """What a person writes, checked; a private chat has the number of its person, who alone writes there."""
+    who, text = _person(asked), _text(asked, "text")
+    chat = _number(asked, "chat", who)
+    if chat > 0 and chat != who:
+        raise InvalidInput(f"Chat {chat} is private to person {chat}.", "Leave 'chat' out, or use a group's number.")
+    if not text.strip() or units(text) > MAX_TEXT_UNITS:
+        raise InvalidInput(f"A message has 1 to {MAX_TEXT_UNITS} characters.", "Change 'text'.")
+    reply_to = _number(asked, "reply_to") if asked.get("reply_to") is not None else None
+    if reply_to is not None and sandbox.world.message(chat, reply_to) is None:
+        raise NotThere(f"There is no message {reply_to} in chat {chat}.", "Look at the journal for its number.")
+    token_id, name = _text(asked, "token_id", ""), _text(asked, "name", "")
+    return Saying(who, chat, text, reply_to, token_id, name[:LONGEST_NAME])
+
+
+def on(sandbox: Sandbox, asked: Mapping[str, object]) -> Message:
+    """The message a press or a reaction is on."""
+    chat, message_id = _number(asked, "chat", _person(asked)), _number(asked, "message_id")
+    found = sandbox.world.message(chat, message_id)
+    if found is None:
+        raise NotThere(f"There is no message {message_id} in chat {chat}.", "Look at the journal for its number.")
+    return found
+
+
+async def refuse(_request: Request, error: Exception) -> Response:
+    """Both sentences of an InvalidInput, as 404 or 400."""
+    return JSONResponse({"error": str(error)}, status_code=404 if isinstance(error, NotThere) else 400)
+
+
+async def _object(request: Request) -> Mapping[str, object]:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST_BODY:
+            raise InvalidInput("The body is too large.", "Send less than 1 MB.")
+    try:
+        asked = json.loads(bytes(body))
+    except ValueError:
+        asked = None
+    if not isinstance(asked, dict):
+        raise InvalidInput("The body is no JSON object.", "Send one, as application/json.")
+    return asked
+
+
+def _person(asked: Mapping[str, object]) -> int:
+    who = _number(asked, "as")
+    if who <= 0:
+        raise InvalidInput("'as' is not a person's number.", "People have positive numbers.")
+    return who
+
+
+def _number(asked: Mapping[str, object], key: str, default: int | None = None) -> int:
+    value = asked.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value == 0 or abs(value) > LARGEST_NUMBER:
+        raise InvalidInput(f"'{key}' is not a whole number.", "Give one, as a JSON number.")
+    return value
+
+
+def _text(asked: Mapping[str, object], key: str, default: str | None = None) -> str:
+    value = asked.get(key, default)
+    if not isinstance(value, str):
+        raise InvalidInput(f"'{key}' is not a text.", "Give one, as a JSON string.")
+    return value

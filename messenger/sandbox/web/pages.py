@@ -1,0 +1,147 @@
+"""The pages: chats as on a phone, and the mails; they work without JavaScript and are live with it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from messenger.sandbox.sandbox import Sandbox
+from messenger.sandbox.web import api, views
+from shared.errors import InvalidInput
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+    autoescape=select_autoescape(default=True, default_for_string=True),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+HEARTBEAT = 15.0
+SEE_OTHER = 303
+# No person or group has a number with more digits.
+NUMBER = re.compile(r"-?[1-9][0-9]{0,15}", re.ASCII)
+
+
+class Pages:
+    """The pages of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def routes(self) -> list[Route]:
+        """Which address shows or does what."""
+        return [
+            Route("/", self.home),
+            Route("/chats", self.open),
+            Route("/chats/{chat}", self.chat),
+            Route("/chats/{chat}/say", self.say, methods=["POST"]),
+            Route("/chats/{chat}/press", self.press, methods=["POST"]),
+            Route("/mail", self.mail),
+            Route("/events", self.events),
+        ]
+
+    async def home(self, request: Request) -> Response:
+        """The chats, and on a wide screen the owner's, or the liveliest, beside them."""
+        newest = next((message.chat for message in self._sandbox.world.chats()), None)
+        return self._thread(request, self._sandbox.owner_chat or newest, "home")
+
+    async def open(self, request: Request) -> Response:
+        """From the form that asks for a number to that chat."""
+        return _to_chat(_chat_number(request.query_params.get("chat", "")))
+
+    async def chat(self, request: Request) -> Response:
+        """One chat as on the phone of its person."""
+        return self._thread(request, _chat_number(request.path_params["chat"]), "chat")
+
+    async def say(self, request: Request) -> Response:
+        """The person writes."""
+        chat = _chat_number(request.path_params["chat"])
+        async with request.form() as form:
+            asked = {"as": _form_number(form.get("as")) or chat, "chat": chat, "text": _typed(form.get("text"))}
+        self._sandbox.say(api.saying(self._sandbox, asked))
+        return _to_chat(chat)
+
+    async def press(self, request: Request) -> Response:
+        """The person presses a button."""
+        chat = _chat_number(request.path_params["chat"])
+        async with request.form() as form:
+            who = _form_number(form.get("as")) or chat
+            asked = {"as": who, "chat": chat, "message_id": _form_number(form.get("message_id"))}
+            data = str(form.get("data", ""))
+        self._sandbox.press(api.on(self._sandbox, asked), who, data)
+        return _to_chat(chat)
+
+    async def mail(self, _request: Request) -> Response:
+        """The mails."""
+        return self._page("mail.html", {"letters": views.letters(self._sandbox.world), "place": "mail"})
+
+    async def events(self, _request: Request) -> Response:
+        """A stream that says when a page has to be read again."""
+        headers = {"Cache-Control": "no-store"}
+        return StreamingResponse(_ticks(self._sandbox), media_type="text/event-stream", headers=headers)
+
+    def _thread(self, request: Request, chat: int | None, place: str) -> Response:
+        world = self._sandbox.world
+        group = chat is not None and chat < 0
+        known = {
+            "place": place,
+            "error": request.query_params.get("error", ""),
+            "who": None if chat is None else views.who(world, chat),
+            "days": [] if chat is None else views.thread(world, chat),
+            "writers": [views.who(world, number) for number in sorted(world.people)] if group else [],
+            "current": chat,
+        }
+        return self._page("chat.html", known)
+
+    def _page(self, template: str, known: Mapping[str, object]) -> Response:
+        sandbox, current = self._sandbox, known.get("current")
+        chats = views.chat_list(sandbox.world, sandbox.owner_chat, current if isinstance(current, int) else None)
+        shown = {"chats": chats, "mails": len(sandbox.world.mails), "version": sandbox.version, **known}
+        html = TEMPLATES.get_template(template).render(shown)
+        return HTMLResponse(html, headers={"Cache-Control": "no-store"})
+
+
+def _typed(value: object) -> str:
+    """What was typed into a text field; browsers send its line ends as CR LF."""
+    return str(value or "").replace("\r\n", "\n")
+
+
+async def _ticks(sandbox: Sandbox) -> AsyncIterator[str]:
+    """The world's version now and whenever it has changed, as server-sent events."""
+    shown = -1
+    while not sandbox.stopping.is_set():
+        ring = sandbox.bell.next_ring()
+        yield f"data: {sandbox.version}\n\n" if sandbox.version != shown else ": still here\n\n"
+        shown = sandbox.version
+        await asyncio.wait({ring}, timeout=HEARTBEAT)
+
+
+def _to_chat(chat: int) -> Response:
+    return RedirectResponse(f"/chats/{chat}", status_code=SEE_OTHER)
+
+
+def refuse_on_page(request: Request, error: InvalidInput) -> Response:
+    """Back to the page the form stood on, with the two sentences."""
+    chat = str(request.path_params.get("chat", ""))
+    place = f"/chats/{chat}" if _is_number(chat) else "/"
+    return RedirectResponse(f"{place}?{urlencode({'error': str(error)})}", status_code=SEE_OTHER)
+
+
+def _chat_number(text: str) -> int:
+    if not _is_number(text):
+        raise InvalidInput("That is no chat's number.", "People have positive numbers, groups negative ones.")
+    return int(text)
+
+
+def _form_number(value: object) -> int:
+    return int(value) if isinstance(value, str) and _is_number(value) else 0
+
+
+def _is_number(text: str) -> bool:
+    return NUMBER.fullmatch(text.strip()) is not None

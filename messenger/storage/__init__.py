@@ -1,0 +1,1 @@
+"""The Messenger's tables, a file for each, its only writer."""

@@ -1,0 +1,203 @@
+"""Cards as deliveries: what is to be asked or told gets the one that is missing, and what is answered loses it.
+
+A butler causes so many cards in ten minutes; what it asks beyond that stands in a digest, which is a card too.
+The only writer of digests and of what stands in them.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from shared.db.pool import Connection
+
+# Whoever writes cards counts them first, so that two Messengers never count at once.
+ONE_AT_A_TIME: Final = "LOCK TABLE messenger.digests IN SHARE ROW EXCLUSIVE MODE"
+# The owner changed it, and is asked with the new words at once.
+OWNERS_CHANGE: Final = """
+EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.actor = 'owner' AND q.revision > 1
+    AND e.detail @> jsonb_build_object('revision', q.revision))
+"""
+REALM: Final = "(SELECT n.realm FROM shared.notifications n WHERE n.id = q.notification_id)"
+# INVARIANT: of what is live the sandbox is shown nothing. Where no other channel is left it is asked on the console.
+MAY_ASK: Final = "(o.realm <> 'sandbox' OR a.realm = 'sandbox')"
+# Questions nobody was shown, which count against their butler. What had a card before is asked anew because of the
+# owner or of the world, and counts against nobody. What is about no message cannot be shown on a card.
+UNASKED: Final = f"""
+SELECT id, revision, origin_butler, requested_at, notification_id FROM shared.pending_actions q
+WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
+    AND NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id) AND NOT {OWNERS_CHANGE}
+    AND (EXISTS (SELECT FROM messenger.owner_at WHERE realm <> 'sandbox') OR {REALM} = 'sandbox')
+"""
+SPENT: Final = """
+SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
+WHERE class = 'card' AND counted AND created_at > clock_timestamp() - interval '10 minutes'
+    AND created_at <= clock_timestamp() GROUP BY origin_butler
+"""
+# One step of the index for each, however much of it waits.
+WAITING_BUTLERS: Final = """
+WITH RECURSIVE b AS (
+    SELECT min(origin_butler) AS name FROM shared.pending_actions WHERE status = 'pending'
+    UNION ALL
+    SELECT (SELECT min(origin_butler) FROM shared.pending_actions WHERE status = 'pending' AND origin_butler > b.name)
+    FROM b WHERE b.name IS NOT NULL)
+SELECT name FROM b WHERE name IS NOT NULL
+"""
+IN_A_DIGEST: Final = 1000
+# Of each butler the oldest, as many as its burst ($1) has room for; what is beyond a digest is not looked at.
+WITHIN: Final = f"""
+SELECT u.*, row_number() OVER oldest AS place, coalesce(s.cards, 0) + row_number() OVER oldest <= $1 AS fits
+FROM ({WAITING_BUTLERS}) b
+CROSS JOIN LATERAL ({UNASKED} AND q.origin_butler = b.name ORDER BY requested_at, id LIMIT $1 + {IN_A_DIGEST}) u
+LEFT JOIN ({SPENT}) s USING (origin_butler)
+WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
+"""
+# What is to be asked is the outbox of its card: a question that waits in this revision, a digest, and what may have
+# arrived at this attempt and is repeated by no machine; so is what is to be told, that it came back after its last
+# attempt. Whatever has none gets one, and what stands in a digest only once the owner has asked for it. Where Telegram
+# refused it, or did not take it within a minute, the next channel is asked as well. A digest may hold both what is live
+# and what is not; each of its cards lists what may be asked there.
+WRITE_MISSING: Final = f"""
+WITH unasked AS MATERIALIZED ({WITHIN}),
+a AS (
+    SELECT id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision, origin_butler, requested_at AS at,
+        true AS counted, {REALM} AS realm FROM unasked q WHERE fits
+    UNION ALL
+    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false, {REALM} FROM shared.pending_actions q
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NOT NULL
+        AND EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
+    UNION ALL
+    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false, {REALM} FROM shared.pending_actions q
+    WHERE q.status = 'pending' AND q.revision > 1 AND q.expires_at > clock_timestamp()
+        AND q.notification_id IS NOT NULL AND {OWNERS_CHANGE}
+        AND (SELECT true FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id LIMIT 1) IS NULL
+    UNION ALL
+    SELECT DISTINCT NULL::uuid, NULL::uuid, g.id, 1, g.origin_butler, g.opened_at, false, {REALM}
+    FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id
+    JOIN shared.pending_actions q ON q.id = t.action_id
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp()
+    UNION ALL
+    SELECT NULL, id, NULL, attempt, origin_butler, settled_at, false, realm FROM messenger.deliveries
+    WHERE status = 'uncertain' AND (class = 'third_party'
+        OR (class = 'owner' AND (repeated > 0 OR (not_after > clock_timestamp()) IS NOT TRUE)))
+    UNION ALL
+    SELECT NULL, id, NULL, attempt + 1, origin_butler, settled_at, false, realm FROM messenger.deliveries
+    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
+INSERT INTO messenger.deliveries
+    (class, channel, address, realm, action_id, about, digest_id, revision, origin_butler, counted)
+SELECT 'card', o.channel, o.address, o.realm, a.action_id, a.about, a.digest_id, a.revision, a.origin_butler, a.counted
+FROM a
+JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
+    OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'
+        AND (t.realm <> 'sandbox' OR a.realm = 'sandbox'))
+    OR EXISTS (SELECT FROM messenger.deliveries t
+        WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
+        AND t.revision = a.revision AND t.channel = 'telegram' AND (t.status = 'failed'
+            OR (t.status <> 'sent'
+                AND t.created_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp())))
+WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.class = 'card'
+    AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
+    AND d.revision = a.revision AND d.channel = o.channel LIMIT 1) IS NULL
+ORDER BY a.at LIMIT 50
+ON CONFLICT DO NOTHING RETURNING id
+"""
+# One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
+# it holds what comes in one breath; of more than a thousand the rest stands in the next, so that a flood of one
+# butler keeps the cards of all waiting for a moment only.
+OPEN_DIGESTS: Final = f"""
+WITH over AS MATERIALIZED (
+    SELECT id, origin_butler, requested_at FROM ({WITHIN}) u WHERE NOT fits AND place <= {IN_A_DIGEST}),
+opened AS (
+    INSERT INTO messenger.digests (origin_butler) SELECT origin_butler FROM over
+    WHERE NOT EXISTS (SELECT FROM messenger.digests g WHERE g.origin_butler = over.origin_butler
+        AND g.opened_at BETWEEN clock_timestamp() - interval '10 minutes' AND clock_timestamp())
+    GROUP BY origin_butler
+        HAVING min(requested_at) NOT BETWEEN clock_timestamp() - interval '5 seconds'
+            AND clock_timestamp() + interval '1 minute'
+    RETURNING id, origin_butler)
+INSERT INTO messenger.digest_items (action_id, digest_id)
+SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id
+"""
+# The owner wants to see it: its card is sent where that was said, and counts against nobody.
+ASK_NOW: Final = f"""
+INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
+SELECT 'card', o.channel, o.address, o.realm, q.id, q.revision, q.origin_butler
+FROM shared.pending_actions q JOIN messenger.owner_at o ON o.channel = 'telegram'
+WHERE q.id = $1 AND q.revision = $2 AND q.status = 'pending' AND q.expires_at > clock_timestamp()
+    AND (o.realm <> 'sandbox' OR {REALM} = 'sandbox')
+ON CONFLICT DO NOTHING RETURNING id
+"""
+DIGEST_SHOWS: Final = """
+UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id = $1
+"""
+# A late answer has more to say about a card that is closed.
+SHOW_AGAIN: Final = """
+UPDATE messenger.deliveries SET reason = NULL
+WHERE about = $1 AND revision = $2 AND class = 'card' AND status = 'sent' AND reason = 'closed'
+"""
+# A press on a card that has no receipt proves that it arrived, whoever has it in hand or is to send it again.
+ADOPT: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp(), claimed_by = NULL,
+        lease_until = NULL
+    WHERE class = 'card' AND channel = 'telegram' AND (action_id = $1 OR about = $1 OR digest_id = $1) AND revision = $2
+        AND status IN ('queued', 'claimed', 'sending') AND attempt > 0 RETURNING id)
+UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
+WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
+"""
+CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
+# To the owner by the channels that are left; what it says stands in `messenger.pauses`.
+TELL_ELSEWHERE: Final = f"""
+INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
+SELECT 'card', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o JOIN shared.channels a
+    ON a.channel = $1 WHERE o.channel <> $1 AND {MAY_ASK}
+"""
+# To the owner where cards go, or wherever the owner is ($2); what it says is made when it is sent. The sandbox hears of
+# it only where nothing live is left.
+TELL_OF: Final = """
+INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler, notice)
+SELECT 'card', channel, address, realm, 'messenger', $1 FROM messenger.owner_at o
+WHERE ($2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
+    AND (realm <> 'sandbox' OR NOT EXISTS (SELECT FROM messenger.owner_at l WHERE l.realm <> 'sandbox'))
+"""
+
+
+async def write_missing_cards(connection: Connection, burst: int) -> int:
+    """Put the cards that are missing in the queue; how many. A transaction of its own, in which nothing is held yet."""
+    await connection.execute(ONE_AT_A_TIME)
+    await connection.execute(OPEN_DIGESTS, burst)
+    return len(await connection.fetch(WRITE_MISSING, burst))
+
+
+async def ask_now(connection: Connection, action_id: str, revision: int) -> bool:
+    """Whether this put the card of this revision in the queue, because the owner asked for it."""
+    return await connection.fetchval(ASK_NOW, UUID(action_id), revision) is not None
+
+
+async def digest_shows(connection: Connection, digest_id: str, shown: list[str]) -> None:
+    """Write down what a digest's message lists, and that it was looked at."""
+    await connection.execute(DIGEST_SHOWS, UUID(digest_id), shown)
+
+
+async def show_again(connection: Connection, delivery_id: str, attempt: int) -> None:
+    """Let the card about this attempt be written anew."""
+    await connection.execute(SHOW_AGAIN, UUID(delivery_id), attempt)
+
+
+async def adopt(connection: Connection, about: str, revision: int, message_id: str) -> bool:
+    """Whether the pressed message is the card about this that nobody had a receipt for; it is not sent again."""
+    return await connection.fetchval(ADOPT, UUID(about), revision, message_id) is not None
+
+
+async def close_card(connection: Connection, delivery_id: str) -> None:
+    """Note that a card shows its outcome."""
+    await connection.execute(CLOSE_CARD, UUID(delivery_id))
+
+
+async def tell_elsewhere(connection: Connection, channel: str) -> None:
+    """Queue the word about this channel's pause, to the owner by another."""
+    await connection.execute(TELL_ELSEWHERE, channel)
+
+
+async def tell_of(connection: Connection, notice: str, *, everywhere: bool = False) -> None:
+    """Queue a word of the house to the owner, on every channel if it must not be missed."""
+    await connection.execute(TELL_OF, notice, everywhere)

@@ -1,0 +1,293 @@
+"""Deliveries, parts and attempts: the only writer of those tables, each state change one statement.
+
+Every change asks for the state it comes from, so that whoever comes second changes nothing. All times
+are the database's.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+import asyncpg
+
+from messenger.storage.queries import LASTS, LEASE
+from shared.db.pool import Connection, Record
+from shared.errors import IdempotencyConflict, Unavailable
+from shared.storage import pending_actions
+
+ENQUEUE = """
+INSERT INTO messenger.deliveries (notification_id, class, channel, address, realm, not_after, origin_butler, lineage)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (notification_id) DO UPDATE SET status = 'queued', reason = NULL, send_at = clock_timestamp(),
+    address = EXCLUDED.address, not_after = EXCLUDED.not_after WHERE deliveries.status = 'parked'
+RETURNING id::text
+"""
+# Oldest first per address, cards before the rest; a message being retried keeps its place for a minute from its first
+# failure, one that a limit delays or of which a part is sent for good. Both are looked up by the primary keys.
+# Butlers take turns: of each the oldest, counting what it has in flight; equals draw lots.
+CLAIM = f"""
+WITH line AS (
+    SELECT DISTINCT ON (q.address) q.id, q.address, q.class <> 'card' AS other, q.created_at,
+        coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due
+    FROM messenger.deliveries q WHERE q.channel = $3 AND q.status = 'queued'
+        AND coalesce(q.not_after, 'infinity') > clock_timestamp()
+        AND (q.send_at <= clock_timestamp() OR q.reason = 'rate_limited'
+            OR (q.attempt > 0 AND q.reason IS DISTINCT FROM 'braked' AND (
+                (SELECT q.class <> 'card' FROM messenger.parts p WHERE p.delivery_id = q.id AND p.status = 'sent'
+                    LIMIT 1)
+                OR coalesce((SELECT min(a.ended_at) FROM messenger.attempts a WHERE a.delivery_id = q.id
+                    AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - interval '60 seconds')))
+    ORDER BY q.address, q.class <> 'card', q.created_at, q.id),
+held AS (
+    SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
+    WHERE channel = $3 AND status IN ('claimed', 'sending')),
+next AS MATERIALIZED (
+    SELECT id, other, coalesce(busy.n, 0) + row_number() OVER (PARTITION BY origin ORDER BY other, created_at) AS turn,
+        random() AS lot
+    FROM line LEFT JOIN (SELECT origin, count(*) AS n FROM held GROUP BY origin) busy USING (origin)
+    WHERE due AND address NOT IN (SELECT address FROM held)
+        AND NOT EXISTS (SELECT FROM messenger.pauses WHERE channel = $3 AND since IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM messenger.rates
+            WHERE key = $3 || ':' || address AND free_at > clock_timestamp())
+    ORDER BY other, turn, lot LIMIT 4 * $2::int),
+taken AS MATERIALIZED (
+    SELECT q.id FROM next JOIN messenger.deliveries q ON q.id = next.id WHERE q.status = 'queued'
+    ORDER BY next.other, next.turn, next.lot
+    LIMIT least($2::int, (SELECT min(CASE WHEN free_at > clock_timestamp() THEN 0 WHEN every = '0' THEN $2::int
+        ELSE least(burst, 1 + floor(extract(epoch FROM clock_timestamp() - free_at) / extract(epoch FROM every))) END)
+        FROM messenger.rates WHERE key IN ($3, $3 || ':minute', $3 || ':day'))::int)
+    FOR UPDATE OF q SKIP LOCKED)
+UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attempt = d.attempt + 1, claimed_by = $1,
+    lease_until = clock_timestamp() + interval '{LEASE}'
+FROM taken WHERE d.id = taken.id
+RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
+    d.revision, d.created_at, d.repeated, d.digest_id::text
+"""
+RENEW = f"""
+UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
+WHERE claimed_by = $1 AND (id, fence) IN (SELECT * FROM unnest($2::uuid[], $3::bigint[]))
+    AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp() RETURNING id::text, fence
+"""
+# What has left stays as the bytes it left with; a card that changed is sent anew, as it may come twice without harm.
+KEEP_PARTS = """
+WITH d AS (SELECT id, class = 'card' AS card FROM messenger.deliveries WHERE id = $1),
+gone AS (
+    DELETE FROM messenger.parts USING d WHERE delivery_id = d.id AND n > cardinality($2::text[])
+        AND (d.card OR parts.status IN ('queued', 'failed')))
+INSERT INTO messenger.parts (delivery_id, n, wire_sha)
+SELECT d.id, n, sha FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
+ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, status = 'queued'
+WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
+"""
+PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+# The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent. There is none
+# for a third party's part that has its receipt.
+MARK = f"""
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sending', lease_until = clock_timestamp() + interval '{LEASE}',
+        content_sha = coalesce($6, content_sha)
+    WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp()
+        AND NOT (class = 'third_party' AND EXISTS (SELECT FROM messenger.attempts e
+            WHERE e.delivery_id = $1 AND e.n = $3 AND e.outcome = 'sent'))
+    RETURNING id, notification_id, class, channel, address),
+p AS (
+    UPDATE messenger.parts SET status = 'sending' FROM d
+    WHERE delivery_id = d.id AND n = $3 AND wire_sha = $5 AND status IN ('queued', 'failed') RETURNING n),
+a AS (
+    INSERT INTO messenger.attempts (delivery_id, n, attempt, started_at, marked_at)
+    SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n),
+line AS ({pending_actions.MARKED})
+SELECT count(*) FROM a
+"""
+# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
+# of a later attempt at the same part.
+END_PART = """
+WITH a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = $4, detail = $5
+    WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND (ended_at IS NULL OR outcome = 'lease_lost') RETURNING n),
+p AS (
+    UPDATE messenger.parts SET status = $6, provider_id = coalesce($7, provider_id) FROM a
+    WHERE delivery_id = $1 AND parts.n = a.n AND parts.status IN ('sending', 'uncertain')
+        AND NOT EXISTS (SELECT FROM messenger.attempts later WHERE later.delivery_id = $1 AND later.n = $2
+            AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING parts.n)
+SELECT CASE WHEN EXISTS (SELECT FROM p) THEN 'part' WHEN EXISTS (SELECT FROM a) THEN 'attempt' END
+"""
+NOT_SENT = """
+INSERT INTO messenger.attempts (delivery_id, n, attempt, ended_at, outcome, detail)
+VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING
+"""
+TURN = """
+UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timestamp() + $6,
+    settled_at = CASE WHEN $4 IN ('queued', 'parked') THEN NULL ELSE clock_timestamp() END,
+    claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
+"""
+# A delay is no attempt: the count goes back, so that neither its chat nor its own next try waits for it.
+DELAY = """
+UPDATE messenger.deliveries SET status = 'queued', reason = $3, attempt = attempt - 1,
+    send_at = least(to_timestamp($4::float8), not_after,
+        CASE WHEN $3 = 'braked' THEN clock_timestamp() + interval '20 seconds' END),
+    claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') RETURNING id
+"""
+# `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
+# A card may come twice without harm, since deciding happens once; so may a reaction, which replaces the last one.
+REAP = f"""
+WITH lost AS (
+    SELECT d.id, d.class <> 'card' AND EXISTS (
+        SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.status = 'sending')
+        AND NOT EXISTS (SELECT FROM shared.notifications n WHERE n.id = d.notification_id
+            AND n.envelope #>> '{{delivery,intent}}' = 'react') AS out
+    FROM messenger.deliveries d
+    WHERE d.id = ANY ($1::text[]::uuid[]) AND d.status IN ('claimed', 'sending')
+        AND NOT {LASTS} FOR UPDATE SKIP LOCKED),
+p AS (
+    UPDATE messenger.parts SET status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END FROM lost
+    WHERE delivery_id = lost.id AND parts.status = 'sending' RETURNING delivery_id),
+a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'lease_lost' FROM lost
+    WHERE delivery_id = lost.id AND ended_at IS NULL RETURNING delivery_id),
+d AS (
+    UPDATE messenger.deliveries d SET
+        status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END,
+        reason = CASE WHEN lost.out THEN 'lease_lost' END, claimed_by = NULL, lease_until = NULL,
+        settled_at = CASE WHEN lost.out THEN clock_timestamp() END
+    FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id, d.channel)
+SELECT id::text, status, notification_id::text, channel FROM d
+"""
+READDRESS = """
+UPDATE messenger.deliveries SET address = $3, class = $4, status = 'queued', claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A delivery this process holds under a fence."""
+
+    id: str
+    notification_id: str | None
+    kind: str
+    channel: str
+    address: str
+    fence: int
+    attempt: int
+    action_id: str | None
+    revision: int | None
+    created_at: datetime
+    # How often it was queued again after an attempt of unknown outcome.
+    repeated: int = 0
+    digest_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """A delivery to be made for a notification."""
+
+    notification_id: str
+    kind: str
+    channel: str
+    address: str
+    realm: str
+    not_after: datetime | None
+    origin: str
+    lineage: str
+
+
+async def enqueue(connection: Connection, new: Enqueued) -> bool:
+    """Whether this call put it in the queue; false where it lies there, or is settled, already."""
+    return await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:]) is not None
+
+
+async def claim(connection: Connection, holder: str, room: Mapping[str, int]) -> list[Claimed]:
+    """Take what is due, at most one per address and so many per channel as there is room for."""
+    try:
+        taken = [row for name, most in room.items() for row in await connection.fetch(CLAIM, holder, most, name)]
+    except asyncpg.UniqueViolationError:
+        raise Unavailable("Another Messenger took one of these at the same moment.") from None
+    return [Claimed(*row.values()) for row in taken]
+
+
+async def renew(connection: Connection, holder: str, held: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Lengthen the leases of what is in hand (id, fence), not of what was left to its lease; what it still holds."""
+    ids, fences = [UUID(delivery_id) for delivery_id, _ in held], [fence for _, fence in held]
+    return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences)}
+
+
+async def keep_parts(connection: Connection, delivery_id: str, shas: Sequence[str]) -> list[Record]:
+    """Write down which bytes each part is; those already sent stay what they were."""
+    await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas))
+    return await parts(connection, delivery_id)
+
+
+async def parts(connection: Connection, delivery_id: str) -> list[Record]:
+    """The parts in order: n, wire_sha, status, provider_id."""
+    return list(await connection.fetch(PARTS, UUID(delivery_id)))
+
+
+async def mark(
+    connection: Connection, claimed: Claimed, part: tuple[int, str], content_sha: str | None, rule_id: str | None = None
+) -> bool:
+    """The marker of one part (its number, its wire_sha); false where lease, fence or bytes are no longer ours.
+
+    Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
+    """
+    (n, wire_sha), rule = part, UUID(rule_id) if rule_id else None
+    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule)
+    try:
+        return bool(await connection.fetchval(MARK, *args))
+    except asyncpg.UniqueViolationError:
+        raise IdempotencyConflict("The same words went to the same address in this request before.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PartEnd:
+    """How an attempt at one part ended."""
+
+    n: int
+    outcome: str
+    detail: str
+    status: str
+    provider_id: str | None = None
+
+
+async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> Literal["part", "attempt"] | None:
+    """Write an attempt's end: `part` if it is that of its part too, `attempt` where that has gone on meanwhile.
+
+    None where somebody wrote another end before.
+    """
+    attempt = (UUID(claimed.id), end.n, claimed.attempt)
+    what = (end.outcome, end.detail[:500], end.status, end.provider_id)
+    found: Literal["part", "attempt"] | None = await connection.fetchval(END_PART, *attempt, *what)
+    return found
+
+
+async def not_sent(connection: Connection, claimed: Claimed, end: PartEnd) -> None:
+    """Note an attempt that ended before its marker."""
+    delivery = UUID(claimed.id)
+    await connection.execute(NOT_SENT, delivery, end.n, claimed.attempt, end.outcome, end.detail[:500])
+
+
+async def turn(
+    connection: Connection, claimed: Claimed, come_from: Sequence[str], to: str, reason: str | None, after: object
+) -> bool:
+    """Move the delivery on; `after` is the timedelta until it may be tried again."""
+    args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
+    return await connection.fetchval(TURN, *args) is not None
+
+
+async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:
+    """Put it back for later without counting an attempt; `until` is seconds since 1970, looked at again before."""
+    return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until) is not None
+
+
+async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:
+    """Take what silent holders left: unsent goes back to the queue, possibly sent becomes `uncertain`."""
+    return list(await connection.fetch(REAP, list(deliveries)))
+
+
+async def readdress(connection: Connection, claimed: Claimed, address: str, kind: str) -> None:
+    """Whom it goes to changed meanwhile: back to the queue, in the order of the new address and as what it is now."""
+    await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address, kind)

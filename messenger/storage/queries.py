@@ -1,0 +1,245 @@
+"""What the Messenger looks up about its deliveries, by SELECT only."""
+
+from typing import Final
+from uuid import UUID
+
+from shared.db.pool import Connection, Record
+
+LEASE: Final = "7 seconds"
+# What is further off than its own length is of a clock that was wrong, and is no lease.
+LASTS: Final = f"(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + interval '{LEASE}')"
+SILENT = f"""
+SELECT id::text, notification_id::text FROM messenger.deliveries
+WHERE status IN ('claimed', 'sending') AND NOT {LASTS} ORDER BY notification_id LIMIT 100
+"""
+AT_ONCE = 100
+# By a clock that stands still for the index; whoever ends them looks at the running one.
+OVERDUE = f"""
+SELECT notification_id::text FROM messenger.deliveries
+WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT {AT_ONCE}
+"""
+SAME_CONTENT = """
+SELECT notification_id::text FROM messenger.deliveries
+WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3 AND class = 'third_party'
+"""
+ONE = """
+SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
+FROM messenger.deliveries WHERE notification_id = $1
+"""
+# Other words of the same request to the same address: of unknown outcome, or tried and not over when this was asked.
+SIMILAR = """
+SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.channel = $3 AND d.address = $4
+    AND d.notification_id <> $5 AND n.envelope #>> '{delivery,intent}' <> 'react'
+    AND (d.status = 'uncertain' OR EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id
+        AND a.started_at <= $6 AND (coalesce(a.ended_at, 'infinity') > $6
+            OR (d.status IN ('queued', 'claimed', 'sending', 'sent') AND coalesce(d.settled_at, 'infinity') > $6))))
+ORDER BY d.created_at LIMIT 1
+"""
+NEXT_DUE = """
+SELECT extract(epoch FROM least(
+    (SELECT min(send_at) FROM messenger.deliveries WHERE status = 'queued' AND send_at > statement_timestamp()),
+    (SELECT min(free_at) FROM messenger.rates WHERE free_at > statement_timestamp())) - statement_timestamp())::float
+"""
+OLDEST_OPEN = """
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float
+FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')
+"""
+BY_STATE = "SELECT channel, status, count(*) AS n FROM messenger.deliveries GROUP BY channel, status"
+NOTICE = "SELECT notice FROM messenger.deliveries WHERE id = $1"
+OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
+
+# A card that was answered, or asks in a revision that is gone, and still shows its buttons.
+# The numbers of messages are those of one bot.
+CARDS_OVER = """
+SELECT d.id::text, d.address, d.action_id::text, a.status, a.notification_id::text, p.provider_id
+FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
+WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+    AND p.provider_id IS NOT NULL AND (a.status <> 'pending' OR a.revision <> d.revision)
+    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+ORDER BY d.created_at LIMIT 20
+"""
+
+# A delivery with what is known of one attempt: the last part that came to its marker then. Its name is that of whoever
+# has the address, not of whom its butler wrote down.
+DOUBT = """
+SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.repeated,
+    n.realm, n.envelope, n.owner_text, n.origin_butler, c.name, a.n, tried.attempt AS tried, a.marked_at, a.outcome,
+    a.detail, (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
+    (SELECT word FROM shared.resolutions r WHERE r.delivery_id = d.id AND r.attempt = tried.attempt
+        AND r.outcome = 'done' AND r.word <> 'retry' ORDER BY r.at LIMIT 1) AS said
+FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+CROSS JOIN LATERAL (SELECT coalesce($2, d.attempt) AS attempt) tried
+LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
+LEFT JOIN shared.contacts c ON c.id = i.contact_id
+LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.attempt = tried.attempt
+    AND a.marked_at IS NOT NULL ORDER BY a.n DESC LIMIT 1) a ON true
+WHERE d.id = $1
+"""
+RECEIPTS = "SELECT coalesce(provider_id, '') AS receipt FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+ABOUT = "SELECT about::text, revision FROM messenger.deliveries WHERE id = $1"
+# A card about an attempt of which more is known, or more was said, than it shows.
+DOUBTS_OVER = """
+SELECT d.id::text, d.address, d.about::text, d.revision, p.provider_id
+FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about
+JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
+WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+    AND p.provider_id IS NOT NULL AND (u.status <> 'uncertain' OR u.attempt <> d.revision) AND d.revision <= u.attempt
+    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+ORDER BY d.created_at LIMIT 20
+"""
+# What a digest lists in this realm now: what waits in it and has no card of its own, the oldest first, and how many
+# that are. Of what is live the sandbox lists nothing.
+DIGEST_ITEMS = """
+SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
+    n.whom, count(*) OVER () AS total
+FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
+JOIN shared.notifications n ON n.id = q.notification_id
+WHERE t.digest_id = $1 AND ($2 <> 'sandbox' OR n.realm = 'sandbox')
+    AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
+    SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id AND d.revision = q.revision)
+ORDER BY q.requested_at, q.id LIMIT $3
+"""
+DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
+# Digests in Telegram that may list what is over; each is looked at every few seconds at most, in turn.
+DIGESTS_OPEN = """
+SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.provider_id
+FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id
+JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
+WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+    AND p.provider_id IS NOT NULL AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1)
+        AND clock_timestamp()
+    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+ORDER BY g.shown_at LIMIT 20
+"""
+# Messages to the owner that nobody answered for, and that no machine has repeated yet.
+TO_REPEAT = """
+SELECT id::text, notification_id::text, attempt FROM messenger.deliveries
+WHERE status = 'uncertain' AND class = 'owner' AND repeated = 0
+    AND settled_at NOT BETWEEN clock_timestamp() - interval '10 seconds' AND clock_timestamp()
+    AND not_after > clock_timestamp()
+ORDER BY notification_id LIMIT 20
+"""
+
+# What a backup that was put back says of others: what waits to be sent, and what waits for the owner.
+QUEUED = "SELECT id::text FROM shared.notifications WHERE status = 'queued' ORDER BY id"
+ASKED_ABOUT_OTHERS = """
+SELECT id::text, notification_id::text, revision, content_sha, tool_args, agent_summary FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL ORDER BY notification_id
+"""
+
+
+async def queued(connection: Connection) -> list[str]:
+    """Notifications that wait to be sent, by id and in its order, to whomever their butlers say they are."""
+    return [row["id"] for row in await connection.fetch(QUEUED)]
+
+
+async def asked_about_others(connection: Connection) -> list[Record]:
+    """Questions that wait, in the order of their notifications: what a new revision takes over."""
+    return list(await connection.fetch(ASKED_ABOUT_OTHERS))
+
+
+async def doubt(connection: Connection, delivery_id: str, attempt: int | None = None) -> Record | None:
+    """A message's delivery with its words, and what is known of that attempt, or of the latest."""
+    return await connection.fetchrow(DOUBT, UUID(delivery_id), attempt)
+
+
+async def about(connection: Connection, card_id: str) -> Record | None:
+    """The same for the delivery and the attempt that a card asks about."""
+    card = await connection.fetchrow(ABOUT, UUID(card_id))
+    return await doubt(connection, card["about"], card["revision"]) if card and card["about"] else None
+
+
+async def receipts(connection: Connection, delivery_id: str) -> list[str]:
+    """The receipt of each part, in order; empty for one that has none."""
+    return [row["receipt"] for row in await connection.fetch(RECEIPTS, UUID(delivery_id))]
+
+
+async def doubts_over(connection: Connection) -> list[Record]:
+    """Cards in Telegram that ask about what is uncertain no more: id, address, provider_id, about, revision."""
+    return list(await connection.fetch(DOUBTS_OVER))
+
+
+async def to_repeat(connection: Connection) -> list[Record]:
+    """What is to be sent to the owner once more: id, notification_id, attempt."""
+    return list(await connection.fetch(TO_REPEAT))
+
+
+async def silent(connection: Connection) -> list[Record]:
+    """Deliveries whose holder no longer renews its lease, by id of their notifications."""
+    return list(await connection.fetch(SILENT))
+
+
+async def overdue(connection: Connection) -> list[str]:
+    """Notifications whose delivery lies in the queue past its time, by id."""
+    return [row["notification_id"] for row in await connection.fetch(OVERDUE)]
+
+
+async def same_content(connection: Connection, origin: str, lineage: str, content_sha: str) -> str | None:
+    """The notification that was marked with this content in this lineage."""
+    found: str | None = await connection.fetchval(SAME_CONTENT, origin, lineage, content_sha)
+    return found
+
+
+async def similar(connection: Connection, row: Record, channel: str, address: str) -> str | None:
+    """The delivery of other words of the same request to that address that is on its way or may have arrived."""
+    asked = (UUID(row["id"]), row["created_at"])
+    found: str | None = await connection.fetchval(
+        SIMILAR, row["origin_butler"], row["lineage"], channel, address, *asked
+    )
+    return found
+
+
+async def one(connection: Connection, notification_id: str) -> Record | None:
+    """The delivery of a notification, if there is one."""
+    return await connection.fetchrow(ONE, UUID(notification_id))
+
+
+async def next_due(connection: Connection) -> float | None:
+    """Seconds until the next delivery, or the next limit's room, is due."""
+    found: float | None = await connection.fetchval(NEXT_DUE)
+    return found
+
+
+async def oldest_open(connection: Connection) -> float:
+    """Seconds since the oldest delivery was made that is in the queue or in hand; 0 without any."""
+    return float(await connection.fetchval(OLDEST_OPEN))
+
+
+async def by_state(connection: Connection) -> list[Record]:
+    """How many deliveries there are: channel, status, n."""
+    return list(await connection.fetch(BY_STATE))
+
+
+async def notice(connection: Connection, delivery_id: str) -> str | None:
+    """What a card about no message is of; None for the pause of a channel."""
+    found: str | None = await connection.fetchval(NOTICE, UUID(delivery_id))
+    return found
+
+
+async def owner_at(connection: Connection, channel: str) -> str | None:
+    """Where the owner is asked on this channel: a private chat, or an address."""
+    found: str | None = await connection.fetchval(OWNER_AT, channel)
+    return found
+
+
+async def cards_over(connection: Connection) -> list[Record]:
+    """Cards in Telegram whose question is over: id, address, provider_id, action_id, status, notification_id."""
+    return list(await connection.fetch(CARDS_OVER))
+
+
+async def digest_items(connection: Connection, digest_id: str, realm: str, most: int) -> list[Record]:
+    """The first questions of a digest without a card, for that realm: id, revision, content_sha, words, whom, total."""
+    return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), realm, most))
+
+
+async def digest_of(connection: Connection, action_id: str) -> str | None:
+    """The digest a question stands in."""
+    found: str | None = await connection.fetchval(DIGEST_OF, UUID(action_id))
+    return found
+
+
+async def digests_open(connection: Connection, seconds: float) -> list[Record]:
+    """Digests in Telegram, none looked at within so many seconds: id, address, digest_id, origin_butler, shown."""
+    return list(await connection.fetch(DIGESTS_OPEN, seconds))

@@ -1,0 +1,110 @@
+"""How fast may be sent: token buckets as rows, shared by all Messengers and refilled by the database's clock.
+
+A bucket is one moment, `free_at`: from then on the next may leave. Spending moves it on by one span, never
+further back than lets a full burst through; a provider's Retry-After moves it too.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from shared.channels.realms import SANDBOX, Configured
+from shared.config.settings import Settings
+from shared.db.pool import Connection
+
+# Locked in the order of their keys, last of all rows; whoever waited for the lock reads the clock after it.
+SPEND: Final = """
+INSERT INTO messenger.rates AS r (key, burst, every, free_at)
+SELECT key, burst, every, clock_timestamp() - (burst - 2) * every
+FROM unnest($1::text[], $2::int[], $3::interval[]) AS b(key, burst, every) ORDER BY key
+ON CONFLICT (key) DO UPDATE SET burst = EXCLUDED.burst, every = EXCLUDED.every,
+    free_at = greatest(r.free_at, clock_timestamp() - (EXCLUDED.burst - 1) * EXCLUDED.every) + EXCLUDED.every
+WHERE r.free_at <= clock_timestamp() RETURNING key
+"""
+FREE_AT: Final = """
+SELECT extract(epoch FROM max(free_at))::float FROM messenger.rates
+WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
+"""
+OBEY: Final = """
+INSERT INTO messenger.rates AS r (key, free_at, told_at) VALUES ($1, clock_timestamp() + $2, clock_timestamp())
+ON CONFLICT (key) DO UPDATE SET free_at = greatest(r.free_at, EXCLUDED.free_at), told_at = EXCLUDED.told_at
+"""
+TOLD_OTHERWISE: Final = """
+SELECT EXISTS (SELECT FROM messenger.rates
+    WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - interval '10 seconds')
+"""
+# A bucket that is full again says nothing; nor does one further off than its span, or than the hour for which a
+# provider's word counts: it is of a clock that was wrong.
+FORGET: Final = """
+DELETE FROM messenger.rates WHERE key IN (
+    SELECT key FROM messenger.rates WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
+        OR free_at > clock_timestamp() + CASE WHEN told_at BETWEEN clock_timestamp() - interval '1 hour'
+            AND clock_timestamp() THEN interval '1 hour' ELSE every END
+    LIMIT 1000 FOR UPDATE SKIP LOCKED)
+"""
+_PRIVATE: Final = re.compile(r"[1-9][0-9]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many at once, and one more per span: in any window at most `burst` and window / every."""
+
+    burst: int
+    every: timedelta
+
+
+# In any second at most 30, in any minute to a group at most 20, in any minute 30 mails, in any day 500.
+BOT: Final = Limit(5, timedelta(seconds=1 / 25))
+CHAT: Final = Limit(3, timedelta(seconds=1))
+GROUP: Final = Limit(3, timedelta(seconds=60 / 17))
+MAIL_MINUTE: Final = Limit(10, timedelta(seconds=3))
+MAIL_DAY: Final = Limit(100, timedelta(seconds=216))
+
+
+def buckets(channel: str, address: str) -> Mapping[str, Limit]:
+    """What one message to this address spends from, by key."""
+    if channel == "email":
+        return {"email:day": MAIL_DAY, "email:minute": MAIL_MINUTE}
+    is_private = _PRIVATE.fullmatch(address) is not None
+    return {channel: BOT, f"{channel}:{address}": CHAT if is_private else GROUP}
+
+
+def limited(settings: Settings, set_up: Configured) -> frozenset[str]:
+    """The channels whose messages are counted: the live ones, unless the settings say all or none."""
+    realms = {"telegram": set_up.telegram_realm, "email": set_up.email_realm}
+    if settings.rate_limits is None:
+        return frozenset(channel for channel, realm in realms.items() if realm != SANDBOX)
+    return frozenset(realms) if settings.rate_limits else frozenset()
+
+
+async def spend(connection: Connection, channel: str, address: str, counted: Collection[str]) -> bool:
+    """Whether it may leave now; on false the caller's transaction must not be committed.
+
+    What is not counted still waits as long as the provider asked for.
+    """
+    if channel not in counted:
+        return await free_at(connection, channel, address) is None
+    asked = buckets(channel, address)
+    bursts, spans = [one.burst for one in asked.values()], [one.every for one in asked.values()]
+    return len(await connection.fetch(SPEND, list(asked), bursts, spans)) == len(asked)
+
+
+async def free_at(connection: Connection, channel: str, address: str) -> float | None:
+    """From when on the next to this address may leave (seconds since 1970), None if that is past."""
+    found: float | None = await connection.fetchval(FREE_AT, list(buckets(channel, address)))
+    return found
+
+
+async def obey(connection: Connection, channel: str, address: str, wait: timedelta) -> None:
+    """Nothing goes to this address before the wait is over; nor to any, if another was told the same just now."""
+    key = f"{channel}:{address}"
+    await connection.execute(OBEY, key, wait)
+    if await connection.fetchval(TOLD_OTHERWISE, channel, key):
+        await connection.execute(OBEY, channel, wait)
+
+
+async def forget(connection: Connection) -> None:
+    """Drop the rows of addresses that nothing was sent to for a while."""
+    await connection.execute(FORGET)

@@ -1,0 +1,229 @@
+"""Deliveries of what waits: what ends unsent, what is asked for again, and what the owner says of the uncertain.
+
+Beside `messenger/storage/deliveries.py` the only writer of deliveries, parts and attempts; here it moves only what
+nobody holds.
+"""
+
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from messenger.storage.deliveries import Claimed
+from shared.db.pool import Connection, Record
+
+# A parked delivery whose question got a no, or no answer, ends with it.
+CLOSE_ANSWERED: Final = """
+UPDATE messenger.deliveries d SET status = 'cancelled', reason = 'answered', settled_at = clock_timestamp()
+FROM shared.notifications n WHERE n.id = d.notification_id AND d.status = 'parked' AND n.status = 'error'
+"""
+CANCEL: Final = """
+UPDATE messenger.deliveries SET status = 'cancelled', reason = 'withdrawn', settled_at = clock_timestamp()
+WHERE notification_id = $1 AND status IN ('queued', 'parked', 'cancelled') RETURNING id
+"""
+# What is queued past its time was tried in vain, or never: the authority's own time counts.
+OUT_OF_TIME: Final = """
+UPDATE messenger.deliveries d SET status = CASE WHEN tried.times > 0 THEN 'dead' ELSE 'expired' END,
+    reason = 'too_late', settled_at = clock_timestamp()
+FROM shared.notifications n CROSS JOIN LATERAL (
+    SELECT count(DISTINCT a.attempt) AS times,
+        (array_agg(coalesce(a.outcome, '') ORDER BY a.attempt DESC, a.n DESC))[1] AS last
+    FROM messenger.deliveries o JOIN messenger.attempts a ON a.delivery_id = o.id WHERE o.notification_id = n.id) tried
+WHERE n.id = $1 AND n.not_after <= clock_timestamp() AND d.notification_id = n.id AND d.status = 'queued'
+RETURNING d.channel, d.status, tried.times, tried.last
+"""
+# From here the way is that of anything that waited: `parked` is put in the queue by the next route.
+ASKED_AGAIN: Final = """
+UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL
+WHERE notification_id = $1 AND status IN ('failed', 'expired', 'dead', 'cancelled', 'parked') RETURNING id
+"""
+# They draw lots, so that what cannot be let go never keeps the others waiting.
+SHORT_OF_AN_IDENTIFIER: Final = """
+SELECT n.id::text FROM shared.notifications n
+JOIN shared.pending_actions a ON a.notification_id = n.id AND a.status = 'pending' AND a.expires_at > clock_timestamp()
+WHERE n.status = 'pending_missing_identifier' AND EXISTS (SELECT FROM shared.contact_info i
+    WHERE i.contact_id = n.contact_id AND i.type = n.envelope #>> '{delivery,channel}')
+ORDER BY random() LIMIT 50
+"""
+# The three answers. Each asks for the attempt it speaks of, so that of two words only the first finds its state. What
+# follows the part that arrived has not been tried yet and goes on.
+ARRIVED: Final = """
+WITH d AS (
+    SELECT id FROM messenger.deliveries WHERE id = $1 AND status = 'uncertain' AND attempt = $2 FOR UPDATE),
+p AS (
+    UPDATE messenger.parts SET status = 'sent', provider_id = coalesce(provider_id, $3) FROM d
+    WHERE delivery_id = d.id AND parts.status = 'uncertain'),
+rest AS (
+    SELECT count(*) > 0 AS waits FROM messenger.parts WHERE delivery_id = $1 AND status IN ('queued', 'failed'))
+UPDATE messenger.deliveries SET reason = 'owner_said', status = CASE WHEN rest.waits THEN 'queued' ELSE 'sent' END,
+    send_at = clock_timestamp(), settled_at = CASE WHEN rest.waits THEN NULL ELSE clock_timestamp() END,
+    not_after = CASE WHEN rest.waits THEN clock_timestamp() + $4 ELSE not_after END
+FROM d, rest WHERE deliveries.id = d.id RETURNING deliveries.status
+"""
+LEAVE: Final = """
+UPDATE messenger.deliveries SET status = 'abandoned', reason = 'left', settled_at = clock_timestamp()
+WHERE id = $1 AND status = 'uncertain' AND attempt = $2 RETURNING id
+"""
+# What goes to the owner is repeated whole, as the words that mark it move the ends of its parts.
+AGAIN: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'queued', reason = 'again', repeated = repeated + 1,
+        send_at = clock_timestamp(), settled_at = NULL, not_after = coalesce(clock_timestamp() + $3, not_after)
+    WHERE id = $1 AND status = 'uncertain' AND attempt = $2 RETURNING id, class),
+p AS (
+    UPDATE messenger.parts SET status = 'queued' FROM d
+    WHERE delivery_id = d.id AND (parts.status = 'uncertain' OR d.class = 'owner'))
+SELECT id FROM d
+"""
+# A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, whoever
+# has taken it, and what is uncertain is so no more; a question goes on waiting if anything is left, and an answered
+# one keeps its answer. A repeat to the owner begins with its first part, and is let go.
+EVIDENT: Final = """
+WITH d AS (
+    SELECT id, status, status = 'parked' AS asks FROM messenger.deliveries WHERE id = $1
+        AND (status = 'uncertain' OR (status IN ('queued', 'claimed', 'parked') AND class = 'third_party'))
+        AND NOT (status = 'parked' AND EXISTS (
+            SELECT FROM shared.notifications n WHERE n.id = notification_id AND n.status = 'error')) FOR UPDATE),
+p AS (
+    UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
+    WHERE delivery_id = d.id AND n = $2
+        AND parts.status = CASE d.status WHEN 'uncertain' THEN 'uncertain' ELSE 'queued' END RETURNING n),
+rest AS (
+    SELECT count(*) > 0 AS waits FROM messenger.parts WHERE delivery_id = $1 AND n <> $2 AND status <> 'sent')
+UPDATE messenger.deliveries SET reason = NULL, send_at = clock_timestamp(), claimed_by = NULL, lease_until = NULL,
+    status = CASE WHEN NOT rest.waits THEN 'sent' WHEN d.asks THEN 'parked' ELSE 'queued' END,
+    settled_at = CASE WHEN NOT rest.waits THEN clock_timestamp() END
+FROM d, p, rest WHERE deliveries.id = d.id RETURNING deliveries.status
+"""
+# Where a later attempt came to its marker, both may have arrived.
+LATE: Final = """
+UPDATE messenger.attempts a SET outcome = 'late_receipt', detail = $4
+WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND EXISTS (SELECT FROM messenger.attempts later
+    WHERE later.delivery_id = $1 AND later.n = $2 AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING n
+"""
+# A report of what came back proves that the mail server had taken what nobody answered for.
+TAKEN: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp()
+    WHERE id = $1 AND status IN ('uncertain', 'abandoned') RETURNING id)
+UPDATE messenger.parts SET status = 'sent', provider_id = $2 FROM d
+WHERE delivery_id = d.id AND parts.status = 'uncertain'
+"""
+BOUNCED: Final = """
+UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = clock_timestamp()
+WHERE id = $1 AND status = 'sent' RETURNING id
+"""
+# No wait is longer than an hour, and nothing is made or tried in the future: such a row is of a clock that was wrong.
+SOONER: Final = """
+UPDATE messenger.deliveries d SET send_at = clock_timestamp() WHERE status = 'queued'
+    AND send_at > clock_timestamp() AND (send_at > clock_timestamp() + interval '1 hour'
+        OR created_at > clock_timestamp() OR EXISTS (SELECT FROM messenger.attempts a
+            WHERE a.delivery_id = d.id AND a.ended_at > clock_timestamp())) RETURNING id
+"""
+# A backup was put back: what waited for somebody else then may have left since. It is an attempt of its own, so that no
+# earlier card, word or answer speaks of it.
+RESTORED: Final = """
+WITH d AS (
+    UPDATE messenger.deliveries SET status = 'uncertain', reason = 'restored', attempt = attempt + 1, claimed_by = NULL,
+        lease_until = NULL, settled_at = clock_timestamp()
+    WHERE notification_id = $1 AND class = 'third_party' AND status IN ('queued', 'claimed', 'sending') RETURNING id),
+a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'restored' FROM d
+    WHERE delivery_id = d.id AND (ended_at IS NULL OR outcome = 'lease_lost')),
+p AS (
+    UPDATE messenger.parts SET status = 'uncertain' FROM d WHERE delivery_id = d.id AND parts.status <> 'sent')
+SELECT id FROM d
+"""
+# What is waiting only because its channel did not work.
+DUE_AGAIN: Final = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
+    AND send_at > clock_timestamp() AND reason IN ('unauthorized', 'unavailable', 'server_error') RETURNING id
+"""
+# Stateless, so that any Messenger may do it: whatever is delayed is asked again for a while after a brake was lifted.
+DELAYED_NO_MORE: Final = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp()
+WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
+    AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - interval '20 seconds') RETURNING id
+"""
+
+
+async def close_answered(connection: Connection) -> None:
+    """End the parked deliveries that nobody waits for any more."""
+    await connection.execute(CLOSE_ANSWERED)
+
+
+async def cancel(connection: Connection, notification_id: str) -> bool:
+    """Whether its delivery is ended before anybody took it; false while somebody holds it."""
+    return await connection.fetchval(CANCEL, UUID(notification_id)) is not None
+
+
+async def out_of_time(connection: Connection, notification_id: str) -> Record | None:
+    """How its delivery ended if it lay in the queue past its time: channel, status, times tried, the last outcome."""
+    return await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
+
+
+async def ask_again(connection: Connection, notification_id: str) -> None:
+    """Let its delivery, if it had one, wait again for what is decided afresh."""
+    await connection.execute(ASKED_AGAIN, UUID(notification_id))
+
+
+async def identified(connection: Connection) -> list[str]:
+    """Notifications that waited for an identifier which is there now, by id."""
+    return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
+
+
+async def arrived(connection: Connection, delivery_id: str, attempt: int, receipt: str, rest: timedelta) -> str | None:
+    """`sent`, or `queued` where parts follow that nobody has tried, for which there is so much time; None if late."""
+    found: str | None = await connection.fetchval(ARRIVED, UUID(delivery_id), attempt, receipt, rest)
+    return found
+
+
+async def leave(connection: Connection, delivery_id: str, attempt: int) -> bool:
+    """Whether this word ended it: nobody will know, and nobody sends it again."""
+    return await connection.fetchval(LEAVE, UUID(delivery_id), attempt) is not None
+
+
+async def again(connection: Connection, delivery_id: str, attempt: int, lasts: timedelta | None) -> bool:
+    """Whether this put it in the queue once more; the owner's word lasts so long, a machine's not at all."""
+    return await connection.fetchval(AGAIN, UUID(delivery_id), attempt, lasts) is not None
+
+
+async def evident(connection: Connection, claimed: Claimed, n: int, receipt: str) -> str | None:
+    """What a receipt for a part that has gone on makes of its delivery: `sent`, `queued` or `parked`, or None."""
+    found: str | None = await connection.fetchval(EVIDENT, UUID(claimed.id), n, receipt)
+    return found
+
+
+async def late(connection: Connection, claimed: Claimed, n: int, receipt: str) -> bool:
+    """Whether the part was sent again before this receipt came, which is noted."""
+    args = (UUID(claimed.id), n, claimed.attempt, f"Receipt {receipt}.")
+    return await connection.fetchval(LATE, *args) is not None
+
+
+async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
+    """Note that the provider had taken what nobody knew of."""
+    await connection.execute(TAKEN, UUID(delivery_id), receipt)
+
+
+async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
+    """Whether it came back, with that status code, after it was sent."""
+    return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
+
+
+async def sooner(connection: Connection) -> int:
+    """Make due what waits only because the database's clock was put back; how many."""
+    return len(await connection.fetch(SOONER))
+
+
+async def restored(connection: Connection, notification_id: str) -> bool:
+    """Whether its delivery waited, which is uncertain from here on."""
+    return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
+
+
+async def delayed_no_more(connection: Connection) -> int:
+    """Make due what a lifted brake had delayed; how many."""
+    return len(await connection.fetch(DELAYED_NO_MORE))
+
+
+async def due_again(connection: Connection, channel: str) -> None:
+    """Let go at once what waited for a channel that works again."""
+    await connection.execute(DUE_AGAIN, channel)

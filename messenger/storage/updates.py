@@ -1,0 +1,134 @@
+"""Inbound rows: who polls a bot, and which updates came. The only writer of those tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from shared.db.pool import Connection, Record
+
+Fields: TypeAlias = Mapping[str, "Fields"]
+_WHO: Fields = {"id": {}, "first_name": {}}
+_CHAT: Fields = {"id": {}, "type": {}}
+USED: Fields = {
+    "update_id": {},
+    "message": {"message_id": {}, "date": {}, "text": {}, "from": _WHO, "chat": _CHAT},
+    "callback_query": {"id": {}, "data": {}, "from": _WHO, "message": {"message_id": {}, "chat": _CHAT}},
+}
+
+# Numbers beyond are no provider's, and a row could not count on from them.
+HIGHEST = 2**53
+# Here and wherever time is written down: what is further off than its own length is of a clock that was wrong.
+TAKE_LEASE = """
+INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + interval '8 seconds')
+ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + interval '8 seconds'
+WHERE p.holder = $2 OR p.lease_until <= clock_timestamp() OR p.lease_until > clock_timestamp() + interval '8 seconds'
+RETURNING bot
+"""
+GIVE_UP_LEASE = "DELETE FROM messenger.pollers WHERE bot = $1 AND holder = $2"
+# After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update).
+NEXT_OFFSET = """
+SELECT coalesce(max(update_id) + 1, 0) FROM messenger.updates
+WHERE bot = $1 AND received_at > clock_timestamp() - interval '6 days'
+"""
+STORE = """
+INSERT INTO messenger.updates (bot, update_id, body) SELECT $1, (u ->> 'update_id')::bigint, u
+FROM jsonb_array_elements($2::jsonb) u ON CONFLICT DO NOTHING RETURNING update_id
+"""
+WAITING = """
+SELECT update_id, body, outcome FROM messenger.updates
+WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query') = $2
+ORDER BY outcome IS NOT NULL, update_id LIMIT 1 FOR UPDATE SKIP LOCKED
+"""
+FAILED = """
+UPDATE messenger.updates SET outcome = 'failed',
+    handled_at = CASE WHEN received_at < clock_timestamp() - interval '1 minute' THEN clock_timestamp() END
+WHERE bot = $1 AND update_id = $2 AND handled_at IS NULL
+"""
+# What is not kept leaves its number, and of several the highest: from there on the provider is asked for more.
+COUNTED = """
+INSERT INTO messenger.updates (bot, update_id, body, handled_at, outcome)
+VALUES ($1, $2, '{}', clock_timestamp(), 'counted') ON CONFLICT DO NOTHING
+"""
+ONE_COUNTED = "DELETE FROM messenger.updates WHERE bot = $1 AND update_id < $2 AND outcome = 'counted'"
+HANDLED = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
+"""
+
+# A press on a state that is gone speaks of nothing that is here.
+LET_GO_PRESSES = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'restored'
+WHERE handled_at IS NULL AND body ? 'callback_query'
+"""
+
+
+async def take_lease(connection: Connection, bot: str, holder: str) -> bool:
+    """Whether this process polls the bot for the next eight seconds; one process at a time does."""
+    return await connection.fetchval(TAKE_LEASE, bot, holder) is not None
+
+
+async def give_up_lease(connection: Connection, bot: str, holder: str) -> None:
+    """Let another poll at once."""
+    await connection.execute(GIVE_UP_LEASE, bot, holder)
+
+
+async def next_offset(connection: Connection, bot: str) -> int:
+    """The first update that is not stored: asking for it confirms the ones before to the provider."""
+    return int(await connection.fetchval(NEXT_OFFSET, bot))
+
+
+def read(updates: Sequence[object]) -> list[Mapping[str, object]]:
+    """Updates with what is used of them and nothing else. What has no number is none."""
+    numbered = [one for one in updates if isinstance(one, Mapping) and _is_number(one.get("update_id"))]
+    return [_storable({name: _used(one[name], USED[name]) for name in USED if name in one}) for one in numbered]
+
+
+async def store(connection: Connection, bot: str, updates: Sequence[Mapping[str, object]]) -> int:
+    """Keep updates as they were read, each once; how many were new."""
+    return len(await connection.fetch(STORE, bot, updates))
+
+
+async def count(connection: Connection, bot: str, highest: int) -> None:
+    """Note that what came up to this number and is not kept is done with."""
+    await connection.execute(COUNTED, bot, highest)
+    await connection.execute(ONE_COUNTED, bot, highest)
+
+
+def _used(value: object, fields: Fields) -> object:
+    """The value with the fields that are used; what is no object holds none of them, and a list is none of ours."""
+    if isinstance(value, Mapping):
+        return {name: _used(value[name], inside) for name, inside in fields.items() if name in value}
+    return None if isinstance(value, list) else value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < HIGHEST
+
+
+def _storable(update: Mapping[str, object]) -> Mapping[str, object]:
+    """The same without NUL and halves of characters, which no row can hold: one such update would stop all after it."""
+    return {name: _sound(value) for name, value in update.items()}
+
+
+def _sound(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    return _storable(value) if isinstance(value, Mapping) else value
+
+
+async def let_go_presses(connection: Connection) -> None:
+    """Handle no press that waits: the rows it was made for are not those that are here."""
+    await connection.execute(LET_GO_PRESSES)
+
+
+async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:
+    """The oldest press, or other update, that nobody has handled, held by this transaction; what failed comes last."""
+    return await connection.fetchrow(WAITING, bot, presses)
+
+
+async def handled(connection: Connection, bot: str, update_id: int, outcome: str) -> None:
+    """Note what became of an update."""
+    await connection.execute(HANDLED, bot, update_id, outcome)
+
+
+async def failed(connection: Connection, bot: str, update_id: int) -> None:
+    """Let all others go before an update; it is over if it came more than a minute ago."""
+    await connection.execute(FAILED, bot, update_id)

@@ -1,0 +1,282 @@
+"""Who is calling: Ed25519 keys, short hop tokens between daemons, client tokens, and the one verifier.
+
+A token is a JWT (RFC 7519) of exactly seven claims, signed with EdDSA (RFC 8037). The key is chosen by
+who the token says it is from and never by anything else in it, so a stolen key can only be its owner.
+Times are seconds since 1970 by the `clock` handed in.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Literal
+
+import jwt
+
+from shared.auth.keypairs import load_private, signer_of
+from shared.errors import ButlersError
+from shared.remembered import Remembered
+
+Clock = Callable[[], float]
+Keyring = Callable[[str], Collection[str]]  # name -> its public keys, several while one replaces another
+IsLive = Callable[[str], Awaitable[bool]]  # whether a client token's jti is a row that nobody revoked
+Tell = Callable[[str, str], Awaitable[None]]  # who was refused, although it proved who it is, and why
+
+OWNER: Final = "owner"
+HOP_SECONDS: Final = 120
+_REMINT_SECONDS: Final = 60
+_LEEWAY: Final = 5
+_LIVE_SECONDS: Final = 5
+_LONGEST_TOKEN: Final = 2048
+_ALGORITHM: Final = "EdDSA"
+_CLAIMS: Final = frozenset({"iss", "sub", "aud", "scope", "iat", "exp", "jti"})
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
+_JTI: Final = re.compile(r"[A-Za-z0-9_-]{8,64}", re.ASCII)
+_HEADER: Final = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9"  # {"alg":"EdDSA","typ":"JWT"}
+# 86 characters are 64 bytes and four bits, which are zero.
+_TOKEN: Final = re.compile(
+    rf"(?P<signed>{_HEADER}\.(?P<payload>[A-Za-z0-9_-]+))\.(?P<signature>[A-Za-z0-9_-]{{85}}[AQgw])", re.ASCII
+)
+
+
+class Unauthorized(ButlersError):
+    """The token does not prove who is calling."""
+
+    code = "unauthorized"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a verified token speaks for: a daemon itself (hop), or a client that acts as one butler."""
+
+    name: str
+    kind: Literal["hop", "client"]
+    jti: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientToken:
+    """A fresh client token; it counts only once its jti is a row of shared.client_tokens."""
+
+    token: str = field(repr=False)
+    jti: str
+    issued_at: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    iss: str
+    sub: str
+    aud: str
+    scope: str
+    jti: str
+    iat: int
+    exp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Proved:
+    """Who was proved, and by which key of which name: once that is retired, it proves nothing more."""
+
+    caller: Caller
+    name: str
+    key: str
+
+
+class Signer:
+    """The holder of one private key, who mints tokens in its own name."""
+
+    def __init__(
+        self, name: str, private_pem: bytes, clock: Clock, new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+    ) -> None:
+        self.name = name
+        self._key = load_private(private_pem)
+        self._clock = clock
+        self._new_id = new_id
+        self._minted: dict[str, tuple[float, str]] = {}
+
+    def token_for(self, callee: str) -> str:
+        """A hop token for this callee, with at least 60 of its 120 seconds left; the same one for a minute."""
+        now = self._clock()
+        minted_at, token = self._minted.get(callee, (float("-inf"), ""))
+        if not 0 <= now - minted_at < _REMINT_SECONDS:
+            token = self.mint({"sub": self.name, "aud": callee, "scope": "hop"}, HOP_SECONDS).token
+            self._minted[callee] = (now, token)
+        return token
+
+    def mint(self, claims: Mapping[str, str], seconds: int) -> ClientToken:
+        """A token of these claims (sub, aud, scope) from us, valid for so many seconds from now."""
+        now = int(self._clock())
+        jti = self._new_id()
+        payload = {"iss": self.name, **claims, "iat": now, "exp": now + seconds, "jti": jti}
+        return ClientToken(jwt.encode(payload, self._key, algorithm=_ALGORITHM), jti, now, now + seconds)
+
+
+def mint_client_token(owner: Signer, butler: str, lifetime: timedelta) -> ClientToken:
+    """A token by which a client acts as this one butler; the signer must hold the owner's key."""
+    if owner.name != OWNER:
+        raise ValueError(f"client tokens are signed by {OWNER}, not by {owner.name}")
+    claims = {"sub": f"client:{butler}", "aud": butler, "scope": "client"}
+    return owner.mint(claims, max(1, int(lifetime.total_seconds())))
+
+
+class Verifier:
+    """Tells one audience who is calling, from the token alone.
+
+    `accepts` names the daemons whose hop tokens count (None: all the keyring knows); client tokens count
+    if `is_live` is given. A verified token is remembered by its SHA-256 for at most two minutes and never
+    beyond its end or that of its key; whether a client token was revoked is asked again after five seconds.
+    """
+
+    def __init__(
+        self,
+        audience: str,
+        keyring: Keyring,
+        clock: Clock,
+        *,
+        accepts: frozenset[str] | None = None,
+        is_live: IsLive | None = None,
+        tell: Tell | None = None,
+    ) -> None:
+        self._audience = audience
+        self._keyring = keyring
+        self._clock = clock
+        self._accepts = accepts
+        self._is_live = is_live
+        self._tell = tell
+        self._verified: Remembered[bytes, _Proved] = Remembered()
+        self._live: Remembered[str, bool] = Remembered()
+
+    async def verify(self, token: str) -> Caller:
+        """The caller this token proves; raises Unauthorized, or what `is_live` raises if it cannot tell."""
+        now = self._clock()
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        known = self._verified.get(digest, now)
+        if known is None or known.key not in self._keyring(known.name):
+            claims, key = _signed_claims(token, self._keyring)
+            async with self._telling(claims.sub):
+                known = _Proved(self._caller(claims, now), claims.iss, key)
+            self._verified.put(digest, known, min(claims.exp + _LEEWAY, now + HOP_SECONDS))
+        if known.caller.kind == "client":
+            async with self._telling(f"client:{known.caller.name}"):
+                await self._demand_live(known.caller.jti, now)
+        return known.caller
+
+    @asynccontextmanager
+    async def _telling(self, who: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except Unauthorized as refused:
+            if self._tell is not None:
+                await self._tell(who, refused.message)
+            raise
+
+    def _caller(self, claims: _Claims, now: float) -> Caller:
+        _demand(claims.aud == self._audience, "was made for another daemon")
+        _demand(claims.iat < claims.exp and now <= claims.exp + _LEEWAY, "has expired")
+        _demand(claims.iat <= now + _LEEWAY, "comes from the future")
+        if claims.scope == "hop":
+            _demand(claims.exp - claims.iat <= HOP_SECONDS, "lives longer than a hop token may")
+            _demand(self._accepts is None or claims.sub in self._accepts, "is of a daemon that may not call here")
+            return Caller(claims.sub, "hop", claims.jti)
+        _demand(claims.sub == f"client:{self._audience}", "is a client's of another butler")
+        _demand(self._is_live is not None, "is a client's, and no clients are served here")
+        return Caller(self._audience, "client", claims.jti)
+
+    async def _demand_live(self, jti: str, now: float) -> None:
+        live = self._live.get(jti, now)
+        if live is None and self._is_live is not None:
+            live = await self._is_live(jti)
+            self._live.put(jti, live, now + _LIVE_SECONDS)
+        _demand(live is True, "was revoked")
+
+
+def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
+    """The claims, and the key of the one they name that has proved them.
+
+    There is one way to write a token. Nothing in its header may choose the key or how it is read (kid, jwk, crit).
+    """
+    found = _TOKEN.fullmatch(token) if len(token) <= _LONGEST_TOKEN else None
+    if found is None:
+        raise _refused("is no token of ours")
+    said = _claims(_payload(found["payload"]))
+    key = signer_of(found["signed"].encode(), _raw(found["signature"]), keyring(said.iss))
+    if key is None:
+        raise _refused("is not signed by the one it names")
+    return said, key
+
+
+def _payload(text: str) -> Mapping[str, object]:
+    """The object in that part of a token, each name in it once."""
+    raw = _raw(text)
+    _demand(_b64(raw) == text, "is no token of ours")
+    try:
+        payload = json.loads(raw, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):
+        payload = None
+    if not isinstance(payload, dict):
+        raise _refused("is no token of ours")
+    return payload
+
+
+def _each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    _demand(len(dict(pairs)) == len(pairs), "says the same thing twice")
+    return dict(pairs)
+
+
+def _claims(payload: Mapping[str, object]) -> _Claims:
+    _demand(payload.keys() == _CLAIMS, "lacks a claim, or has one too many")
+    texts = {name: payload[name] for name in ("iss", "sub", "aud", "scope", "jti")}
+    times = {name: payload[name] for name in ("iat", "exp")}
+    _demand(all(type(text) is str for text in texts.values()), "has a claim of the wrong type")
+    _demand(all(type(time) is int for time in times.values()), "has a time of the wrong type")
+    claims = _Claims(**texts, **times)  # type: ignore[arg-type]  # the two lines above are the check
+    _demand(_JTI.fullmatch(claims.jti) is not None, "has no proper id")
+    _demand(_is_hop(claims) or _is_client(claims), "does not say in one voice who it is from")
+    return claims
+
+
+def _is_hop(claims: _Claims) -> bool:
+    return claims.scope == "hop" and claims.iss == claims.sub != OWNER and _NAME.fullmatch(claims.sub) is not None
+
+
+def _is_client(claims: _Claims) -> bool:
+    return claims.scope == "client" and claims.iss == OWNER and claims.sub.startswith("client:")
+
+
+def tag(key: bytes, *fields: str) -> str:
+    """22 characters that only a holder of the key can make for exactly these fields (HMAC-SHA256, 128 bits)."""
+    mac = hmac.new(key, digestmod=hashlib.sha256)
+    for text in fields:
+        raw = text.encode("utf-8", "surrogatepass")
+        mac.update(len(raw).to_bytes(8, "big") + raw)
+    return _b64(mac.digest()[:16])
+
+
+def tag_matches(key: bytes, candidate: str, *fields: str) -> bool:
+    """Whether `candidate` is the tag of these fields, in a time that tells nothing about the right one."""
+    return hmac.compare_digest(candidate.encode("utf-8", "surrogatepass"), tag(key, *fields).encode())
+
+
+def _demand(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise _refused(otherwise)
+
+
+def _refused(why: str) -> Unauthorized:
+    return Unauthorized(f"The token {why}.", "Get a fresh one with `butlers token NAME`.")
+
+
+def _raw(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _b64(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -1,0 +1,147 @@
+"""A message as the mail server gets it: one whole RFC 5322 message, the same bytes for the same input.
+
+There is no clock and no chance in it: Date and Message-ID come from the notification, and a message of one
+text part needs no boundary. Headers are written here as they are, so that no address is parsed, folded or
+improved on its way; the standard library encodes subject and text.
+"""
+
+import re
+from base64 import b64encode
+from datetime import UTC
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+from shared.channels.base import Message, Wire
+from shared.errors import InvalidInput
+
+SUBJECT_CHARS = 78
+ADDRESS_CHARS = 320
+
+# One encoded word then fits after "Subject: " in a line of 78 (RFC 2047 allows words of 75).
+_WORD_OCTETS = 42
+
+# What may stand between < and > in a header or an SMTP command: visible ASCII, no brackets, list or quote.
+_ADDRESS = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[0-9A-Za-z.\-]+", re.ASCII)
+_MESSAGE_ID = re.compile(r"[!-;=?-~]{1,900}", re.ASCII)
+_ID_TOKEN = re.compile(r"[0-9A-Za-z._-]{1,128}", re.ASCII)
+_FORBIDDEN = re.compile(r"[\r\n\0]")
+# Readable as it is: printable ASCII, short enough for one line, and nothing that reads as encoded.
+_PLAIN_SUBJECT = re.compile(r"(?!.*=\?)[!-~](?:[ -~]{0,64}[!-~])?", re.ASCII)
+
+
+def render(message: Message) -> tuple[Wire, ...]:
+    """The one wire of an e-mail, with CRLF line ends and 7-bit throughout.
+
+    `wire.to` and `wire.sender` are the message's address and sender, character for character. Raises
+    InvalidInput for what has no form as an e-mail: a reaction, a bad address, CR, LF or NUL in the subject, a
+    blank text, half a character, a creation time without a zone.
+    """
+    if message.intent == "react":
+        raise InvalidInput("E-mail has no reactions.", "Send or reply instead.")
+    if not message.text.strip():
+        raise InvalidInput("The message has no visible text.", "Give the text that shall be sent.")
+    head = "".join(f"{name}: {value}\r\n" for name, value in _headers(message))
+    body = head.encode("ascii") + _body(message.text)
+    return (Wire(verb="MAIL", to=message.address, body=body, sender=message.sender),)
+
+
+def _headers(message: Message) -> list[tuple[str, str]]:
+    """Every header but those of MIME, in order, each value on one logical line."""
+    sender, to = _address(message.sender, "sender"), _address(message.address, "recipient")
+    headers = [
+        ("Date", _date(message)),
+        ("From", sender),
+        ("To", to),
+        ("Message-ID", message_id(message)),
+        ("Subject", _encoded(subject(message))),
+        ("Auto-Submitted", "auto-generated"),
+    ]
+    if message.intent == "reply" and message.thread:
+        thread = answered(message.thread)
+        headers += [("In-Reply-To", thread), ("References", thread)]
+    return headers
+
+
+def message_id(message: Message) -> str:
+    """The Message-ID, brackets included: it follows from the notification and the sender's domain."""
+    if not _ID_TOKEN.fullmatch(message.notification_id):
+        raise InvalidInput("The notification's id cannot stand in a Message-ID.", "Use letters, digits and dashes.")
+    domain = _address(message.sender, "sender").rpartition("@")[2]
+    return f"<n.{message.notification_id}@{domain}>"
+
+
+def subject(message: Message) -> str:
+    """The subject as the recipient will read it.
+
+    As given; else the first line of the text that says something, shortened to 78 characters, with "Re: "
+    before it in a reply.
+    """
+    if message.subject:
+        if _FORBIDDEN.search(message.subject):
+            raise InvalidInput("The subject holds a line end or a NUL.", "Give it as one line.")
+        return message.subject
+    lines = (" ".join(line.split()) for line in message.text.splitlines())
+    first = _FORBIDDEN.sub("", next((line for line in lines if line), ""))
+    if message.intent == "reply" and not first.lower().startswith("re:"):
+        first = f"Re: {first}"
+    return _shortened(first)
+
+
+def _shortened(line: str) -> str:
+    """At most 78 characters, broken after a word where one ends in the second half."""
+    if len(line) <= SUBJECT_CHARS:
+        return line
+    room = SUBJECT_CHARS - 1
+    space = line.rfind(" ", room // 2, room + 1)
+    return line[: space if space > 0 else room].rstrip() + "\u2026"
+
+
+def _encoded(text: str) -> str:
+    """A header value in ASCII: as it is if it can be, else RFC 2047 encoded words of whole characters."""
+    if not text or _PLAIN_SUBJECT.fullmatch(text):
+        return text
+    words = [b""]
+    for character in text:
+        octets = _utf8(character)
+        if len(words[-1]) + len(octets) > _WORD_OCTETS:
+            words.append(b"")
+        words[-1] += octets
+    return "\r\n ".join(f"=?utf-8?b?{b64encode(word).decode()}?=" for word in words)
+
+
+def _utf8(text: str) -> bytes:
+    """The text in UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("The message holds half a character.", "Send whole Unicode characters.") from None
+
+
+def _body(text: str) -> bytes:
+    """The MIME headers, the empty line and the text as quoted-printable UTF-8; line ends become CRLF."""
+    part = EmailMessage(policy=SMTP)
+    part.set_content(_utf8(text).decode(), charset="utf-8", cte="quoted-printable")
+    return part.as_bytes()
+
+
+def _date(message: Message) -> str:
+    """RFC 5322 date in UTC."""
+    if message.created_at is None or message.created_at.tzinfo is None:
+        raise InvalidInput("An e-mail needs its creation time with a zone.", "Give the notification's own time.")
+    return format_datetime(message.created_at.astimezone(UTC))
+
+
+def _address(value: str, role: str) -> str:
+    """The value itself, if it is one plain address."""
+    if len(value) > ADDRESS_CHARS or not _ADDRESS.fullmatch(value):
+        raise InvalidInput(f"The {role} is no plain e-mail address.", "Give exactly one, like name@example.org.")
+    return value
+
+
+def answered(thread: str) -> str:
+    """The Message-ID answered, with its brackets; InvalidInput for what is none."""
+    bare = thread.removeprefix("<").removesuffix(">")
+    if not _MESSAGE_ID.fullmatch(bare):
+        raise InvalidInput("The thread is no Message-ID.", "Give the Message-ID of the mail answered.")
+    return f"<{bare}>"

@@ -1,0 +1,124 @@
+"""Which realm each channel works in: a bot, a mail account, or the sandbox where nothing else is set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from shared.config.settings import Secret, Settings, is_loopback
+from shared.db.pool import Connection
+
+SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
+SANDBOX: Final = "sandbox"
+# The owner invented for a newcomer; nobody is there on a live channel.
+SANDBOX_OWNER: Final = {"telegram": "5000000000000001", "email": "owner@sandbox.test"}
+SANDBOX_SENDER: Final = "butlers@sandbox.test"
+# They ask who is there, whatever the channels are.
+OWN_SURFACES: Final = frozenset({"console", "cli"})
+NOT_HERE: Final = (
+    "This chat is the sandbox. It cannot decide about live messages; decide on the console or with `butlers approvals`."
+)
+CONSOLE_ONLY: Final = "Live messages can be asked about only on the console, because"
+ASK_ELSEWHERE: Final = (
+    "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set`."
+)
+
+SENDER = "SELECT sender FROM shared.channels WHERE channel = 'email'"
+WRITE = """
+INSERT INTO shared.channels AS c (channel, realm, sender) VALUES ($1, $2, $3)
+ON CONFLICT (channel) DO UPDATE SET realm = $2, sender = $3, changed_at = clock_timestamp()
+WHERE (c.realm, c.sender) IS DISTINCT FROM ($2, $3)
+"""
+UNASKED = """
+SELECT realm FROM shared.channels WHERE channel = 'telegram'
+    AND EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')
+    AND NOT EXISTS (SELECT FROM messenger.owner_at WHERE realm <> 'sandbox')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the Messenger sends by."""
+
+    telegram_url: str
+    token: Secret
+    telegram_realm: str
+    smtp_url: Secret
+    email_realm: str
+    sender: str
+
+
+def configured(settings: Settings) -> Configured:
+    """Live channels where credentials are given, the sandbox for the rest."""
+    base = settings.port_base
+    sandbox = settings.sandbox_url or f"http://127.0.0.1:{base + 3}"
+    sandbox_smtp = settings.sandbox_smtp_url or Secret(f"smtp://127.0.0.1:{base + 4}")
+    live_telegram, live_mail = settings.telegram_token is not None, settings.smtp_url is not None
+    token = settings.telegram_token or Secret(SANDBOX_TOKEN)
+    account = urlsplit(settings.smtp_url.reveal()) if settings.smtp_url else None
+    return Configured(
+        telegram_url=settings.telegram_base_url if live_telegram else sandbox,
+        token=token,
+        telegram_realm=token.reveal().partition(":")[0] if live_telegram else SANDBOX,
+        smtp_url=settings.smtp_url or sandbox_smtp,
+        email_realm=f"{account.username or ''}@{account.hostname}" if account else "sandbox",
+        sender=(settings.email_from or SANDBOX_SENDER) if live_mail else SANDBOX_SENDER,
+    )
+
+
+def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
+    """By live channel that leaves this computer unencrypted: what anybody on the way can do, and the remedy."""
+    found = dict[str, tuple[str, str]]()
+    bot = urlsplit(settings.telegram_base_url)
+    if settings.telegram_token is not None and bot.scheme == "http" and not is_loopback(bot.hostname or ""):
+        text = "The bot's token and every message cross the network readable: BUTLERS_TELEGRAM_BASE_URL is http://."
+        found["telegram"] = (text, "Give it as https://, or remove it.")
+    mail = urlsplit(settings.smtp_url.reveal()) if settings.smtp_url is not None else None
+    # With a login STARTTLS is demanded.
+    if mail is not None and mail.scheme == "smtp" and not mail.username and not is_loopback(mail.hostname or ""):
+        text = "Mails may cross the network readable: BUTLERS_SMTP_URL is smtp:// without a login."
+        found["email"] = (text, "Give it as smtps://, or with a login, which demands encryption.")
+    return found
+
+
+def realm_of(settings: Settings, channel: str) -> str:
+    """The realm in which a process with these settings works on that channel."""
+    set_up = configured(settings)
+    return set_up.telegram_realm if channel == "telegram" else set_up.email_realm
+
+
+def may_ask(realm: str, about: str) -> bool:
+    """Whether the owner may be asked, in this realm, about what is in the realm `about`.
+
+    INVARIANT: the sandbox, which asks nobody who they are, is shown what is its own and nothing live.
+    """
+    return realm != SANDBOX or about == SANDBOX
+
+
+def may_decide(surface: str, realm: str | None, about: str) -> bool:
+    """Whether an answer counts that this surface gives on what is in the realm `about`.
+
+    It does where the owner might have been asked; a surface that names no realm is taken for the sandbox.
+    """
+    return surface in OWN_SURFACES or may_ask(realm or SANDBOX, about)
+
+
+async def console_only(connection: Connection) -> str | None:
+    """Why nobody is asked about what is live but on the console, if that is so."""
+    telegram = await connection.fetchval(UNASKED)
+    if telegram is None:
+        return None
+    why = "Telegram is the sandbox" if telegram == SANDBOX else "the owner has no private chat with the bot"
+    return f"{CONSOLE_ONLY} {why}."
+
+
+async def sender(connection: Connection) -> str:
+    """The From address of our mail."""
+    found: str = await connection.fetchval(SENDER)
+    return found
+
+
+async def write_channels(connection: Connection, set_up: Configured) -> None:
+    """Tell the others which realm their words are for."""
+    await connection.execute(WRITE, "telegram", set_up.telegram_realm, "")
+    await connection.execute(WRITE, "email", set_up.email_realm, set_up.sender)

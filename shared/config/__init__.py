@@ -1,0 +1,1 @@
+"""What is set from outside: the settings by name, and how their text is read."""

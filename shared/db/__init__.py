@@ -1,0 +1,1 @@
+"""How this process reaches PostgreSQL: pool, wake hints, clock, and who answers for the database."""

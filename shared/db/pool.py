@@ -1,0 +1,262 @@
+"""The pool, a unit of work as one role, the JSON codec, and wake hints.
+
+Everything that coordinates daemons is a row; NOTIFY only shortens a wait and may be lost.
+"""
+
+import asyncio
+import errno
+import re
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Literal, TypeAlias
+from weakref import WeakValueDictionary
+
+import asyncpg
+
+from shared.db.decoding import decoded
+from shared.db.proof import Unproved
+from shared.errors import Away, ButlersError, Misconfigured, Unavailable
+from shared.idempotency import canonical
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+Record: TypeAlias = asyncpg.Record
+Setting: TypeAlias = Literal["role", "butlers.me"]
+
+# A connection is lost in these ways; whoever meets one may try again later.
+LOST = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InterfaceError,
+    # What asyncpg says of a connection that was ended between two statements.
+    asyncpg.InternalClientError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.InsufficientResourcesError,
+)
+# What keeps this process from connecting, whatever the server does.
+OURS = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# What a server says that ends or begins, or what is met when it has.
+GOING = (
+    asyncpg.CannotConnectNowError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+)
+# Between two tries to connect while the server is away: a storm of them would hold up its return.
+BREATH_SECONDS = 0.25
+# Whoever stands still within a unit of work, for whatever reason, must not hold its locks against all others; nor does
+# the session of a process that is gone go on waiting for one.
+SESSION = {
+    "application_name": "butlers",
+    "statement_timeout": "20000",
+    "idle_in_transaction_session_timeout": "5000",
+    "client_connection_check_interval": "1000",
+}
+NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
+TELL = "SELECT pg_notify($1, $2)"
+BRIEFLY = "SET LOCAL lock_timeout = '2s'"
+NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+PING = "SELECT epoch FROM shared.authority"
+_ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
+
+
+async def prepare_connection(connection: Connection) -> None:
+    """Make jsonb columns Python values; sorted and compact, so that equal values are equal texts."""
+    await connection.set_type_codec("jsonb", encoder=canonical, decoder=decoded, schema="pg_catalog")
+
+
+def is_away(lost: BaseException) -> bool:
+    """Whether a server that starts or recovers gives cause for this: nobody listens, it hangs up, or asks to wait.
+
+    Waiting helps against none of the others: a host that nobody knows, a certificate or a login that is wrong,
+    a socket that this process may not open.
+    """
+    if isinstance(lost, OSError):
+        return not isinstance(lost, socket.gaierror | ssl.SSLError | TimeoutError) and lost.errno not in OURS
+    return isinstance(lost, GOING)
+
+
+async def _roll_back_if_open(connection: Connection) -> None:
+    """A unit of work that ended itself needs no second round trip; one that was cut off is undone."""
+    if connection.is_in_transaction():
+        await connection.execute("ROLLBACK")
+
+
+class Database:
+    """One pool and, in one-process mode, the role each unit of work acts as.
+
+    Where the database has one role for all, `setting` is not `role` but `butlers.me`: a name that nobody checks.
+    """
+
+    def __init__(
+        self, pool: "asyncpg.Pool[asyncpg.Record]", role: str | None = None, setting: Setting = "role"
+    ) -> None:
+        if role is not None and not _ROLE.match(role):
+            raise Misconfigured(f"`{role}` cannot be a database role.", "Use letters, digits and underscores.")
+        self._pool = pool
+        self._away_until = 0.0
+        self.role = role
+        # The role's name is checked above; a parameter would cost a second round trip per unit of work.
+        self._begin = "BEGIN" if role is None else f"BEGIN; SELECT set_config('{setting}', '{role}', true)"
+
+    @classmethod
+    async def open(
+        cls, dsn: str, *, role: str | None = None, most: int = 24, password: Callable[[], str] | None = None
+    ) -> "Database":
+        """Connect, or say in one sentence why not; `password` is asked anew for each connection, before the URL's.
+
+        Raises Away where the server may only need time.
+        """
+        try:
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=most,
+                init=prepare_connection,
+                reset=_roll_back_if_open,
+                timeout=10,
+                password=password,
+                command_timeout=30,
+                server_settings=SESSION,
+            )
+        except asyncpg.InvalidAuthorizationSpecificationError as refused:
+            raise Misconfigured(
+                f"The database refused the login: {refused}.", "Run `butlers migrate`, which makes the logins."
+            ) from None
+        except (*LOST, asyncpg.PostgresError) as lost:
+            raise (Away if is_away(lost) else Unavailable)(
+                f"The database cannot be reached: {str(lost) or type(lost).__name__}.",
+                "Start it, or correct DATABASE_URL.",
+            ) from None
+        return cls(pool, role)
+
+    def acting_as(self, role: str) -> "Database":
+        """The same pool, each unit of work as `role` (one-process mode)."""
+        return Database(self._pool, role)
+
+    def named(self, name: str) -> "Database":
+        """The same pool, each unit of work under that name (one-process mode, one role for all)."""
+        return Database(self._pool, name, "butlers.me")
+
+    @asynccontextmanager
+    async def work(self) -> AsyncIterator[Connection]:
+        """One transaction as this daemon's role; anything raised inside undoes it.
+
+        Raises Away where the connection is lost, which was there when the pool was opened.
+        """
+        connection = await self._connection()
+        try:
+            await connection.execute(self._begin)
+            try:
+                yield connection
+            except Exception:
+                # One that was cut off is undone by the pool, which reports it as a mistake; this is none.
+                await connection.execute("ROLLBACK")
+                raise
+            await connection.execute("COMMIT")
+        except LOST as lost:
+            if isinstance(lost, asyncpg.InternalClientError):
+                connection.terminate()
+            raise Away(*NOW_AWAY) from lost
+        except asyncpg.PostgresError as refused:
+            # Its own words may hold what somebody wrote; its kind is enough.
+            raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
+        finally:
+            # Whether it counted is known by now; one that is lost while it is given back, the pool drops.
+            with suppress(*LOST):
+                await self._pool.release(connection, timeout=5)
+
+    async def _connection(self) -> "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]":
+        if time.monotonic() < self._away_until:
+            raise Away(*NOW_AWAY)
+        try:
+            return await self._pool.acquire(timeout=10)
+        except LOST as lost:
+            if is_away(lost):
+                self._away_until = time.monotonic() + BREATH_SECONDS
+            raise Away(*NOW_AWAY) from lost
+        except (asyncpg.InvalidAuthorizationSpecificationError, Unproved) as refused:
+            raise Unavailable(*NOW_AWAY) from refused
+
+    async def close(self) -> None:
+        """Give running units of work two seconds, then cut them off."""
+        try:
+            await asyncio.wait_for(self._pool.close(), 2)
+        except TimeoutError:
+            self._pool.terminate()
+
+
+async def wait_briefly(connection: Connection) -> None:
+    """From here on this unit of work waits for no lock longer than two seconds."""
+    await connection.execute(BRIEFLY)
+
+
+async def tell(connection: Connection, topic: str, key: str = "") -> None:
+    """Wake whoever listens to this topic, once the transaction is committed; a key is an id and no secret."""
+    await connection.execute(TELL, topic, key)
+
+
+async def now(connection: Connection) -> float:
+    """Seconds since 1970 by the database's clock."""
+    return float(await connection.fetchval(NOW))
+
+
+async def ping(connection: Connection) -> None:
+    """Raise if the database does not answer, or this role may not read what every daemon reads."""
+    await connection.fetchval(PING)
+
+
+class Wake:
+    """A hint that something may have changed; many may wait, and losing one costs them a tick.
+
+    Who waits for one thing only waits under its key and is not woken for others.
+    """
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        # An event lives as long as somebody holds its ticket.
+        self._keyed: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    def __call__(self, key: str = "") -> None:
+        """Wake all who wait for this key and all who wait for anything; without a key, all."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+        for known in [key] if key else list(self._keyed):
+            waited = self._keyed.pop(known, None)
+            if waited is not None:
+                waited.set()
+
+    def ticket(self, key: str = "") -> asyncio.Event:
+        """Set by the next wake; take it before looking, so that nothing between is missed."""
+        if not key:
+            return self._event
+        event = self._keyed.get(key)
+        if event is None:
+            event = self._keyed[key] = asyncio.Event()
+        return event
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def pause(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event at most so long; true if it came."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()

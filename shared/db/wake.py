@@ -1,0 +1,115 @@
+"""Listening for wake hints, and no longer where somebody floods them: whoever does not listen looks at each tick.
+
+PostgreSQL has no rights for NOTIFY. What is queued for a listener is let go with its connection, so that a flood costs
+its listeners a second, and not the time that reading all of it would take.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import asyncpg
+
+from shared.db.pool import BREATH_SECONDS, LOST, first_of, is_away, pause
+from shared.db.proof import Unproved, connect
+from shared.telemetry.logs import hint_floods_total, logger
+
+log = logger("shared.db.wake")
+# All that a busy house tells itself in a second is far below.
+MOST_A_SECOND: Final = 1000
+DEAF_SECONDS: Final = 60.0
+CONNECT_SECONDS: Final = 5
+WHO = "SELECT usename FROM pg_stat_activity WHERE pid = $1"
+Hinted = Mapping[str, Callable[[str], None]]
+
+
+class Heard:
+    """What one connection has heard in this second, and from which sessions."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._second = 0
+        self._count = 0
+        self._senders: Counter[int] = Counter()
+        self.flooded = asyncio.Event()
+
+    def __call__(self, wake: Callable[[str], None], *said: object) -> None:
+        """Asyncpg's listener: connection, process id, channel, payload. What comes after too many is not told."""
+        if self.flooded.is_set():
+            return
+        _, pid, _, payload = said
+        if int(self._clock()) != self._second:
+            self._second, self._count = int(self._clock()), 0
+            self._senders.clear()
+        self._count += 1
+        self._senders[int(str(pid))] += 1
+        if self._count > MOST_A_SECOND:
+            self.flooded.set()
+            return
+        wake(str(payload))
+
+    def loudest(self) -> int:
+        """The session that said most."""
+        return self._senders.most_common(1)[0][0]
+
+
+async def listen(dsn: Callable[[], str], topics: Hinted, stopping: asyncio.Event, deaf: float = DEAF_SECONDS) -> None:
+    """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever, by the URL that `dsn` then says.
+
+    Where too many come, listen to nobody for `deaf` seconds.
+    """
+    while not stopping.is_set():
+        heard = Heard(time.monotonic)
+        try:
+            connection = await _connected(dsn)
+        except (*LOST, asyncpg.PostgresError, Unproved) as refused:
+            await pause(stopping, BREATH_SECONDS if is_away(refused) else 1)
+            continue
+        try:
+            await _hear(connection, topics, heard, stopping)
+        except (*LOST, asyncpg.PostgresError):
+            await pause(stopping, 1)
+        finally:
+            # At once, and with it all that is queued; a session that only listens has nothing to end.
+            connection.terminate()
+        if heard.flooded.is_set() and not stopping.is_set():
+            login = await _login_of(heard.loudest(), dsn)
+            hint_floods_total.labels(login=login).inc()
+            log.error("wake hints are flooded: listening to none, looking at each tick", by=login, seconds=deaf)
+            await pause(stopping, deaf)
+
+
+async def _connected(dsn: Callable[[], str]) -> "asyncpg.Connection[asyncpg.Record]":
+    return await connect(dsn(), CONNECT_SECONDS)
+
+
+async def _hear(
+    connection: "asyncpg.Connection[asyncpg.Record]", topics: Hinted, heard: Heard, stopping: asyncio.Event
+) -> None:
+    """Until the connection is lost, too much is heard, or this process stops."""
+    lost = asyncio.Event()
+    connection.add_termination_listener(partial(_set, lost))
+    for topic, wake in topics.items():
+        await connection.add_listener(topic, partial(heard, wake))
+        wake("")
+    await first_of(lost, heard.flooded, stopping)
+
+
+async def _login_of(pid: int, dsn: Callable[[], str]) -> str:
+    """Whose session it is, if it is still there; only to be told."""
+    try:
+        connection = await _connected(dsn)
+        try:
+            found = await connection.fetchval(WHO, pid, timeout=CONNECT_SECONDS)
+        finally:
+            connection.terminate()
+    except (*LOST, asyncpg.PostgresError, Unproved):
+        found = None
+    return str(found or "a session that is gone")
+
+
+def _set(event: asyncio.Event, *_: object) -> None:
+    event.set()

@@ -1,0 +1,1 @@
+"""What a person is shown, with nothing of others hidden or forged."""

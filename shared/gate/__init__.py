@@ -1,0 +1,1 @@
+"""May it leave? The stages that decide it, wherever they are asked."""

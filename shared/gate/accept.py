@@ -1,0 +1,293 @@
+"""Stage 1, accept: tool arguments or an envelope in, a NotifyCall out, or an error naming the field. Pure."""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from sys import float_info
+from typing import Final, get_args
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from shared.addresses import parse_recipient, parse_thread
+from shared.channels import email
+from shared.contracts import ChannelName, Delivery, Intent, NotifyEnvelope
+from shared.errors import InvalidInput
+from shared.idempotency import Asked, request_sha, stated_lineage
+from shared.storage.contacts import Whom
+
+PARAMETERS: Final = (
+    "channel",
+    "message",
+    "contact_id",
+    "recipient",
+    "subject",
+    "intent",
+    "emoji",
+    "request_context",
+)
+LONGEST: Final = {"message": 10_000, "recipient": 320, "subject": 500, "emoji": 32, "contact_id": 64}
+REQUIRED_CONTEXT: Final = ("request_id", "source_channel", "source_endpoint_identity", "source_sender_identity")
+FAMILIES: Final = {"telegram": "telegram", "telegram_bot": "telegram", "email": "email"}
+DEEPEST: Final = 20
+_LINE_BREAKS: Final = re.compile(r"[\r\n\x00]")
+_UNSENDABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
+# In JSON text a NUL is written out; a doubled backslash before it makes it six plain characters.
+_UNSENDABLE_JSON: Final = re.compile(r"[\ud800-\udfff]|(?<!\\)(?:\\\\)*\\u0000")
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyCall:
+    """One valid call: the envelope as it will travel, whom it means, and what makes it the same call."""
+
+    envelope: NotifyEnvelope
+    whom: Whom
+    request_sha: str
+    lineage: str | None
+    note: str | None = None
+
+
+def thread_of(envelope: NotifyEnvelope) -> str | None:
+    """What is answered or reacted to: `chat:message`, or a Message-ID."""
+    found = (envelope.request_context or {}).get("source_thread_identity")
+    return str(found).strip(" ") if found and envelope.delivery.intent != "send" else None
+
+
+def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
+    """Read a call of the tool; raises InvalidInput (seed 001: intent, channel and context requirements)."""
+    _demand_known_names(arguments)
+    given = {name: value for name, value in arguments.items() if not _is_absent(value)}
+    channel = _channel(given)
+    intent = _one_of(given, "intent", get_args(Intent), "send")
+    message = message_of(given, intent)
+    texts = {name: _text(given, name) for name in ("contact_id", "recipient", "subject", "emoji")}
+    context = _context(given.get("request_context"))
+    if intent != "send":
+        _demand_context(intent, channel, context)
+    if intent == "react":
+        _demand_reaction(channel, texts["emoji"])
+    delivery = Delivery(
+        intent=intent,  # type: ignore[arg-type]  # one of the literals, checked above
+        channel=channel,  # type: ignore[arg-type]  # likewise
+        message=message,
+        recipient=texts["recipient"].strip(" ") if texts["recipient"] else None,
+        subject=texts["subject"],
+        emoji=texts["emoji"],
+    )
+    envelope = NotifyEnvelope(origin_butler=origin, delivery=delivery, request_context=context or None)
+    return _call(envelope, texts["contact_id"])
+
+
+def accept_envelope(envelope: NotifyEnvelope) -> NotifyCall:
+    """Read an envelope that carries only the contract's fields, by the same rules as a call of the tool."""
+    arguments: dict[str, object] = envelope.delivery.model_dump(exclude_none=True)
+    if envelope.request_context is not None:
+        arguments["request_context"] = dict(envelope.request_context)
+    return accept(envelope.origin_butler, arguments)
+
+
+def _call(envelope: NotifyEnvelope, contact_id: str | None) -> NotifyCall:
+    whom, note = _whom(envelope, contact_id)
+    delivery = envelope.delivery
+    asked = Asked(
+        origin=envelope.origin_butler,
+        intent=delivery.intent,
+        channel=delivery.channel,
+        whom=f"{whom}|{_answered(envelope)}" if delivery.intent != "send" else str(whom),
+        message=delivery.message,
+        subject=delivery.subject,
+        emoji=delivery.emoji,
+    )
+    return NotifyCall(envelope, whom, request_sha(asked), stated_lineage(envelope.request_context), note)
+
+
+def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Whom, str | None]:
+    """contact_id, then recipient, then owner; a reply or reaction goes to its thread."""
+    recipient, context = envelope.delivery.recipient, envelope.request_context or {}
+    if envelope.delivery.intent != "send":
+        note = (
+            "A reply goes to its thread; contact_id and recipient were not used." if contact_id or recipient else None
+        )
+        if envelope.delivery.channel == "email":
+            return Whom("thread", str(context["source_sender_identity"])), note
+        return Whom("thread", str(context["source_thread_identity"])), note
+    if contact_id:
+        note = "contact_id was used; recipient was not." if recipient else None
+        return Whom("contact", _uuid(contact_id)), note
+    if recipient:
+        return Whom("recipient", parse_recipient(recipient).value), None
+    return Whom("owner"), None
+
+
+def _answered(envelope: NotifyEnvelope) -> str:
+    return str((envelope.request_context or {}).get("source_thread_identity", ""))
+
+
+def _is_absent(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip(" "))
+
+
+def _demand_known_names(arguments: Mapping[str, object]) -> None:
+    for name in arguments:
+        if name not in PARAMETERS:
+            near = difflib.get_close_matches(str(name), PARAMETERS, 1, 0.5)
+            hint = f"Did you mean '{near[0]}'?" if near else f"Known are: {', '.join(PARAMETERS)}."
+            raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", hint)
+
+
+def _channel(given: Mapping[str, object]) -> str:
+    if "channel" not in given:
+        raise InvalidInput("Missing required 'channel' parameter.", "Give 'telegram' or 'email'.")
+    channel = given["channel"]
+    if channel not in get_args(ChannelName):
+        raise InvalidInput(f"Unsupported channel '{str(channel)[:60]}'.", "Supported are: telegram, email.")
+    return str(channel)
+
+
+def _one_of(given: Mapping[str, object], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = given.get(name, default)
+    if value not in allowed:
+        raise InvalidInput(f"Unsupported {name} '{str(value)[:60]}'.", f"Supported are: {', '.join(allowed)}.")
+    return str(value)
+
+
+def message_of(given: Mapping[str, object], intent: str) -> str:
+    """The text to deliver; raises InvalidInput where it is missing, too long or cannot be sent."""
+    message = _text(given, "message")
+    if intent == "react":
+        return message or ""
+    if message is None or not message.strip():
+        raise InvalidInput(
+            "Missing required 'message' parameter.", f"A {intent} needs the text that is to be delivered."
+        )
+    return message
+
+
+def _text(given: Mapping[str, object], name: str) -> str | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidInput(f"Parameter '{name}' must be a string.", "Give plain text.")
+    if len(value) > LONGEST[name]:
+        raise InvalidInput(
+            f"Parameter '{name}' has {len(value)} characters; at most {LONGEST[name]} are allowed.", "Shorten it."
+        )
+    if name != "message" and _LINE_BREAKS.search(value):
+        raise InvalidInput(f"Parameter '{name}' holds a line break or a NUL character.", "Give one line of text.")
+    if _UNSENDABLE.search(value):
+        raise InvalidInput(f"Parameter '{name}' holds a NUL character or half of a character.", "Remove it.")
+    return value
+
+
+def _context(value: object) -> dict[str, object]:
+    """The context as an object; JSON text is read, since models send it so."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise InvalidInput("Parameter 'request_context' is not valid JSON.", "Give an object.") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("Parameter 'request_context' must be an object.", "Give the request_context you received.")
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        raise InvalidInput("Parameter 'request_context' is nested too deep.", "Pass it on as it came.") from None
+    if _UNSENDABLE_JSON.search(text) or len(text) > 20_000:  # noqa: PLR2004
+        raise InvalidInput(
+            "Parameter 'request_context' is too long, or holds a NUL or half a character.", "Pass it on as it came."
+        )
+    if _is_deeper(value, DEEPEST):
+        raise InvalidInput("Parameter 'request_context' is nested too deep.", "Pass it on as it came.")
+    _demand_context_values(value)
+    return value
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether objects and lists lie within each other more than so many levels."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inside is not None and (levels == 0 or any(_is_deeper(one, levels - 1) for one in inside))
+
+
+def _is_boundless(value: object) -> bool:
+    """Whether a number in it is beyond a double's, infinite or none."""
+    if isinstance(value, Mapping | list):
+        return any(map(_is_boundless, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, int | float) and not abs(value) <= float_info.max
+
+
+def _demand_context_values(context: Mapping[str, object]) -> None:
+    if _is_boundless(context):
+        raise InvalidInput("Parameter 'request_context' holds a number that has no end.", "Give it as text.")
+    for name in (*REQUIRED_CONTEXT, "source_thread_identity", "idempotency_key", "received_at"):
+        value = context.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, str) or not 1 <= len(value) <= 1000 or _LINE_BREAKS.search(value):  # noqa: PLR2004
+            raise InvalidInput(f"request_context.{name} must be one line of text.", "Pass it on as it came.")
+    for name in ("request_id", "idempotency_key"):
+        if len(str(context.get(name) or "")) > 200:  # noqa: PLR2004
+            raise InvalidInput(f"request_context.{name} has more than 200 characters.", "Shorten it.")
+    received = context.get("received_at")
+    if received is not None and not _has_zone(str(received)):
+        raise InvalidInput("request_context.received_at is no ISO 8601 time with a zone.", "Pass it on as it came.")
+
+
+def _has_zone(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _demand_context(intent: str, channel: str, context: Mapping[str, object]) -> None:
+    for name in REQUIRED_CONTEXT:
+        if not context.get(name):
+            raise InvalidInput(
+                f"Intent '{intent}' needs request_context.{name}.", "Pass on the request_context you received."
+            )
+    family = FAMILIES.get(str(context["source_channel"]))
+    if family != channel:
+        raise InvalidInput(
+            f"The request came by '{str(context['source_channel'])[:40]}' and cannot be answered by {channel}.",
+            f"Use channel '{family}'." if family else "Use intent 'send'.",
+        )
+    thread = context.get("source_thread_identity")
+    if channel == "telegram":
+        if not thread:
+            raise InvalidInput(
+                f"Intent '{intent}' on telegram needs request_context.source_thread_identity.",
+                "Give '<chat_id>:<message_id>'.",
+            )
+        parse_thread(str(thread))
+    else:
+        parse_recipient(str(context["source_sender_identity"]))
+        if thread:
+            email.answered(str(thread))
+
+
+def _demand_reaction(channel: str, emoji: str | None) -> None:
+    if channel == "email":
+        raise InvalidInput("E-mail has no reactions.", "Use intent 'reply'.")
+    if emoji is None:
+        raise InvalidInput("Missing required 'emoji' parameter.", "Intent 'react' needs the emoji to set.")
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise InvalidInput(
+            f"Parameter 'contact_id' is no UUID: '{text[:60]}'.", "Leave it out to tell the owner."
+        ) from None
+
+
+def describe(error: ValidationError) -> str:
+    """The first thing wrong with an envelope, naming the field."""
+    first = error.errors()[0]
+    return f"Field '{'.'.join(str(part) for part in first['loc'])}': {first['msg']}."

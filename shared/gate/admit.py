@@ -1,0 +1,176 @@
+"""Stages 2 to 5 in one transaction: resolve, gather, decide, admit.
+
+The early answer given here is a courtesy to the caller; the Messenger decides again at its marker.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from shared import answers
+from shared.contracts import NotifyEnvelope, NotifyResponse
+from shared.db.pool import Connection, Database, tell
+from shared.gate.accept import NotifyCall
+from shared.gate.decide import Decision, Finding, cooled_down
+from shared.gate.evaluate import weigh
+from shared.gate.resolve import action_of, aim
+from shared.idempotency import notification_key
+from shared.storage import cooldown, notifications, pending_actions
+from shared.storage.contacts import MissingIdentifier
+from shared.storage.facts import gather
+from shared.storage.notifications import Current, NewNotification
+from shared.storage.pending_actions import Event, Parked
+
+
+@dataclass(frozen=True, slots=True)
+class Admitter:
+    """Who admits: its name, its database, how long the owner has to answer, and where ids come from."""
+
+    name: str
+    db: Database
+    approval_ttl: timedelta
+    new_id: Callable[[], str]
+
+
+async def admit(by: Admitter, call: NotifyCall) -> Current:
+    """Admit a call once; the same call again gets the current answer of the first.
+
+    Raises InvalidInput, Misconfigured, IdempotencyConflict or Unavailable; then nothing was written.
+    """
+    async with by.db.work() as connection:
+        delivery = call.envelope.delivery
+        target = await aim(connection, call.envelope, call.whom)
+        lineage = await _lineage(connection, by, call)
+        new = _new(by, call, lineage)
+        facts = await gather(connection, delivery.channel, new.id)
+        new = replace(new, realm=facts.realm)
+        if isinstance(target, MissingIdentifier):
+            return await _admit_missing(connection, by, new, target)
+        action = action_of(call.envelope, target, facts.realm, by.name)
+        _, decision = await weigh(connection, action, facts)
+        new = replace(
+            new,
+            content_sha=action.content_sha,
+            contact_id=target.contact_id,
+            entry_id=target.entry_id,
+            third_party=not target.is_owner,
+        )
+        current = await _admit_decided(connection, by, new, decision, notifications.lasts(action.intent))
+        about = answers.about_thread(action.intent) if action.unproved and decision.verdict != "deny" else None
+        return replace(current, note=" ".join(filter(None, [current.note, about])) or None)
+
+
+async def _lineage(connection: Connection, by: Admitter, call: NotifyCall) -> str:
+    origin, delivery = call.envelope.origin_butler, call.envelope.delivery
+    lineage = call.lineage
+    if lineage is None:
+        fresh = f"recent:{by.new_id()}"
+        lineage = await notifications.recent_lineage(connection, origin, call.request_sha, fresh)
+    if delivery.intent == "react":
+        before = await notifications.before_reaction(connection, origin, str(call.whom), delivery.emoji or "")
+        lineage = f"{lineage}|after:{before}"
+    return lineage
+
+
+def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
+    origin, notification_id = call.envelope.origin_butler, by.new_id()
+    return NewNotification(
+        id=notification_id,
+        origin=origin,
+        admitted_by=by.name,
+        realm="",
+        key=notification_key(origin, lineage, call.request_sha),
+        lineage=lineage,
+        request_sha=call.request_sha,
+        envelope=call.envelope,
+        whom=str(call.whom),
+        third_party=True,
+        answer=answers.queued(notification_id),
+    )
+
+
+async def _admit_missing(
+    connection: Connection, by: Admitter, new: NewNotification, missing: MissingIdentifier
+) -> Current:
+    until = await cooldown.cools_until(connection, new.origin, new.realm, missing.contact_id)
+    if until is not None:
+        new = replace(new, contact_id=missing.contact_id)
+        return await _refuse(connection, by, new, cooled_down(new.origin, until))
+    waiting = await notifications.collapse(connection, new)
+    if waiting is not None:
+        return waiting
+    # The contract's answer names the action alone: under the notification's own id it can be asked about.
+    channel, action_id = new.envelope.delivery.channel, new.id
+    answer = answers.missing(new.id, action_id, channel)
+    new = replace(new, answer=answer, contact_id=missing.contact_id, third_party=True)
+    summary = why_missing(new.envelope, missing.contact_name)
+    current = await notifications.admit(connection, new)
+    if current.first:
+        await _park(connection, by, new, action_id, summary)
+    return current
+
+
+async def _admit_decided(
+    connection: Connection, by: Admitter, new: NewNotification, decision: Decision, lasts: timedelta
+) -> Current:
+    if decision.verdict == "allow":
+        return await notifications.admit(connection, replace(new, lasts=lasts))
+    if decision.verdict == "deny":
+        return await _refuse(connection, by, new, decision)
+    waiting = await notifications.collapse(connection, new)
+    if waiting is not None:
+        return waiting
+    action_id = by.new_id()
+    current = await notifications.admit(connection, replace(new, answer=answers.waiting(new.id, action_id)))
+    if current.first:
+        await _park(connection, by, new, action_id, why_asked(new.origin, decision.findings))
+    return current
+
+
+async def _refuse(connection: Connection, by: Admitter, new: NewNotification, decision: Decision) -> Current:
+    reasons = decision.text
+    answer = answers.failed(new.id, "forbidden", reasons)
+    current = await notifications.admit(connection, replace(new, answer=answer))
+    if current.first:
+        happened = "cooled_down" if decision.findings[0].code == "cooled_down" else "denied_by_rule"
+        event = Event(happened, by.name, rule_id=decision.rule_id, notification_id=new.id, reason=reasons)
+        await pending_actions.record(connection, event)
+    return current
+
+
+async def _park(connection: Connection, by: Admitter, new: NewNotification, action_id: str, summary: str) -> None:
+    parked = Parked(action_id, new.id, new.origin, tool_args(new.envelope, new.whom), new.content_sha, summary)
+    await pending_actions.park(connection, parked, by.approval_ttl, by.name)
+    await tell(connection, "cards")
+
+
+def why_asked(origin: str, findings: Sequence[Finding]) -> str:
+    """What the owner reads before deciding: who wants something, and why nothing lets it out unasked."""
+    return " ".join([f"{origin} wants to send this.", *(finding.text for finding in findings)])
+
+
+def why_missing(envelope: NotifyEnvelope, name: str) -> str:
+    """The same where there is nowhere to send it."""
+    origin, channel = envelope.origin_butler, envelope.delivery.channel
+    wants = f"{origin} wants to tell {name} something by {channel}"
+    return f"{wants}, and there is no {channel} identifier on file for {name}."
+
+
+def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
+    """The whole call as it is kept with a pending action: nothing of what was asked is lost."""
+    kept: dict[str, object] = envelope.delivery.model_dump(exclude_none=True)
+    if envelope.request_context is not None:
+        kept["request_context"] = dict(envelope.request_context)
+    if whom.startswith("contact:"):
+        kept["contact_id"] = whom.partition(":")[2]
+    return kept
+
+
+def answer_of(current: Current, note: str | None = None) -> NotifyResponse:
+    """The answer as this caller gets it: marked as a repeat, with what it should know about it."""
+    answer = current.answer
+    if not current.first:
+        answer = answer.model_copy(update={"duplicate": True})
+    notes = [answers.SAME_WORDS if current.same_content else note, current.note]
+    said = " ".join(one for one in notes if one)
+    return answer.model_copy(update={"note": said}) if said else answer

@@ -1,0 +1,26 @@
+"""What was asked before, as the actions it would be today: what a standing rule is tried on."""
+
+from pydantic import ValidationError
+
+from shared.contracts import NotifyEnvelope
+from shared.db.pool import Connection
+from shared.errors import InvalidInput, Misconfigured
+from shared.gate.resolve import action_of, aim
+from shared.storage import rules
+from shared.storage.contacts import MissingIdentifier, Whom
+from shared.storage.rules import Past
+
+
+async def actions(connection: Connection) -> list[Past]:
+    """The last thousand notifications, oldest first; what is for nobody now, or cannot be read, is left out."""
+    found = []
+    for row in reversed(await rules.past(connection)):
+        try:
+            envelope = NotifyEnvelope.model_validate(row["envelope"])
+            target = await aim(connection, envelope, Whom.parse(row["whom"]))
+        except (InvalidInput, Misconfigured, ValidationError):
+            continue
+        if not isinstance(target, MissingIdentifier):
+            action = action_of(envelope, target, row["realm"], row["admitted_by"])
+            found.append(Past(row["id"], row["created_at"], row["status"], envelope.delivery.message, action))
+    return found

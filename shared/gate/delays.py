@@ -1,0 +1,42 @@
+"""Why what is allowed waits all the same: the brake. No verdict, and nothing is asked by it. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from shared.gate.decide import Action, Brake, Facts, owner_is_trusted
+
+BRAKED: Final = "The owner has put the brake on."
+RESTORED: Final = "A backup was put back, and the brake is on until the owner lifts it."
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Not now, which is no verdict: why, and until when at most (seconds since 1970, None: until it is lifted)."""
+
+    code: str
+    text: str
+    until: float | None
+
+
+def delay(action: Action, facts: Facts) -> Delay | None:
+    """Why what is allowed waits all the same; cards never come here, so nothing stops a question."""
+    stopping = [brake for brake in facts.brakes if brake_stops(brake, action)]
+    if not stopping:
+        return None
+    ends = [brake.until for brake in stopping if brake.until is not None]
+    until = max(ends) if len(ends) == len(stopping) else None
+    by_itself = all(brake.reason == "restored" for brake in stopping)
+    said = RESTORED if by_itself else BRAKED
+    return Delay("braked", said, until)
+
+
+def brake_stops(brake: Brake, action: Action) -> bool:
+    """Whether the brake is for this action; messages to the owner it stops only if the owner said so."""
+    for wanted, value in (
+        (brake.butler, action.origin),
+        (brake.contact_id, action.contact_id),
+        (brake.channel, action.channel),
+    ):
+        if wanted not in {None, value}:
+            return False
+    return brake.owner_too or not owner_is_trusted(action)

@@ -1,0 +1,100 @@
+"""One look at an admitted notification: re-resolve, gather, decide, and render what would go out now.
+
+Used wherever a decision about stored words is made: at the Messenger's marker, at a press, in the console
+and on the command line. Everything is read afresh; nothing a mover brought counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shared.channels import email, telegram
+from shared.channels.base import Message, Wire
+from shared.contracts import NotifyEnvelope
+from shared.db.pool import Connection, Record
+from shared.display import owner
+from shared.display.approval import marking
+from shared.errors import ButlersError
+from shared.gate.accept import thread_of
+from shared.gate.decide import Action, Decision, Facts, decide
+from shared.gate.resolve import action_of, aim, going
+from shared.storage import cooldown, notifications
+from shared.storage.contacts import MissingIdentifier, Target, Whom
+from shared.storage.facts import gather
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Everything one look at a notification brings together."""
+
+    row: Record
+    envelope: NotifyEnvelope
+    target: Target
+    facts: Facts
+    action: Action
+    decision: Decision
+    # What the house has to say about it, where it goes to the owner.
+    notes: tuple[str, ...] = ()
+
+    def wires(self) -> tuple[Wire, ...]:
+        """What would go out now."""
+        return render(self.row, self.envelope, self.target, self.facts.sender, self.notes)
+
+
+async def look(connection: Connection, notification_id: str, *, lock: bool) -> Judged | MissingIdentifier:
+    """Re-resolve, gather and decide; raises ButlersError where the facts cannot be read."""
+    read = notifications.locked if lock else notifications.one
+    row = await read(connection, notification_id)
+    if row is None:
+        raise ButlersError("The notification is not there.")
+    envelope = notifications.envelope_of(row)
+    target = await aim(connection, envelope, Whom.parse(row["whom"]))
+    if isinstance(target, MissingIdentifier):
+        return target
+    channel, asked_at = envelope.delivery.channel, row["created_at"]
+    facts = await gather(connection, channel, notification_id, approval=True, asked_at=asked_at)
+    facts = replace(facts, in_time=row["too_late"] is not True)
+    action = action_of(envelope, target, row["realm"], row["admitted_by"])
+    facts, decision = await weigh(connection, action, facts)
+    return Judged(row, envelope, target, facts, action, decision)
+
+
+async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[Facts, Decision]:
+    """The decision; where it would be to ask the owner, what the owner said there lately is a fact too."""
+    decision = decide(action, facts)
+    if decision.verdict != "park":
+        return facts, decision
+    until = await cooldown.cools_until(connection, action.origin, action.realm, action.contact_id, action.address)
+    facts = replace(facts, cools_until=until)
+    return facts, decide(action, facts)
+
+
+def afresh(judged: Judged) -> Decision:
+    """The decision about what waited: its time begins when authority is given, and an earlier yes counts no more."""
+    return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
+
+
+def render(
+    row: Record, asked: NotifyEnvelope, target: Target, sender: str, notes: Sequence[str] = ()
+) -> tuple[Wire, ...]:
+    """The wires of one notification to one address; the same for the same rows.
+
+    Others get the words as they are; the owner is told whose they are, and can press nothing in them.
+    """
+    envelope = going(asked, target)
+    delivery = envelope.delivery
+    message = Message(
+        notification_id=row["id"],
+        channel=delivery.channel,
+        intent=delivery.intent,
+        address=target.address,
+        text=delivery.message,
+        subject=delivery.subject,
+        emoji=delivery.emoji,
+        thread=thread_of(envelope),
+        sender=sender,
+        created_at=row["created_at"],
+    )
+    if target.is_owner:
+        mark = marking(envelope.origin_butler, row["admitted_by"])
+        return owner.by_butler(message, envelope.origin_butler, [*notes, *([mark] if mark else [])])
+    return telegram.render(message) if delivery.channel == "telegram" else email.render(message)

@@ -1,0 +1,213 @@
+"""The owner's word on a pending action, whichever surface it comes from.
+
+One decision however many press: the first commit wins, the others are told. Whoever says yes is bound to
+the bytes rendered in this very transaction; if they are not what the card showed, the card asks anew.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from shared import answers
+from shared.channels import realms
+from shared.channels.base import shas
+from shared.contracts import NotifyEnvelope
+from shared.db.pool import Connection, Record, tell
+from shared.errors import InvalidInput, Misconfigured
+from shared.gate.accept import message_of
+from shared.gate.admit import tool_args, why_asked
+from shared.gate.evaluate import Judged, look
+from shared.storage import audit_bindings, deliveries, notifications, pending_actions
+from shared.storage.pending_actions import Revision, Verdict, Why
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the owner's word, as a code and as a sentence for the owner."""
+
+    code: Literal["approved", "denied", "edited", "late", "changed", "impossible", "not_here"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Who says what to which action, and by which surface."""
+
+    action_id: str
+    approve: bool
+    by: str
+    surface: str
+    # How long the owner has to answer if it must be asked anew.
+    lasts: timedelta
+    reason: str | None = None
+    # Which revision the surface showed, if it cannot prove that by a button's tag.
+    revision: int | None = None
+    # Of a channel: the realm in which it works.
+    realm: str | None = None
+    # The hash of the content that the surface showed, likewise.
+    shown: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Who puts which text in the place of a message, and by which surface."""
+
+    action_id: str
+    message: str
+    by: str
+    surface: str
+    # How long the owner has to answer the new question.
+    lasts: timedelta
+    revision: int | None = None
+    realm: str | None = None
+
+
+async def decide(connection: Connection, word: Word) -> Outcome:
+    """Carry the word out in the caller's transaction."""
+    action = await pending_actions.open_action(connection, word.action_id)
+    if action is None:
+        return Outcome("impossible", "There is no such question.")
+    if not realms.may_decide(word.surface, word.realm, action["realm"]):
+        return Outcome("not_here", realms.NOT_HERE)
+    if not await _waits(connection, action):
+        action = await pending_actions.open_action(connection, word.action_id) or action
+        return Outcome("impossible", "There is no such question.") if action["open"] else _late(action)
+    # What counts is the revision that was looked at before this waited for its message.
+    if action["status"] != "pending":
+        return _late(action)
+    if word.revision not in {None, action["revision"]}:
+        return Outcome("changed", "It has changed since it was shown.")
+    return await (_approve if word.approve else _deny)(connection, word, action)
+
+
+async def edit(connection: Connection, change: Edit) -> Outcome:
+    """Ask anew with the owner's text in the caller's transaction; nothing leaves by it.
+
+    Raises InvalidInput where the text cannot be sent, or there is none to change; then nothing was written.
+    """
+    action = await pending_actions.open_action(connection, change.action_id)
+    if action is None:
+        return Outcome("impossible", "There is no such question.")
+    if not realms.may_decide(change.surface, change.realm, action["realm"]):
+        return Outcome("not_here", realms.NOT_HERE)
+    waits = await _waits(connection, action)
+    action = await pending_actions.open_action(connection, change.action_id) or action
+    if not action["open"]:
+        return Outcome("late", f"{_late(action).text} Nothing was changed.")
+    if not waits:
+        return Outcome("impossible", "There is no such question.")
+    if change.revision not in {None, action["revision"]}:
+        return Outcome("changed", "It has changed since it was shown.")
+    if await deliveries.begun(connection, action["notification_id"]):
+        raise InvalidInput("Part of it has left.", "Approve it or deny it as it is.")
+    await notifications.edit(connection, action["notification_id"], _new_text(action, change.message))
+    await _ask_anew(connection, action, change)
+    return Outcome("edited", "Changed. Nothing is sent yet: a new card asks with this text.")
+
+
+async def _waits(connection: Connection, action: Record) -> bool:
+    """Whether its message waits for the owner, and goes on waiting until the end of this transaction.
+
+    INVARIANT: no word on a question moves what arrived, ended or is on its way. Whoever inserts a question may say
+    what it is about, and that was looked at when it was inserted.
+    """
+    row = await notifications.locked(connection, action["notification_id"])
+    return row is not None and row["status"] in answers.ASKED
+
+
+def _new_text(action: Record, message: str) -> str | None:
+    """The owner's words, or None if they are those that were asked."""
+    now = notifications.envelope_of(action).delivery
+    asked = NotifyEnvelope.model_validate(action["envelope"]).delivery
+    if asked.intent == "react":
+        raise InvalidInput("A reaction has no text to edit.", "Approve or deny it.")
+    text = message_of({"message": message}, asked.intent)
+    if text == now.message:
+        raise InvalidInput("That is the text it has already.", "Approve it, deny it, or give another text.")
+    return text if text != asked.message else None
+
+
+async def _ask_anew(connection: Connection, action: Record, change: Edit) -> None:
+    try:
+        judged = await look(connection, action["notification_id"], lock=True)
+    except Misconfigured as gone:
+        raise InvalidInput(gone.message, "Deny it.") from None
+    sha = judged.action.content_sha if isinstance(judged, Judged) else None
+    row = await notifications.locked(connection, action["notification_id"])
+    assert row is not None  # noqa: S101  # a notification is never deleted
+    kept = tool_args(notifications.envelope_of(row), row["whom"])
+    said = why_asked(row["origin_butler"], judged.decision.findings) if isinstance(judged, Judged) else None
+    anew = Revision(action["id"], action["revision"], sha, kept, change.lasts, said, event="edited")
+    why = Why("owner", None, surface=change.surface, contact=change.by)
+    if await pending_actions.revise(connection, anew, why) is None:
+        raise InvalidInput("It was decided meanwhile.", "Nothing was changed.")
+    await tell(connection, "cards")
+
+
+async def _approve(connection: Connection, word: Word, action: Record) -> Outcome:
+    try:
+        judged = await look(connection, action["notification_id"], lock=True)
+    except (InvalidInput, Misconfigured) as gone:
+        return Outcome("impossible", gone.message)
+    if not isinstance(judged, Judged) or not judged.target.deliverable:
+        return Outcome("impossible", "There is no address it could go to.")
+    if judged.action.content_sha != action["content_sha"] or word.shown not in {None, action["content_sha"]}:
+        return await _ask_again(connection, word, action, judged)
+    try:
+        wires = tuple(shas(judged.wires()))
+    except InvalidInput as unfit:
+        return Outcome("impossible", f"It cannot be sent: {unfit.message}")
+    what = judged.action
+    binds = audit_bindings.of_yes(judged.row["id"], what.channel, what.address, what.content_sha, wires)
+    verdict = Verdict(word.action_id, action["revision"], "approved", word.by, word.surface, word.reason, wires, binds)
+    notification_id = await pending_actions.decide(connection, verdict)
+    if notification_id is None:
+        return await _too_late(connection, word)
+    queued = answers.queued(notification_id)
+    await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
+    await tell(connection, "released")
+    await tell(connection, "cards")
+    return Outcome("approved", "Approved. It goes out now.")
+
+
+async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
+    verdict = Verdict(word.action_id, action["revision"], "denied", word.by, word.surface, word.reason)
+    notification_id = await pending_actions.decide(connection, verdict)
+    if notification_id is None:
+        return await _too_late(connection, word)
+    begun = await deliveries.begun(connection, notification_id)
+    said = "The owner said no." + (f" Reason: {word.reason}" if word.reason else "")
+    said = f"{said} {answers.EARLIER}" if begun else said
+    answer = answers.failed(notification_id, "forbidden", said)
+    await notifications.settle(connection, notification_id, answer)
+    await tell(connection, "cards")
+    return Outcome("denied", denied(begun=begun))
+
+
+def denied(*, begun: bool) -> str:
+    """What is shown of a no: it stops what is left, and calls nothing back."""
+    return f"Denied. {'What had left before may have arrived.' if begun else 'Nothing was sent.'}"
+
+
+async def _ask_again(connection: Connection, word: Word, action: Record, judged: Judged) -> Outcome:
+    """What would go out is not what the card showed: no yes can be taken for it."""
+    kept = tool_args(judged.envelope, judged.row["whom"])
+    said = why_asked(judged.row["origin_butler"], judged.decision.findings)
+    anew = Revision(word.action_id, action["revision"], judged.action.content_sha, kept, word.lasts, said)
+    why = Why("owner", "What would go out had changed.", surface=word.surface, contact=word.by)
+    if await pending_actions.revise(connection, anew, why) is None:
+        return await _too_late(connection, word)
+    await tell(connection, "cards")
+    return Outcome("changed", "It has changed since it was shown. A new card follows.")
+
+
+async def _too_late(connection: Connection, word: Word) -> Outcome:
+    again = await pending_actions.open_action(connection, word.action_id)
+    if again is None:
+        return Outcome("impossible", "There is no such question.")
+    return Outcome("changed", "It has changed since it was shown.") if again["open"] else _late(again)
+
+
+def _late(action: Record) -> Outcome:
+    status = "expired" if action["status"] == "pending" else action["status"]
+    return Outcome("late", f"It was {status} before.")

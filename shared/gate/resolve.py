@@ -1,0 +1,70 @@
+"""Where a notification would go, and as what: the same for its butler, at the marker, and before the owner's eyes.
+
+A reply or reaction names a thread. If no message that reached its butler proves that thread, a reply is a message of
+its own, and a reaction to anybody but the owner stays one that only the owner can let out. In the owner's own chat a
+butler may point at what it said itself, too, and at nothing of others; else there is no reaction.
+"""
+
+from dataclasses import replace
+
+from shared.addresses import Address
+from shared.contracts import NotifyEnvelope
+from shared.db.pool import Connection
+from shared.gate.accept import thread_of
+from shared.gate.decide import Action
+from shared.idempotency import Content, content_sha
+from shared.storage import threads
+from shared.storage.contacts import MissingIdentifier, Target, Whom, resolve
+
+
+async def aim(connection: Connection, envelope: NotifyEnvelope, whom: Whom) -> Target | MissingIdentifier:
+    """Stage 2: the address meant, and whether the thread it is named by is proved; what cannot be read raises."""
+    delivery = envelope.delivery
+    target = await resolve(connection, whom, delivery.channel)
+    if isinstance(target, MissingIdentifier) or delivery.intent == "send":
+        return target
+    address = Address(delivery.channel, target.address)
+    proves = threads.may_point_at if target.is_owner else threads.is_proved
+    proved = await proves(connection, envelope.origin_butler, address, thread_of(envelope))
+    return replace(target, unproved=not proved)
+
+
+def going(envelope: NotifyEnvelope, target: Target | MissingIdentifier) -> NotifyEnvelope:
+    """The envelope as it would go out: an unproved reply is a send, which has no thread."""
+    unproved = isinstance(target, Target) and target.unproved
+    if not unproved or envelope.delivery.intent != "reply":
+        return envelope
+    delivery = envelope.delivery.model_copy(update={"intent": "send"})
+    return envelope.model_copy(update={"delivery": delivery})
+
+
+def action_of(asked: NotifyEnvelope, target: Target, realm: str, admitted_by: str) -> Action:
+    """What the policy judges, the same at admission and at the marker."""
+    envelope = going(asked, target)
+    delivery = envelope.delivery
+    content = Content(
+        realm=realm,
+        origin=envelope.origin_butler,
+        intent=delivery.intent,
+        channel=delivery.channel,
+        address=target.address,
+        entry_id=target.entry_id,
+        message=delivery.message,
+        subject=delivery.subject,
+        emoji=delivery.emoji,
+        thread=thread_of(envelope),
+    )
+    return Action(
+        origin=envelope.origin_butler,
+        admitted_by=admitted_by,
+        intent=delivery.intent,
+        channel=delivery.channel,
+        address=target.address,
+        contact_id=target.contact_id,
+        is_owner=target.is_owner,
+        deliverable=target.deliverable,
+        realm=realm,
+        content_sha=content_sha(content),
+        length=len(delivery.message) + len(delivery.subject or ""),
+        unproved=target.unproved,
+    )

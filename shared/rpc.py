@@ -1,0 +1,179 @@
+"""Calling another daemon's tool: within the process, or by one MCP request over HTTP.
+
+Both ways present the same token to the same verifier and get the same object back. The request is the
+self-contained tools/call of MCP 2026-07-28; a client object per daemon would die with its connection.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+
+from shared.auth.tokens import Signer, Unauthorized
+from shared.errors import ButlersError, Forbidden, HopFailed
+from shared.telemetry.logs import hop_seconds
+
+HURRIED_SECONDS: Final = 1.5
+PROTOCOL: Final = "2026-07-28"
+Answer: TypeAlias = Mapping[str, object]
+# name -> base URLs of its ready instances, freshest first
+Finder: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
+M = TypeVar("M", bound=BaseModel)
+
+
+class HopRefused(HopFailed):
+    """Whoever listens there does not take our calls."""
+
+
+class Local(Protocol):
+    """A daemon in this very process."""
+
+    async def call(self, token: str, tool: str, arguments: Mapping[str, object]) -> Answer:
+        """Verify the token as over HTTP, then run the tool."""
+
+
+class Hops:
+    """One daemon's way to all others; holds its signer and its connections."""
+
+    def __init__(self, signer: Signer, find: Finder, local: Mapping[str, Local] | None = None) -> None:
+        self._signer = signer
+        self._find = find
+        self._local = local if local is not None else {}
+        self._session: aiohttp.ClientSession | None = None
+        self._ids = 0
+        self._waiting: set[asyncio.Timeout] = set()
+        self._hurried = False
+
+    async def call(self, target: str, tool: str, arguments: Mapping[str, object], timeout: float) -> Answer:
+        """The tool's object; raises HopFailed for everything else, tool errors and strange answers included."""
+        started = time.perf_counter()
+        try:
+            async with self._patience(timeout):
+                if target in self._local:
+                    return await self._call_local(target, tool, arguments)
+                return await self._call_remote(target, tool, arguments)
+        except TimeoutError:
+            raise HopFailed(f"{target} did not answer {tool} within {timeout:.0f} s.", timed_out=True) from None
+        finally:
+            hop_seconds.labels(target=target, tool=tool).observe(time.perf_counter() - started)
+
+    @asynccontextmanager
+    async def _patience(self, timeout: float) -> AsyncIterator[None]:
+        async with asyncio.timeout(min(timeout, HURRIED_SECONDS) if self._hurried else timeout) as scope:
+            self._waiting.add(scope)
+            try:
+                yield
+            finally:
+                self._waiting.discard(scope)
+
+    def hurry(self) -> None:
+        """This process stops: whoever waits for another daemon gets its answer, or none, within a moment."""
+        self._hurried = True
+        soon = asyncio.get_running_loop().time() + HURRIED_SECONDS
+        for scope in self._waiting:
+            scope.reschedule(min(soon, scope.when() or soon))
+
+    async def call_for(
+        self, target: str, tool: str, arguments: Mapping[str, object], timeout: float, model: type[M]
+    ) -> M:
+        """The same, read as `model`; an answer that is none is HopFailed, never an ok."""
+        answer = await self.call(target, tool, arguments, timeout)
+        try:
+            return model.model_validate(answer)
+        except ValidationError:
+            raise HopFailed(f"{target} answered {tool} with something that is no {model.__name__}.") from None
+
+    async def _call_local(self, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
+        try:
+            return await self._local[target].call(self._signer.token_for(target), tool, arguments)
+        except (Unauthorized, Forbidden) as refused:
+            raise HopFailed(f"{target} refused {tool}: {refused.message}") from None
+        except ButlersError as failed:
+            raise HopFailed(f"{target} could not do {tool}: {failed.message}") from None
+
+    async def _call_remote(self, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
+        urls = await self._find(target)
+        if not urls:
+            raise HopFailed(f"No {target} is running.", proved_not_begun=True)
+        refused: HopRefused | None = None
+        for url in urls:
+            try:
+                return await self._post(url, target, tool, arguments)
+            except aiohttp.ClientConnectorError:
+                continue
+            except HopRefused as said:
+                # Nothing began; a stale row may point at what listens there today.
+                refused = said
+            except (aiohttp.ClientError, ConnectionError, json.JSONDecodeError) as lost:
+                # It may have begun: like one that did not answer in time, the rows say how it stands.
+                raise HopFailed(f"{target} broke off {tool}: {type(lost).__name__}.", timed_out=True) from None
+        raise refused or HopFailed(f"{target} cannot be reached.", proved_not_begun=True)
+
+    async def _post(self, url: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
+        if self._session is None:
+            # Connections live shorter here (60 s) than at the server (75 s), so an idle one is never half-closed.
+            connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=60)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        self._ids += 1
+        headers, body = request_of(self._signer.token_for(target), tool, arguments, self._ids)
+        headers["content-type"] = "application/json"
+        async with self._session.post(f"{url}/mcp", data=_encoded(body), headers=headers) as response:
+            if response.status in {401, 403, 404, 421}:
+                raise HopRefused(f"{target} refused this daemon ({response.status}).")
+            if response.status == 503:  # noqa: PLR2004
+                raise HopRefused(f"{target} has too much to do.", proved_not_begun=True)
+            return tool_object(await response.read(), target, tool)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+def request_of(
+    token: str, tool: str, arguments: Mapping[str, object], number: int
+) -> tuple[dict[str, str], dict[str, object]]:
+    """Headers and body of one self-contained tools/call (MCP 2026-07-28)."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": PROTOCOL,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    headers = {
+        "authorization": f"Bearer {token}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": PROTOCOL,
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    return headers, {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+def _encoded(body: Mapping[str, object]) -> bytes:
+    """In UTF-8, a third of what it may be in ASCII: what one daemon took fits into the next, which refuses halves."""
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
+
+
+def tool_object(body: bytes, target: str, tool: str) -> Answer:
+    """The structured object of a tools/call answer; a tool error or a missing one is HopFailed."""
+    try:
+        message = json.loads(body)
+    except ValueError:
+        raise HopFailed(f"{target} answered {tool} with something that is no JSON.") from None
+    result = message.get("result") if isinstance(message, dict) else None
+    if not isinstance(result, dict):
+        raise HopFailed(f"{target} answered {tool} with a protocol error.")
+    if result.get("isError"):
+        raise HopFailed(f"{target} answered {tool} with a tool error.")
+    found = result.get("structuredContent")
+    if not isinstance(found, dict):
+        raise HopFailed(f"{target} answered {tool} without an object.")
+    return found

@@ -1,0 +1,116 @@
+"""What a line of the audit binds of a message: hashes of its content, its bytes, its words and its address.
+
+The lines are sealed and the rows are not: whatever differs was changed afterwards. SELECT only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from shared.db.pool import Connection
+
+# Of the rows `n` (a notification) and `d` (its delivery), as the marker's statement and the comparison both have them.
+ADDRESS: Final = "encode(sha256(convert_to(n.id::text || ' ' || d.channel || ' ' || d.address, 'UTF8')), 'hex')"
+WORDS: Final = "encode(sha256(convert_to(n.envelope::text || coalesce(n.owner_text, ''), 'UTF8')), 'hex')"
+# The last marker of each part of what has not begun anew since. Rows go 400 days after the end, words after 30.
+MARKED: Final = f"""
+WITH lines AS (
+    SELECT DISTINCT ON (notification_id, detail -> 'part') seq, at, notification_id, detail
+    FROM shared.approval_events WHERE event_type = 'marked' AND actor = 'messenger'
+    ORDER BY notification_id, detail -> 'part', seq DESC)
+SELECT l.seq, l.notification_id::text, l.detail ->> 'part' AS part, n.id IS NULL AS gone,
+    d.id IS NULL OR d.content_sha IS DISTINCT FROM l.detail ->> 'content'
+        OR n.content_sha IS DISTINCT FROM l.detail ->> 'asked' AS content,
+    p.wire_sha IS DISTINCT FROM l.detail ->> 'wire' AS wire,
+    d.id IS NULL OR {ADDRESS} <> l.detail ->> 'address' AS address,
+    (n.wiped_at IS NULL OR n.wiped_at < l.at + interval '30 days') AND {WORDS} <> l.detail ->> 'words' AS words
+FROM lines l LEFT JOIN shared.notifications n ON n.id = l.notification_id
+LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+LEFT JOIN messenger.parts p ON p.delivery_id = d.id AND p.n = (l.detail ->> 'part')::int
+WHERE (n.id IS NULL AND l.at > clock_timestamp() - interval '400 days')
+    OR d.status IS NULL OR d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
+ORDER BY l.seq
+"""
+# The last yes to each question that still stands in that revision; its address is that of what left by it. A later
+# revision has a line of its own, and no other state ends one.
+SAID_YES: Final = f"""
+WITH lines AS (
+    SELECT DISTINCT ON (action_id) seq, at, action_id, notification_id, detail FROM shared.approval_events
+    WHERE event_type = 'approved' AND actor = 'owner' AND rule_id IS NULL AND detail ? 'content'
+    ORDER BY action_id, seq DESC)
+SELECT l.seq, l.notification_id::text, a.id IS NULL AS gone,
+    a.revision = (l.detail ->> 'revision')::int AND a.content_sha IS DISTINCT FROM l.detail ->> 'content' AS content,
+    a.revision = (l.detail ->> 'revision')::int
+        AND encode(sha256(convert_to(array_to_string(a.wire_shas, ' '), 'UTF8')), 'hex')
+            IS DISTINCT FROM l.detail ->> 'wire' AS wire,
+    a.revision = (l.detail ->> 'revision')::int
+        AND coalesce(d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
+            AND {ADDRESS} <> l.detail ->> 'address', false) AS address,
+    a.revision <> (l.detail ->> 'revision')::int AND NOT EXISTS (SELECT FROM shared.approval_events e
+        WHERE e.action_id = a.id AND (e.detail ->> 'revision')::int = a.revision) AS revision
+FROM lines l LEFT JOIN shared.pending_actions a ON a.id = l.action_id
+LEFT JOIN shared.notifications n ON n.id = a.notification_id
+LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE a.id IS NOT NULL OR l.at > clock_timestamp() - interval '400 days' ORDER BY l.seq
+"""
+# Written before lines held hashes: a yes without any, and what was marked for somebody else without a line.
+WITHOUT: Final = """
+SELECT (SELECT count(*) FROM shared.approval_events
+        WHERE event_type = 'approved' AND actor = 'owner' AND rule_id IS NULL
+            AND NOT coalesce(detail ? 'content', false))
+    + (SELECT count(*) FROM messenger.deliveries d WHERE class = 'third_party'
+        AND EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.marked_at IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM shared.approval_events e
+            WHERE e.notification_id = d.notification_id AND e.event_type = 'marked'))
+"""
+_SAID: Final[Mapping[str, str]] = {
+    "content": "the hash of its content",
+    "wire": "the hash of its bytes",
+    "address": "its address",
+    "words": "its words",
+    "revision": "the revision of its question",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """A row that is not what its line says: the line, and what a person is told."""
+
+    seq: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many lines with hashes were compared, how many have none, and which rows differ."""
+
+    lines: int
+    without: int
+    differs: Sequence[Differs]
+
+
+def of_yes(notification_id: str, channel: str, address: str, content_sha: str, wires: Sequence[str]) -> dict[str, str]:
+    """What the line of a yes holds, beside who said it."""
+    return {
+        "content": content_sha,
+        "wire": sha256(" ".join(wires).encode()).hexdigest(),
+        "address": sha256(f"{notification_id} {channel} {address}".encode()).hexdigest(),
+    }
+
+
+async def compare(connection: Connection) -> Compared:
+    """Hold every line that binds something beside its rows."""
+    lines, found = 0, []
+    for kind, text in (("marker", MARKED), ("yes", SAID_YES)):
+        for row in await connection.fetch(text):
+            lines += 1
+            fields = dict(row)
+            wrong = [said for name, said in _SAID.items() if fields.get(name)]
+            about = f"Message {row['notification_id']}"
+            if fields.get("gone"):
+                found.append(Differs(row["seq"], f"{about}, of whose {kind} line {row['seq']} tells, is gone."))
+            elif wrong:
+                what = ", ".join(wrong)
+                found.append(Differs(row["seq"], f"{about}: {what} was changed after its {kind}, line {row['seq']}."))
+    return Compared(lines, await connection.fetchval(WITHOUT), found)

@@ -1,0 +1,206 @@
+"""Who is meant: contacts and their entries, the owner, resolving and looking up in reverse.
+
+Only the owner writes contacts (console, CLI, pairing, bootstrap); butlers read.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+import asyncpg
+
+from shared.addresses import canonical, is_private_chat, lookup_key, parse_recipient
+from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput, Misconfigured
+
+Kind = Literal["contact", "recipient", "owner", "thread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """Whom the caller means, as it said it; `value` is a contact id, an address, a thread or empty."""
+
+    kind: Kind
+    value: str = ""
+
+    def __str__(self) -> str:
+        """The form that is hashed and stored."""
+        return f"{self.kind}:{self.value}" if self.value else self.kind
+
+    @classmethod
+    def parse(cls, text: str) -> "Whom":
+        """The inverse of str()."""
+        kind, _, value = text.partition(":")
+        if kind not in {"contact", "recipient", "owner", "thread"}:
+            raise InvalidInput(f"`{text[:40]}` names nobody.")
+        return cls(kind, value)  # type: ignore[arg-type]  # checked on the line above
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One address, and what is known about who is there."""
+
+    address: str
+    contact_id: str | None = None
+    contact_name: str | None = None
+    entry_id: str | None = None
+    # Only the owner's own private chat or address; never a group, never an @username.
+    is_owner: bool = False
+    # False where the address is of another channel's form: it can be shown, not sent to.
+    deliverable: bool = True
+    # True where a thread names it, and no message that reached its butler proves that thread.
+    unproved: bool = False
+
+
+class UnknownContact(InvalidInput):
+    """A contact id of the right form that nobody has: somebody guessed, or made it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingIdentifier:
+    """A known contact without an entry for the channel."""
+
+    contact_id: str
+    contact_name: str
+
+
+BY_CONTACT = """
+SELECT c.id::text AS contact_id, c.name, 'owner' = ANY (c.roles) AS owner, i.id::text AS entry_id, i.value
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND i.type = $2
+WHERE c.id = $1 ORDER BY i.is_primary DESC NULLS LAST, i.created_at, i.id LIMIT 1
+"""
+BY_OWNER = """
+SELECT c.id::text AS contact_id, c.name, true AS owner, i.id::text AS entry_id, i.value
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND i.type = $1
+WHERE 'owner' = ANY (c.roles) ORDER BY i.is_primary DESC NULLS LAST, i.created_at, i.id LIMIT 1
+"""
+BY_VALUE = """
+SELECT c.id::text AS contact_id, c.name, 'owner' = ANY (c.roles) AS owner, i.id::text AS entry_id, i.value
+FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+WHERE i.type = $1 AND i.lookup = $2
+"""
+
+
+async def resolve(connection: Connection, whom: Whom, channel: str) -> Target | MissingIdentifier:
+    """The address meant, or that there is none on file (seed 001, Default Recipient Resolution).
+
+    Raises InvalidInput for an unknown contact and Misconfigured for an owner without an entry.
+    """
+    if whom.kind == "contact":
+        return await _by_contact(connection, whom.value, channel)
+    if whom.kind == "owner":
+        return await _by_owner(connection, channel)
+    value = whom.value.partition(":")[0] if whom.kind == "thread" and channel == "telegram" else whom.value
+    return await _by_value(connection, value, channel)
+
+
+async def _by_contact(connection: Connection, contact_id: str, channel: str) -> Target | MissingIdentifier:
+    try:
+        row = await connection.fetchrow(BY_CONTACT, UUID(contact_id), channel)
+    except ValueError:
+        row = None
+    if row is None:
+        raise UnknownContact(f"No contact has the id '{contact_id[:60]}'.", "Leave contact_id out to tell the owner.")
+    if row["value"] is None:
+        return MissingIdentifier(row["contact_id"], row["name"])
+    return _target(row, channel)
+
+
+async def _by_owner(connection: Connection, channel: str) -> Target:
+    row = await connection.fetchrow(BY_OWNER, channel)
+    if row is None:
+        raise Misconfigured(
+            "Nobody is the owner yet.",
+            f"Run `butlers contacts add NAME --role owner --{channel} VALUE`.",
+        )
+    if row["value"] is None:
+        raise Misconfigured(
+            f"The owner has no {channel} identifier on file.",
+            f"Run `butlers contacts set {row['contact_id']} --{channel} VALUE`.",
+        )
+    return _target(row, channel)
+
+
+async def _by_value(connection: Connection, value: str, channel: str) -> Target:
+    address = parse_recipient(value)
+    row = await connection.fetchrow(BY_VALUE, address.channel, lookup_key(address))
+    deliverable = address.channel == channel
+    if row is None:
+        return Target(address=address.value, deliverable=deliverable)
+    found = _target(row, address.channel)
+    if deliverable:
+        return found
+    return Target(found.address, found.contact_id, found.contact_name, found.entry_id, deliverable=False)
+
+
+def _target(row: Record, channel: str) -> Target:
+    """The entry's stored value goes on the wire, never the caller's spelling of it."""
+    address = canonical(channel, row["value"])
+    private = channel == "email" or is_private_chat(address)
+    return Target(address, row["contact_id"], row["name"], row["entry_id"], is_owner=row["owner"] and private)
+
+
+INSERT_CONTACT = "INSERT INTO shared.contacts (name, roles) VALUES ($1, $2) RETURNING id::text"
+INSERT_ENTRY = """
+INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
+VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
+ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
+WHERE contact_info.contact_id = EXCLUDED.contact_id
+RETURNING id::text
+"""
+UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
+SET_PRIMARY = "UPDATE shared.contact_info SET is_primary = true WHERE id = $1::uuid"
+FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3"
+OWNER = "SELECT id::text, name, preferred_channel FROM shared.contacts WHERE 'owner' = ANY (roles)"
+LIST = """
+SELECT c.id::text, c.name, c.roles, c.preferred_channel,
+    coalesce(jsonb_agg(jsonb_build_object('type', i.type, 'value', i.value, 'is_primary', i.is_primary)
+        ORDER BY i.type, i.is_primary DESC, i.created_at) FILTER (WHERE i.id IS NOT NULL), '[]') AS entries
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
+GROUP BY c.id ORDER BY c.created_at
+"""
+
+
+async def add_contact(connection: Connection, name: str, roles: list[str]) -> str:
+    """A new contact's id; a second owner is refused."""
+    try:
+        return str(await connection.fetchval(INSERT_CONTACT, name, roles))
+    except asyncpg.UniqueViolationError:
+        raise InvalidInput("There is an owner already.", "Change that contact with `butlers contacts set`.") from None
+
+
+async def set_identifier(
+    connection: Connection, contact_id: str, kind: str, value: str, *, primary: bool = False
+) -> str:
+    """The entry's id once `value` stands on this contact; refused where it stands on another."""
+    try:
+        key = UUID(contact_id)
+    except ValueError:
+        raise InvalidInput(f"`{contact_id[:60]}` is no contact id.", "See `butlers contacts list`.") from None
+    stored = canonical(kind, value)
+    try:
+        entry = await connection.fetchval(INSERT_ENTRY, key, kind, stored)
+    except asyncpg.ForeignKeyViolationError:
+        entry = None
+    if entry is None:
+        raise InvalidInput(f"The {kind} identifier cannot be put on this contact.", "See `butlers contacts list`.")
+    if primary:  # only now: whoever goes on after a refusal has changed nothing
+        await connection.execute(UNSET_PRIMARY, key, kind)
+        await connection.execute(SET_PRIMARY, entry)
+    return str(entry)
+
+
+async def forget(connection: Connection, contact_id: str, kind: str, value: str) -> None:
+    """Take an identifier off a contact, if it is there."""
+    address = parse_recipient(canonical(kind, value))
+    await connection.execute(FORGET, UUID(contact_id), kind, lookup_key(address))
+
+
+async def owner(connection: Connection) -> Record | None:
+    """The owner's id, name and preferred channel, if there is one."""
+    return await connection.fetchrow(OWNER)
+
+
+async def list_contacts(connection: Connection) -> list[Record]:
+    """Every contact with its entries, oldest first."""
+    return list(await connection.fetch(LIST))

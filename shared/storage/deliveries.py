@@ -1,0 +1,86 @@
+"""What became of messages on their way out, for the owner's surfaces: SELECT only.
+
+Cards are left out: they ask about something that has a page of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput
+from shared.idempotency import reference
+
+# A reference may look like the beginning of another's id, so that an id is asked for by more than a reference has.
+SHORTEST: Final = 5
+# The contact is whoever has the address now: it is the Messenger's word, and what a notification names is its butler's.
+LIST: Final = """
+SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,
+    d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
+    coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, n.envelope #>> '{delivery,emoji}' AS emoji
+FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
+LEFT JOIN shared.contacts c ON c.id = i.contact_id
+WHERE ($1::text IS NULL OR d.status = $1) AND ($2::uuid IS NULL OR d.id = $2)
+ORDER BY d.created_at DESC, d.id LIMIT $3
+"""
+FIND: Final = """
+SELECT id::text FROM messenger.deliveries
+WHERE class <> 'card' AND (starts_with(id::text, $1) OR starts_with(notification_id::text, $1)) LIMIT 2
+"""
+LATEST: Final = "SELECT id::text FROM messenger.deliveries WHERE class <> 'card' ORDER BY created_at DESC LIMIT 10000"
+PARTS: Final = "SELECT n, status, wire_sha, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+ATTEMPTS: Final = """
+SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
+WHERE delivery_id = $1 ORDER BY n, attempt
+"""
+# Past the marker of any part something may have left; what was sent again has its parts back in the queue.
+BEGUN: Final = """
+SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
+    WHERE d.notification_id = $1 AND (p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One delivery with its parts and attempts, as rows."""
+
+    delivery: Record
+    parts: tuple[Record, ...]
+    attempts: tuple[Record, ...]
+
+
+async def latest(connection: Connection, status: str | None, most: int) -> list[Record]:
+    """The deliveries in that status, or in any, newest first."""
+    return list(await connection.fetch(LIST, status, None, most))
+
+
+async def begun(connection: Connection, notification_id: str) -> bool:
+    """Whether something of it may have left."""
+    return bool(await connection.fetchval(BEGUN, UUID(notification_id)))
+
+
+async def find(connection: Connection, said: str) -> str:
+    """The id of the one delivery meant by its reference, or by the beginning of its or its notification's id."""
+    if len(said) < SHORTEST:
+        found = [row["id"] for row in await connection.fetch(LATEST) if reference(row["id"]) == said.upper()]
+    else:
+        found = [row["id"] for row in await connection.fetch(FIND, said.lower())]
+    if len(found) != 1:
+        what = "More than one delivery has" if found else "No delivery has"
+        raise InvalidInput(f"{what} the id or the reference `{said[:40]}`.", "See `butlers deliveries list`.")
+    return str(found[0])
+
+
+async def one(connection: Connection, delivery_id: str) -> Shown:
+    """A delivery that exists, with all that was tried."""
+    key = UUID(delivery_id)
+    (delivery,) = await connection.fetch(LIST, None, key, 1)
+    parts, attempts = await connection.fetch(PARTS, key), await connection.fetch(ATTEMPTS, key)
+    return Shown(delivery, tuple(parts), tuple(attempts))
+
+
+def as_object(row: Record) -> Mapping[str, object]:
+    """The row of a delivery for a program, with its reference."""
+    return {**dict(row), "reference": reference(row["id"])}

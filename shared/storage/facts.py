@@ -1,0 +1,58 @@
+"""What the decision leans on, by SELECT only: realm, standing rules, brakes, and the owner's yes."""
+
+from datetime import datetime
+from uuid import UUID
+
+from shared.db.pool import Connection
+from shared.errors import Unavailable
+from shared.gate.decide import Approval, Brake, Facts, Rule
+
+FACTS = """
+SELECT
+    (SELECT realm FROM shared.channels WHERE channel = $1) AS realm,
+    (SELECT sender FROM shared.channels WHERE channel = $1) AS sender,
+    coalesce((SELECT jsonb_agg(jsonb_build_object(
+        'id', r.id, 'effect', r.effect, 'constraints', r.arg_constraints, 'origin_butler', r.origin_butler,
+        'max_uses', r.max_uses, 'max_per_day', r.max_per_day, 'realm', r.realm,
+        'bounded', r.max_uses IS NOT NULL OR r.max_per_day IS NOT NULL OR r.expires_at IS NOT NULL,
+        'created', extract(epoch FROM r.created_at),
+        'used', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2),
+        'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2
+            AND u.at > clock_timestamp() - interval '1 day')))
+        FROM shared.approval_rules r WHERE r.active AND r.tool_name = 'notify'
+            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules,
+    coalesce((SELECT jsonb_agg(jsonb_build_object('butler', b.butler, 'contact_id', b.contact_id,
+        'channel', b.channel, 'owner_too', b.owner_too, 'until', extract(epoch FROM b.until), 'reason', b.reason))
+        FROM shared.brakes b WHERE (b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()))
+            OR (b.reason = 'restored' AND b.handled_at IS NULL)), '[]') AS brakes,
+    (SELECT extract(epoch FROM max(b.made_at))::float8 FROM shared.brakes b WHERE b.reason = 'restored'
+        AND (b.lifted_at IS NULL OR b.handled_at IS NULL
+            OR coalesce($3, clock_timestamp()) < b.lifted_at + interval '1 day')) AS restored
+"""
+APPROVAL = """
+SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
+WHERE notification_id = $1 AND status IN ('approved', 'executing')
+"""
+
+
+async def gather(
+    connection: Connection,
+    channel: str,
+    notification_id: str,
+    *,
+    approval: bool = False,
+    asked_at: datetime | None = None,
+) -> Facts:
+    """Realm, standing rules with their uses, and the owner's yes if asked for; raises if any cannot be read.
+
+    `asked_at` is None for what is asked now.
+    """
+    row = await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at)
+    if row is None:
+        raise Unavailable("The facts cannot be read.", "Try again in a moment.")
+    rules = tuple(Rule(**fact) for fact in row["rules"])
+    found = await connection.fetchrow(APPROVAL, UUID(notification_id)) if approval else None
+    yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
+    brakes = tuple(Brake(**fact) for fact in row["brakes"])
+    realm, sender, restored = row["realm"] or "", row["sender"] or "", row["restored"]
+    return Facts(realm=realm, rules=rules, approval=yes, brakes=brakes, sender=sender, restored=restored)

@@ -1,0 +1,50 @@
+"""Whose public keys count: one per daemon, two while one replaces another. The only writer of shared.keyring.
+
+A retired key proves no caller any more; it stays, so that what it once signed can be checked.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from shared.db.pool import Connection, Record
+from shared.errors import Misconfigured
+
+ADD: Final = "INSERT INTO shared.keyring (name, public_key) VALUES ($1, $2) ON CONFLICT (name, public_key) DO NOTHING"
+IS_RETIRED: Final = "SELECT retired_at IS NOT NULL FROM shared.keyring WHERE name = $1 AND public_key = $2"
+RETIRE: Final = """
+UPDATE shared.keyring SET retired_at = clock_timestamp()
+WHERE name = $1 AND public_key <> $2 AND retired_at IS NULL RETURNING public_key
+"""
+COUNTING: Final = "SELECT name, public_key FROM shared.keyring WHERE retired_at IS NULL"
+ALL_OF: Final = "SELECT public_key FROM shared.keyring WHERE name = $1 ORDER BY added_at DESC"
+LIST: Final = "SELECT name, public_key, added_at, retired_at FROM shared.keyring ORDER BY name, added_at"
+
+
+async def add(connection: Connection, name: str, public_key: str) -> None:
+    """Let this key count for that name; one that was retired stays so, and raises Misconfigured."""
+    await connection.execute(ADD, name, public_key)
+    if await connection.fetchval(IS_RETIRED, name, public_key):
+        raise Misconfigured(f"The key of {name} in BUTLERS_HOME was retired.", f"Run `butlers keys rotate {name}`.")
+
+
+async def retire_others(connection: Connection, name: str, kept: str) -> Sequence[str]:
+    """Let no key but this one count for that name; those that counted until now."""
+    return [row["public_key"] for row in await connection.fetch(RETIRE, name, kept)]
+
+
+async def counting(connection: Connection) -> dict[str, list[str]]:
+    """The public keys that count, by name."""
+    found: dict[str, list[str]] = {}
+    for row in await connection.fetch(COUNTING):
+        found.setdefault(row["name"], []).append(row["public_key"])
+    return found
+
+
+async def all_of(connection: Connection, name: str) -> Sequence[str]:
+    """Every public key that name ever had, the newest first."""
+    return [row["public_key"] for row in await connection.fetch(ALL_OF, name)]
+
+
+async def every(connection: Connection) -> Sequence[Record]:
+    """Every key with its name, since when it counts, and since when no more."""
+    return await connection.fetch(LIST)

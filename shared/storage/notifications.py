@@ -1,0 +1,280 @@
+"""Admission and the current answer: the only writer of shared.notifications, shared.recent and shared.collapsed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from shared import answers
+from shared.contracts import NotifyEnvelope, NotifyResponse, wire
+from shared.db.decoding import bounded
+from shared.db.pool import Connection, Record
+from shared.errors import IdempotencyConflict, Unreadable
+from shared.idempotency import EXPLICIT
+
+# While a message is on its way its authority lasts this long (design section 8).
+SEND_WITHIN = timedelta(hours=24)
+REPLY_WITHIN = timedelta(hours=1)
+REPEAT_WINDOW = timedelta(minutes=5)
+
+ADMIT = """
+INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
+    envelope, whom, contact_id, contact_info_id, third_party, not_after, status, answer)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16
+WHERE NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $2 AND key = $5)
+ON CONFLICT DO NOTHING
+"""
+BY_KEY = """
+SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
+WHERE origin_butler = $1 AND (key = $2 OR notification_id =
+    (SELECT notification_id FROM shared.collapsed WHERE origin_butler = $1 AND key = $2))
+"""
+BY_CONTENT = """
+SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
+WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3
+"""
+# The same request under another lineage, while the owner can answer it and this one was never taken. From here on this
+# one's key names it too.
+COLLAPSE = """
+WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_status s
+    WHERE s.origin_butler = $1 AND s.request_sha = $2 AND s.status IN ('pending_approval', 'pending_missing_identifier')
+        AND s.realm = $4 AND s.asked_until > clock_timestamp() AND s.key <> $3
+        AND NOT EXISTS (SELECT FROM shared.withdrawals w
+            WHERE w.notification_id = s.notification_id AND w.origin_butler = $1)
+        AND NOT EXISTS (SELECT FROM shared.notification_status own WHERE own.origin_butler = $1 AND own.key = $3)
+        AND NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $1 AND key = $3)
+    ORDER BY s.created_at LIMIT 1),
+tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $1, $3, notification_id FROM first)
+SELECT notification_id::text, answer FROM first
+"""
+# Holds the row that equal calls share, until the end of this transaction; a row made for that stands for no call.
+IN_TURN = """
+INSERT INTO shared.recent (origin_butler, request_sha, lineage, first_at)
+VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
+ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
+"""
+ONE = f"""
+SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
+    contact_id::text, third_party, status, answer, created_at, owner_text, {bounded("not_after")} AS not_after,
+    not_after <= clock_timestamp() AS too_late, wiped_at IS NOT NULL AS wiped
+FROM shared.notifications WHERE id = $1
+"""
+REACTIONS = """
+SELECT notification_id::text, emoji FROM shared.notification_status
+WHERE origin_butler = $1 AND whom = $2 AND emoji IS NOT NULL ORDER BY created_at DESC LIMIT 20
+"""
+LOCKED = ONE + " FOR NO KEY UPDATE"
+RECENT = """
+INSERT INTO shared.recent AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
+ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
+    lineage = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN EXCLUDED.lineage ELSE r.lineage END,
+    first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp()
+        ELSE least(r.first_at, clock_timestamp()) END
+RETURNING r.lineage
+"""
+# Of what goes out in the owner's words its butler is told so. What is said of it may hold words again, and is wiped in
+# its turn.
+SETTLE = """
+UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
+    answer = jsonb_strip_nulls(jsonb_build_object('note',
+        CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
+WHERE id = $1
+"""
+RELEASE = """
+UPDATE shared.notifications SET status = 'queued', updated_at = clock_timestamp(),
+    not_after = clock_timestamp() + $3,
+    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
+WHERE id = $1
+"""
+EDIT = "UPDATE shared.notifications SET owner_text = $2 WHERE id = $1"
+# What was delayed and then tried is told like anything that is tried again.
+ACCEPTED_AGAIN = """
+UPDATE shared.notifications SET updated_at = clock_timestamp(),
+    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
+WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = $3
+"""
+# Of a third party's expired messages one per request comes up again.
+EXPIRED_AGAIN = """
+UPDATE shared.notifications n SET reopened_at = clock_timestamp(), not_after = NULL
+WHERE n.id = $1 AND (NOT n.third_party OR NOT EXISTS (SELECT FROM shared.notifications o
+    WHERE o.origin_butler = n.origin_butler AND o.lineage = n.lineage AND o.reopened_at IS NOT NULL)) RETURNING n.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewNotification:
+    """Everything one admission writes."""
+
+    id: str
+    origin: str
+    admitted_by: str
+    realm: str
+    key: str
+    lineage: str
+    request_sha: str
+    envelope: NotifyEnvelope
+    whom: str
+    third_party: bool
+    answer: NotifyResponse
+    content_sha: str | None = None
+    contact_id: str | None = None
+    entry_id: str | None = None
+    lasts: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What is known of a notification now; `first` is true for the call that admitted it."""
+
+    notification_id: str
+    answer: NotifyResponse
+    first: bool = False
+    same_content: bool = False
+    # What the caller should know of how it was taken.
+    note: str | None = None
+
+
+async def admit(connection: Connection, new: NewNotification) -> Current:
+    """Write it once; the same key or the same content in the lineage gets the first one's current answer.
+
+    Raises IdempotencyConflict where a stated key was used for other words.
+    """
+    done = await connection.execute(ADMIT, *_columns(new))
+    if done == "INSERT 0 1":
+        return Current(new.id, new.answer, first=True)
+    found = await _first(connection, new)
+    if found is None:
+        raise IdempotencyConflict(
+            "This idempotency_key was already used for another message.",
+            "Use a new request_context.idempotency_key for a new message.",
+        )
+    return found
+
+
+def _columns(new: NewNotification) -> tuple[object, ...]:
+    named = (new.origin, new.admitted_by, new.realm, new.key, new.lineage, new.request_sha, new.content_sha)
+    return (
+        UUID(new.id),
+        *named,
+        wire(new.envelope),
+        new.whom,
+        *(UUID(one) if one else None for one in (new.contact_id, new.entry_id)),
+        *(new.third_party, new.lasts, new.answer.status, wire(new.answer)),
+    )
+
+
+async def _first(connection: Connection, new: NewNotification) -> Current | None:
+    row = await connection.fetchrow(BY_KEY, new.origin, new.key)
+    if row is not None:
+        return _current(row)
+    row = await connection.fetchrow(BY_CONTENT, new.origin, new.lineage, new.content_sha)
+    return _current(row, same_content=True) if row else None
+
+
+async def collapse(connection: Connection, new: NewNotification) -> Current | None:
+    """The same request that waits for the owner, which this one is part of from here on; equal calls ask in turn.
+
+    None too where a key was stated, which asks for another one.
+    """
+    if new.lineage.startswith(EXPLICIT):
+        return None
+    await connection.execute(IN_TURN, new.origin, new.request_sha, new.lineage, REPEAT_WINDOW)
+    row = await connection.fetchrow(COLLAPSE, new.origin, new.request_sha, new.key, new.realm)
+    return replace(_current(row), note=answers.WAITS_ALREADY) if row else None
+
+
+def _current(row: Record, *, same_content: bool = False) -> Current:
+    answer = NotifyResponse.model_validate(row["answer"])
+    return Current(row["notification_id"], answer, same_content=same_content)
+
+
+async def recent_lineage(connection: Connection, origin: str, request_sha: str, fresh: str) -> str:
+    """The lineage of a call that stated none: that of the first equal call of the last five minutes."""
+    found: str = await connection.fetchval(RECENT, origin, request_sha, fresh, REPEAT_WINDOW)
+    return found
+
+
+async def before_reaction(connection: Connection, origin: str, whom: str, emoji: str) -> str:
+    """What tells this reaction from earlier ones: the id of the last other one set there.
+
+    An equal reaction right after the last is a replay and shares that one's distinction; like, heart,
+    like are three.
+    """
+    rows = await connection.fetch(REACTIONS, origin, whom)
+    others = [row["notification_id"] for row in rows if row["emoji"] != emoji]
+    return others[0] if others else ""
+
+
+async def expired_again(connection: Connection, notification_id: str) -> bool:
+    """Whether this expired message may come up again, which for a third party happens once per request."""
+    return await connection.fetchval(EXPIRED_AGAIN, UUID(notification_id)) is not None
+
+
+async def one(connection: Connection, notification_id: str) -> Record | None:
+    """The whole row, for the daemons that move or deliver it."""
+    try:
+        return await connection.fetchrow(ONE, UUID(notification_id))
+    except ValueError:
+        return None
+
+
+async def locked(connection: Connection, notification_id: str) -> Record | None:
+    """The whole row, held until the end of this transaction; first in the lock order after the authority."""
+    try:
+        return await connection.fetchrow(LOCKED, UUID(notification_id))
+    except ValueError:
+        return None
+
+
+async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
+    """Store the current answer; whoever asks again gets it."""
+    await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer), answers.OWNER_CHANGED)
+
+
+async def accepted_again(connection: Connection, notification_id: str) -> None:
+    """Say no more that it is delayed, if that was said; the caller holds the row."""
+    plain = wire(answers.queued(notification_id))
+    await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, answers.BRAKED, answers.OWNER_CHANGED)
+
+
+async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:
+    """Put it on its way: authority was given now and lasts so long."""
+    await connection.execute(RELEASE, UUID(notification_id), wire(answer), lasts, answers.OWNER_CHANGED)
+
+
+async def edit(connection: Connection, notification_id: str, text: str | None) -> None:
+    """Put the owner's words in the place of the message, or take them back; the caller holds the row."""
+    await connection.execute(EDIT, UUID(notification_id), text)
+
+
+def delivery_of(row: Mapping[str, object] | Record) -> Mapping[str, object]:
+    """The plain fields of what goes out: as asked, but the owner's words for the message where there are any."""
+    envelope = row["envelope"]
+    asked = envelope.get("delivery") if isinstance(envelope, Mapping) else None
+    fields = asked if isinstance(asked, Mapping) else {}
+    return fields if row["owner_text"] is None else {**fields, "message": row["owner_text"]}
+
+
+def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
+    """The same as an envelope: the one source of what is shown, hashed, approved and sent.
+
+    Raises Unreadable where it is none.
+    """
+    try:
+        return NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
+    except (ValidationError, TypeError):
+        raise Unreadable("What is stored of this message cannot be read.") from None
+
+
+def lasts(intent: str) -> timedelta:
+    """How long what is allowed at once stays allowed: a reply that comes hours late answers nobody."""
+    return SEND_WITHIN if intent == "send" else REPLY_WITHIN
+
+
+def as_mapping(envelope: NotifyEnvelope) -> Mapping[str, object]:
+    """The envelope's own fields, without what the house has added to it."""
+    plain = wire(envelope)
+    plain.pop("notification_id", None)
+    return plain

@@ -1,0 +1,29 @@
+"""One-time codes by which a chat becomes the owner's: offered on the command line, used in Telegram."""
+
+from hashlib import sha256
+
+from shared.db.pool import Connection
+
+OFFER = """
+INSERT INTO messenger.pairings (code_sha, expires_at) VALUES ($1, clock_timestamp() + interval '15 minutes')
+"""
+USE = """
+UPDATE messenger.pairings SET used_at = clock_timestamp()
+WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING code_sha
+"""
+IS_OPEN = "SELECT EXISTS (SELECT FROM messenger.pairings WHERE used_at IS NULL AND expires_at > clock_timestamp())"
+
+
+async def offer(connection: Connection, code: str) -> None:
+    """Make a code good for fifteen minutes; only its hash is kept."""
+    await connection.execute(OFFER, sha256(code.encode()).hexdigest())
+
+
+async def use(connection: Connection, code: str) -> bool:
+    """Whether this code was good; it is good once."""
+    return await connection.fetchval(USE, sha256(code.encode()).hexdigest()) is not None
+
+
+async def is_open(connection: Connection) -> bool:
+    """Whether any code is good now."""
+    return bool(await connection.fetchval(IS_OPEN))

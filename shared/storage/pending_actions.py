@@ -1,0 +1,283 @@
+"""Pending actions, their audit, and deciding: the only writer of those tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+from uuid import UUID
+
+from shared.db.decoding import EXPIRES
+from shared.db.pool import Connection, Record
+from shared.storage.audit_bindings import ADDRESS, WORDS
+
+LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
+LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
+SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
+# Whoever parks may not read what is parked, so nothing is returned here.
+PARK = """
+WITH parked AS (
+    INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
+        expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7))
+INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
+VALUES ('parked', $1, $6, $8, $5, '{"revision": 1}')
+"""
+EVENT = """
+INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+# The line of a third party's marker, in its own statement: what left, in hashes that seals cover as rows are not.
+MARKED = f"""
+    INSERT INTO shared.approval_events (event_type, rule_id, notification_id, actor, detail)
+    SELECT 'marked', $7::uuid, n.id, 'messenger', jsonb_build_object('part', p.n, 'attempt', $4::int,
+        'asked', n.content_sha, 'content', $6::text, 'wire', $5::text, 'address', {ADDRESS}, 'words', {WORDS})
+    FROM d JOIN p ON true JOIN shared.notifications n ON n.id = d.notification_id WHERE d.class = 'third_party'
+"""
+# The line that each move writes in its own statement: $1 to $5 say what happened, by which rule, who, why and where.
+WRITTEN = """RETURNING id, notification_id, revision),
+written AS (
+    INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
+    SELECT $1, id, $2::uuid, notification_id, $3, $4, $5::jsonb || jsonb_build_object('revision', revision) FROM moved)
+"""
+OPEN_ACTION = f"""
+SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary, n.admitted_by,
+    a.notification_id::text, a.requested_at, a.decision_reason, n.envelope, n.owner_text, n.whom, n.realm, n.created_at,
+    {EXPIRES} AS expires_at, a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
+"""
+OPEN_OF = """
+SELECT id::text, revision, status FROM shared.pending_actions
+WHERE notification_id = $1 AND status IN ('pending', 'approved', 'executing')
+"""
+DECIDE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, decided_by = $8, decided_at = clock_timestamp(),
+        decision_reason = $4, wire_shas = $9
+    WHERE id = $6 AND status = 'pending' AND revision = $7 AND expires_at > clock_timestamp()
+    {WRITTEN}
+SELECT notification_id::text FROM moved
+"""
+REVISE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, tool_args = $9, wire_shas = NULL,
+        status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
+        expires_at = clock_timestamp() + $10, agent_summary = coalesce($11, agent_summary)
+    WHERE id = $6 AND revision = $7 AND status IN ('pending', 'approved', 'executing')
+    {WRITTEN}
+SELECT revision FROM moved
+"""
+# Not the owner's word: without content it can never count as a yes.
+BY_RULE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, rule_id = $2, content_sha = NULL, wire_shas = NULL
+    WHERE id = $6 AND revision = $7 AND status = 'pending' {WRITTEN}
+SELECT id FROM moved
+"""
+LAST_OF = "SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1"
+MOVE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, execution_result = coalesce($8, execution_result)
+    WHERE notification_id = $6 AND status = ANY ($7::text[]) AND status <> $1 {WRITTEN}
+SELECT id::text FROM moved
+"""
+EXPIRE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1
+    WHERE id = $6 AND status = 'pending' AND expires_at <= clock_timestamp() {WRITTEN}
+SELECT id FROM moved
+"""
+UNANSWERED = """
+SELECT id::text, notification_id::text FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at <= clock_timestamp()
+ORDER BY notification_id NULLS LAST LIMIT 100
+"""
+LIST = f"""
+SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
+    {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text,
+    n.whom, coalesce(d.channel, n.envelope #>> '{{delivery,channel}}', '') AS channel, d.address AS sent_to
+FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Who moves an action, and for what reason: no action is moved without it."""
+
+    actor: str
+    reason: str | None
+    rule_id: str | None = None
+    # Of the owner's word: by which surface, and which contact the owner is.
+    surface: str | None = None
+    contact: str | None = None
+
+    def line(self, event_type: str) -> tuple[object, ...]:
+        """What its line in the audit says, as WRITTEN takes it."""
+        named = {"surface": self.surface, "contact": self.contact}
+        detail = {name: value for name, value in named.items() if value is not None}
+        return event_type, UUID(self.rule_id) if self.rule_id else None, self.actor, self.reason, detail
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A pending action to be made: what was asked, why it waits, and for how long."""
+
+    action_id: str
+    notification_id: str
+    origin: str
+    tool_args: Mapping[str, object]
+    content_sha: str | None
+    summary: str
+
+
+async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) -> None:
+    """Make the pending action; the caller's transaction holds its notification too."""
+    args = (UUID(parked.action_id), parked.origin, parked.tool_args, parked.content_sha, parked.summary)
+    await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the audit: what happened to what, by whom and why."""
+
+    event_type: str
+    actor: str
+    action_id: str | None = None
+    rule_id: str | None = None
+    notification_id: str | None = None
+    reason: str | None = None
+
+
+async def record(connection: Connection, event: Event, **detail: object) -> None:
+    """Append what moves no pending action to approval_events."""
+    ids = [UUID(value) if value else None for value in (event.action_id, event.rule_id, event.notification_id)]
+    await connection.execute(EVENT, event.event_type, *ids, event.actor, event.reason, detail)
+
+
+async def lock_authority(connection: Connection) -> None:
+    """Hold what is authority still: what the owner changed before this counts, what comes after is too late."""
+    await connection.execute(LOCK_AUTHORITY)
+
+
+async def lock_rule(connection: Connection, rule_id: str) -> None:
+    """Make others who want to spend this rule wait, so that its uses can be counted for good."""
+    await connection.execute(LOCK_RULE, UUID(rule_id))
+
+
+async def spend(connection: Connection, rule_id: str, notification_id: str) -> None:
+    """Count one use, once per notification; the caller holds the rule's row (lock_rule)."""
+    await connection.execute(SPEND, UUID(rule_id), UUID(notification_id))
+
+
+async def give_back(connection: Connection, notification_id: str) -> None:
+    """Undo the use of a message of which nothing can have left."""
+    await connection.execute(GIVE_BACK, UUID(notification_id))
+
+
+async def open_action(connection: Connection, action_id: str) -> Record | None:
+    """The action with its notification's envelope, or None."""
+    return await connection.fetchrow(OPEN_ACTION, UUID(action_id))
+
+
+async def open_of(connection: Connection, notification_id: str) -> Record | None:
+    """The one open action of a notification: id, revision, status."""
+    return await connection.fetchrow(OPEN_OF, UUID(notification_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The owner's word on one revision of one action."""
+
+    action_id: str
+    revision: int
+    status: Literal["approved", "denied"]
+    by: str
+    surface: str
+    reason: str | None = None
+    wire_shas: tuple[str, ...] | None = None
+    # What its line in the audit holds besides (shared/storage/audit_bindings.py).
+    bound: Mapping[str, str] = field(default_factory=dict)
+
+
+async def decide(connection: Connection, verdict: Verdict) -> str | None:
+    """The notification's id if this was the deciding word, None if it came second or too late."""
+    shas = list(verdict.wire_shas) if verdict.wire_shas is not None else None
+    what = {"surface": verdict.surface, "contact": verdict.by, **verdict.bound}
+    args = (
+        verdict.status,
+        None,
+        "owner",
+        verdict.reason,
+        what,
+        UUID(verdict.action_id),
+        verdict.revision,
+        UUID(verdict.by),
+        shas,
+    )
+    notification: str | None = await connection.fetchval(DECIDE, *args)
+    return notification
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What takes the place of a revision nobody may say yes to any more."""
+
+    action_id: str
+    replaces: int
+    # None as long as there is no address.
+    content_sha: str | None
+    tool_args: Mapping[str, object]
+    ttl: timedelta
+    # Why it is asked, where that has changed.
+    summary: str | None = None
+    # What its line in the audit is called.
+    event: Literal["revised", "edited", "identifier_added"] = "revised"
+
+
+async def revise(connection: Connection, new: Revision, why: Why) -> int | None:
+    """The new revision's number: the same action asks again, with fresh buttons; None if it moved on."""
+    args = (UUID(new.action_id), new.replaces, new.content_sha, new.tool_args, new.ttl, new.summary)
+    number: int | None = await connection.fetchval(REVISE, *why.line(new.event), *args)
+    return number
+
+
+async def let_go(connection: Connection, action_id: str, revision: int, why: Why) -> bool:
+    """Answer a question that needs the owner's yes no more; false if somebody answered it before."""
+    return await connection.fetchval(BY_RULE, *why.line("approved"), UUID(action_id), revision) is not None
+
+
+async def last_of(connection: Connection, notification_id: str) -> str | None:
+    """How the latest question about a notification stands, if there was one."""
+    found: str | None = await connection.fetchval(LAST_OF, UUID(notification_id))
+    return found
+
+
+async def move(
+    connection: Connection,
+    notification_id: str,
+    come_from: Sequence[str],
+    to: str,
+    why: Why,
+    result: Mapping[str, object] | None = None,
+) -> str | None:
+    """Carry the open action along with its delivery; its id, or None if there is none in those states."""
+    args = (UUID(notification_id), list(come_from), result)
+    moved: str | None = await connection.fetchval(MOVE, *why.line(to), *args)
+    return moved
+
+
+async def unanswered(connection: Connection) -> list[Record]:
+    """Questions whose time is over: id and notification, those about no message last."""
+    return list(await connection.fetch(UNANSWERED))
+
+
+async def expire(connection: Connection, action_id: str, why: Why) -> bool:
+    """Close a question nobody answered in time; false if somebody did."""
+    return await connection.fetchval(EXPIRE, *why.line("expired"), UUID(action_id)) is not None
+
+
+async def list_actions(connection: Connection, status: str | None) -> list[Record]:
+    """Pending actions, oldest first, or those of one status."""
+    return list(await connection.fetch(LIST, status))

@@ -1,0 +1,37 @@
+"""Whom a message went to, or would go to now, as the house knows it: what its butler wrote down is not believed."""
+
+from dataclasses import dataclass
+
+from shared.db.pool import Connection
+from shared.errors import InvalidInput, Misconfigured
+from shared.storage.contacts import MissingIdentifier, Target, Whom, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """An address and the contact it stands on today; what is not known is empty."""
+
+    name: str = ""
+    address: str = ""
+    contact_id: str = ""
+    is_owner: bool = False
+
+    def __str__(self) -> str:
+        """For a line of ours; words of others in it are not yet made visible."""
+        return f"{self.name or 'unknown'} ({self.address or 'no identifier on file'})"
+
+
+async def recipient(connection: Connection, whom: str, channel: str, sent_to: str | None = None) -> Recipient:
+    """Who has the address `sent_to`, which the Messenger wrote; without one, what `whom` resolves to now."""
+    try:
+        meant = Whom.parse(whom) if sent_to is None else Whom("recipient", sent_to)
+        return found(await resolve(connection, meant, channel))
+    except (InvalidInput, Misconfigured):
+        return Recipient(address=sent_to or "")
+
+
+def found(target: Target | MissingIdentifier) -> Recipient:
+    """The same of what was resolved before."""
+    if isinstance(target, MissingIdentifier):
+        return Recipient(target.contact_name, "", target.contact_id)
+    return Recipient(target.contact_name or "", target.address, target.contact_id or "", is_owner=target.is_owner)

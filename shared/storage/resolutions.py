@@ -1,0 +1,123 @@
+"""The owner's word on what may have arrived, or on what did not go: the only writer of shared.resolutions.
+
+A row says what the owner wants; the Messenger, which alone writes deliveries, carries it out and notes what came of it.
+"""
+
+from dataclasses import astuple, dataclass
+from typing import Final, Literal
+from uuid import UUID
+
+from shared.db.pool import Connection, Record, tell
+from shared.model import Status
+
+Word = Literal["arrived", "again", "leave", "retry"]
+Outcome = Literal["done", "late"]
+ANSWERS: Final[tuple[Word, ...]] = ("arrived", "again", "leave")
+# How a delivery has ended that the owner may have tried again, if nothing of it can have left.
+UNSENT: Final[tuple[Status, ...]] = ("failed", "expired", "dead")
+DONE: Final[dict[str, str]] = {
+    "arrived": "You said that it arrived.",
+    "again": "You had it sent again.",
+    "leave": "You left it as it is: it may have arrived, and is not sent again.",
+    "retry": "It is tried again, decided afresh.",
+}
+LATE: Final = "Nothing was changed: it was answered before, or its outcome is known by now."
+NOTED: Final = "It is noted, and carried out as soon as a Messenger runs."
+
+RESTORED: Final = "a backup was put back in which it waits to be sent, and it may have left since that was made."
+
+WHY: Final = {
+    "timeout": "the provider gave no answer in time",
+    "connection_lost": "the connection was cut before the answer",
+    "server_error": "the provider answered with an error of its own",
+    "unreadable": "the provider's answer could not be read",
+    "lease_lost": "whoever was sending it fell silent",
+    "provider_rejected": "the provider refused it",
+    "rate_limited": "the provider asked to wait",
+    "unauthorized": "the provider did not accept the login",
+    "unavailable": "the provider could not be reached, or could not take it",
+}
+
+ASK: Final = """
+INSERT INTO shared.resolutions (delivery_id, attempt, word, by, surface) VALUES ($1, $2, $3, $4, $5) RETURNING id::text
+"""
+WAITING: Final = """
+SELECT id::text, delivery_id::text, attempt, word, by::text, surface FROM shared.resolutions
+WHERE handled_at IS NULL ORDER BY at, id LIMIT 50
+"""
+ONE: Final = """
+SELECT id::text, delivery_id::text, attempt, word, by::text, surface FROM shared.resolutions WHERE id = $1
+"""
+HANDLED: Final = """
+UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = $2 WHERE id = $1 AND handled_at IS NULL
+"""
+LET_GO: Final = """
+UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = 'late' WHERE handled_at IS NULL
+"""
+OUTCOME: Final = "SELECT outcome FROM shared.resolutions WHERE id = $1"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What the owner says of one delivery, as it stood after that attempt, and by which surface."""
+
+    delivery_id: str
+    attempt: int
+    word: Word
+    by: str
+    surface: str
+
+
+async def ask(connection: Connection, given: Resolution) -> str:
+    """Write the owner's word down and wake the Messenger; the row's id."""
+    delivery_id, attempt, word, by, surface = astuple(given)
+    made: str = await connection.fetchval(ASK, UUID(delivery_id), attempt, word, UUID(by), surface)
+    await tell(connection, "cards")
+    return made
+
+
+async def waiting(connection: Connection) -> list[Record]:
+    """What nobody has carried out yet, the first word first: id and the fields of a Resolution."""
+    return list(await connection.fetch(WAITING))
+
+
+async def one(connection: Connection, resolution_id: str) -> Record:
+    """The word with this id, which was written before."""
+    row = await connection.fetchrow(ONE, UUID(resolution_id))
+    assert row is not None  # noqa: S101  # words are never deleted
+    return row
+
+
+async def handled(connection: Connection, resolution_id: str, outcome: Outcome) -> None:
+    """Note what came of it."""
+    await connection.execute(HANDLED, UUID(resolution_id), outcome)
+
+
+async def let_go(connection: Connection) -> None:
+    """Carry out no word that waits: what it speaks of may have gone on since."""
+    await connection.execute(LET_GO)
+
+
+async def outcome(connection: Connection, resolution_id: str) -> Outcome | None:
+    """What came of it, or None while no Messenger has looked."""
+    found: Outcome | None = await connection.fetchval(OUTCOME, UUID(resolution_id))
+    return found
+
+
+def said(word: str, found: Outcome | None) -> str:
+    """What the owner is told of it."""
+    if found is None:
+        return NOTED
+    return DONE[word] if found == "done" else LATE
+
+
+def evidence(row: Record) -> str:
+    """What is known of an attempt: reason (of its delivery), n, parts, tried, marked_at, outcome."""
+    if row["reason"] == "restored":
+        return f"What is known: {RESTORED}"
+    if row["marked_at"] is None:
+        return "What is known: nothing."
+    part = f", part {row['n']} of {row['parts']}" if row["parts"] > 1 else ""
+    why = WHY.get(row["outcome"] or "", "it ended without an answer")
+    at = f"{row['marked_at']:%Y-%m-%d %H:%M:%S} UTC"
+    return f"What is known: attempt {row['tried']}{part} was sent at {at}, and {why}."

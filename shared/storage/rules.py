@@ -1,0 +1,222 @@
+"""Standing rules, made and revoked by the owner: the only writer of shared.approval_rules."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal
+from uuid import UUID
+
+from shared.addresses import parse_recipient
+from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput
+from shared.gate.decide import Action, Decision, Facts, Rule, Verdict, decide, matches
+from shared.idempotency import canonical
+from shared.storage.pending_actions import Event, record
+
+ADD: Final = """
+INSERT INTO shared.approval_rules (origin_butler, effect, arg_constraints, description, expires_at, max_uses,
+    max_per_day, realm, made_by, created_from)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9, (SELECT id FROM shared.pending_actions WHERE id = $10))
+RETURNING id::text
+"""
+REVOKE: Final = "UPDATE shared.approval_rules SET active = false WHERE id = $1 AND active RETURNING id"
+LIST: Final = """
+SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, r.expires_at, r.max_uses, r.max_per_day,
+    r.realm, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
+    (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
+    r.active AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active, NOT r.active AS revoked
+FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
+    LEFT JOIN shared.contacts w ON w.id = r.made_by
+WHERE r.tool_name = 'notify' AND ($1::uuid IS NULL OR r.id = $1) ORDER BY r.created_at, r.id
+"""
+REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NULL OR channel = $1"
+PAST: Final = """
+SELECT id::text, envelope, whom, realm, admitted_by, status, created_at FROM shared.notifications
+WHERE wiped_at IS NULL ORDER BY created_at DESC LIMIT 1000
+"""
+DAY: Final = timedelta(days=1)
+# What became, or would become, of a message, as every surface says it.
+VERDICTS: Final[Mapping[Verdict, str]] = {
+    "allow": "sent without asking",
+    "park": "asked all the same",
+    "deny": "forbidden",
+}
+_VERBS: Final = {"send": "send to", "reply": "reply to", "react": "react to what comes from"}
+
+
+@dataclass(frozen=True, slots=True)
+class NewRule:
+    """A standing rule as the owner words it."""
+
+    effect: Literal["allow", "deny"]
+    constraints: Mapping[str, str]
+    butler: str | None = None
+    max_uses: int | None = None
+    max_per_day: int | None = None
+    lasts: timedelta | None = None
+    # The pending action on whose page it was begun.
+    created_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A notification of the past, as the action it would be today."""
+
+    notification_id: str
+    at: datetime
+    status: str
+    message: str
+    action: Action
+
+
+def constraints_of(
+    *, contact_id: str | None, recipient: str | None, channel: str | None, intent: str | None
+) -> dict[str, str]:
+    """What the rule pins, as stored; raises InvalidInput where it pins nobody or contradicts itself."""
+    if (contact_id is None) == (recipient is None):
+        raise InvalidInput("A rule is for one contact or one recipient.", "Name one of the two.")
+    if channel not in {None, "telegram", "email"}:
+        raise InvalidInput(f"There is no channel `{channel}`.", "Known are: telegram, email.")
+    if intent not in {None, "send", "reply", "react"}:
+        raise InvalidInput(f"There is no intent `{intent}`.", "Known are: send, reply, react.")
+    if recipient is not None:
+        address = parse_recipient(recipient)
+        if channel not in {None, address.channel}:
+            raise InvalidInput(f"{address.value} cannot be reached by {channel}.", f"Its channel is {address.channel}.")
+        recipient = address.value
+    wanted = {"contact_id": contact_id, "recipient": recipient, "channel": channel, "intent": intent}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli") -> str:
+    """The new rule's id; it holds in the realm its channel is configured for now."""
+    realm, origin = await _realm(connection, new), UUID(new.created_from) if new.created_from else None
+    args = (new.effect, new.constraints, describe(new), new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
+    rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin))
+    made = Event("rule_made", "owner", rule_id=rule_id, reason=describe(new))
+    await record(connection, made, contact=by, surface=surface)
+    return rule_id
+
+
+async def trial(connection: Connection, new: NewRule) -> Rule:
+    """The rule as policy would judge it if it were made now; nothing is stored."""
+    realm, bounded = await _realm(connection, new), bool(new.max_uses or new.max_per_day or new.lasts)
+    return Rule(
+        "new",
+        new.effect,
+        new.constraints,
+        new.butler,
+        max_uses=new.max_uses,
+        max_per_day=new.max_per_day,
+        bounded=bounded,
+        realm=realm,
+    )
+
+
+async def _realm(connection: Connection, new: NewRule) -> str:
+    if new.effect == "deny" and (new.max_uses or new.max_per_day):
+        raise InvalidInput("A rule that forbids is not used up.", "Leave its numbers of uses out.")
+    channel = new.constraints.get("channel")
+    if channel is None and "recipient" in new.constraints:
+        channel = parse_recipient(new.constraints["recipient"]).channel
+    realms = [row["realm"] for row in await connection.fetch(REALMS, channel)]
+    if len(realms) > 1:
+        raise InvalidInput("Telegram and e-mail are not both live or both in the sandbox.", "Name its channel.")
+    return realms[0] if realms else "sandbox"
+
+
+def describe(new: NewRule) -> str:
+    """The rule in one sentence."""
+    return scope(new.effect, new.butler, new.constraints)
+
+
+def scope(effect: str, butler: str | None, constraints: Mapping[str, object], contact: str | None = None) -> str:
+    """Who may write what to whom, in words; `contact` is the name behind a contact_id. Pure."""
+    pinned = dict(constraints)
+    whom = [_said(pinned.pop(name)) for name in ("contact_id", "recipient") if name in pinned]
+    if contact and whom:
+        whom[0] = contact
+    intent = pinned.pop("intent", None)
+    verb = "write to" if intent is None else _VERBS.get(str(intent), f"{_said(intent)} to")
+    said = [butler or "every butler", "may" if effect == "allow" else "may never", verb, " at ".join(whom) or "nobody"]
+    if "channel" in pinned:
+        said.append(f"by {_said(pinned.pop('channel'))}")
+    said += [f"where {name} is {_said(value)}" for name, value in sorted(pinned.items())]
+    return " ".join(said)
+
+
+def _said(constraint: object) -> str:
+    match constraint:
+        case str(value) | {"type": "exact", "value": str(value)}:
+            return value
+        case {"type": "one_of", "value": [*values]}:
+            return " or ".join(map(str, values))
+        case {"type": "domain", "value": str(value)}:
+            return f"anybody at {value}"
+        case {"type": "max_length", "value": int(value)}:
+            return f"at most {value} characters long with its subject"
+    return f"{canonical(constraint)}, which nothing ever is,"
+
+
+async def revoke(connection: Connection, rule_id: str, by: str, surface: str = "cli") -> bool:
+    """Whether this call ended it; from the commit on it counts for no marker."""
+    if await connection.fetchval(REVOKE, UUID(rule_id)) is None:
+        return False
+    await record(connection, Event("rule_revoked", "owner", rule_id=rule_id), contact=by, surface=surface)
+    return True
+
+
+async def list_rules(connection: Connection) -> list[Record]:
+    """Every rule with its uses, oldest first; `active` is false for what is revoked or over."""
+    return list(await connection.fetch(LIST, None))
+
+
+async def one(connection: Connection, rule_id: str) -> Record | None:
+    """The row of one rule, as in the list."""
+    return await connection.fetchrow(LIST, UUID(rule_id))
+
+
+async def past(connection: Connection) -> list[Record]:
+    """The last thousand notifications, newest first."""
+    return list(await connection.fetch(PAST))
+
+
+def rule_of(row: Record) -> Rule:
+    """The row as policy judges it, without any use."""
+    bounded = any(row[name] is not None for name in ("max_uses", "max_per_day", "expires_at"))
+    return Rule(
+        id=row["id"],
+        effect=row["effect"],
+        constraints=row["arg_constraints"],
+        origin_butler=row["origin_butler"],
+        max_uses=row["max_uses"],
+        max_per_day=row["max_per_day"],
+        bounded=bounded,
+        realm=row["realm"],
+    )
+
+
+def would_have(rule: Rule, actions: Iterable[Past]) -> Iterator[tuple[Past, Decision]]:
+    """What this rule alone, unused at first, would have made of those it speaks of; `actions` oldest first. Pure."""
+    uses: list[datetime] = []
+    for one in actions:
+        if not matches(rule, one.action):
+            continue
+        today = sum(at > one.at - DAY for at in uses)
+        alone = Facts(realm=one.action.realm, rules=(replace(rule, used=len(uses), used_today=today),))
+        decision = decide(one.action, alone)
+        if decision.verdict == "allow" and decision.rule_id == rule.id:
+            uses.append(one.at)
+        yield one, decision
+
+
+def tally(found: Sequence[tuple[Past, Decision]]) -> dict[Verdict, int]:
+    """How many of what `would_have` found ended by each verdict."""
+    counts = Counter(decision.verdict for _, decision in found)
+    return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+def tallied(found: Sequence[tuple[Past, Decision]]) -> str:
+    """The same for a person, such as `3 sent without asking, 0 asked all the same, 1 forbidden`."""
+    return ", ".join(f"{count} {VERDICTS[verdict]}" for verdict, count in tally(found).items())

@@ -1,0 +1,34 @@
+"""How a notification stands: for its own butler, and for the daemons that carry it."""
+
+from uuid import UUID
+
+from shared import answers
+from shared.contracts import NotifyResponse
+from shared.db.pool import Connection, Record
+
+STATUS = "SELECT answer, being_sent FROM shared.notification_status WHERE notification_id = $1"
+OWN = STATUS + " AND origin_butler = $2"
+
+
+async def status(connection: Connection, notification_id: str) -> NotifyResponse | None:
+    """The current answer about one of the caller's own notifications."""
+    return _as_it_stands(await connection.fetchrow(STATUS, UUID(notification_id)))
+
+
+async def own(connection: Connection, notification_id: str, butler: str) -> NotifyResponse | None:
+    """The current answer about a notification of this butler; None for any other's, and for what is none."""
+    try:
+        key = UUID(notification_id)
+    except ValueError:
+        return None
+    return _as_it_stands(await connection.fetchrow(OWN, key, butler))
+
+
+def _as_it_stands(row: Record | None) -> NotifyResponse | None:
+    """The stored answer; past its marker nobody may promise that it will be delivered, only that it is being sent."""
+    if row is None:
+        return None
+    answer = NotifyResponse.model_validate(row["answer"])
+    if row["being_sent"] and answer.status == "queued":
+        return answer.model_copy(update={"message": answers.BEING_SENT})
+    return answer

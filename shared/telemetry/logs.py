@@ -1,0 +1,241 @@
+"""What a process says about itself: JSON log lines on stderr without secrets, and its metrics.
+
+Our own lines and those of every library go the same way, and each value is made plain and scrubbed
+last of all: a bot token stands in the URL that an HTTP library is glad to log. Of an exception the place
+and the kind are told; its words may quote what somebody wrote, so that only our own are.
+"""
+
+import json
+import logging
+import re
+import sys
+import traceback
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from types import TracebackType
+from typing import Final, TextIO, TypeAlias
+from urllib.parse import quote, quote_plus, unquote
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from shared.config.settings import MASK, Secret
+from shared.errors import ButlersError
+
+Event = MutableMapping[str, object]
+Processor = Callable[[object, str, Event], Mapping[str, object] | str]
+Raised: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
+
+_LONGEST: Final = 8000
+_MARGIN: Final = 3000
+_SHORTEST_LITERAL: Final = 6
+_CHATTY: Final = (
+    "httpx",
+    "httpcore",
+    "httpx2",
+    "aiosqlite",
+    "asyncio",
+    "aiohttp.access",
+    "mail.log",
+    "alembic",
+    "fastmcp",
+    "uvicorn",
+    "uvicorn.error",
+    "uvicorn.access",
+    "mcp",
+)
+_PATTERNS: Final = (
+    (re.compile(r"\b[0-9]{3,20}(?::|%3[Aa])[A-Za-z0-9_-]{30,}"), MASK),
+    (re.compile(r"(?<=/bot)[0-9]{1,20}(?::|%3[Aa])[A-Za-z0-9_%-]+"), MASK),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), MASK),
+    (re.compile(r"\bBearer(\s+|%20)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"Bearer\1{MASK}"),
+    (re.compile(r"\b(Authorization[\"']?\s*[:=]\s*[\"']?\w+)\s+[^\s\"']+", re.IGNORECASE), rf"\1 {MASK}"),
+    (re.compile(r"(?<=://)([^/?#\s:@]*):(?![0-9]{1,5}(?:[/?#]|$))\S+@"), rf"\1:{MASK}@"),
+    (re.compile(r"\b(pass(?:word|wd)?|token|secret)=[^\s&\"',;]+", re.IGNORECASE), rf"\1={MASK}"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL), MASK),
+)
+
+# What is secret in a URL, and in a bot token.
+_PASSWORD: Final = re.compile(r"://([^/?#\s:@]*):(.+)@")
+_TOKEN: Final = re.compile(r"[0-9]+:(\S+)")
+
+_BEFORE: Final[tuple[structlog.typing.Processor, ...]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+)
+
+REGISTRY: Final = CollectorRegistry(auto_describe=True)
+ProcessCollector(registry=REGISTRY)
+
+notifications_total: Final = Counter(
+    "butlers_notifications", "Notifications admitted, by the answer given.", ["origin", "outcome"], registry=REGISTRY
+)
+deliveries_total: Final = Counter(
+    "butlers_deliveries",
+    "Deliveries that this process brought into a state while it sent or swept, and why.",
+    ["channel", "state", "reason"],
+    registry=REGISTRY,
+)
+attempts_total: Final = Counter(
+    "butlers_attempts", "Attempts to send one part, by their outcome.", ["channel", "outcome"], registry=REGISTRY
+)
+hop_seconds: Final = Histogram(
+    "butlers_hop_seconds",
+    "Seconds until another daemon's tool had answered.",
+    ["target", "tool"],
+    buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15),
+    registry=REGISTRY,
+)
+oldest_open_delivery_seconds: Final = Gauge(
+    "butlers_oldest_open_delivery_seconds", "Age of the oldest delivery in the queue or in hand.", registry=REGISTRY
+)
+deliveries_by_state: Final = Gauge(
+    "butlers_deliveries_by_state", "Deliveries as their rows stand.", ["channel", "state"], registry=REGISTRY
+)
+rate_limited_total: Final = Counter(
+    "butlers_rate_limited", "Messages at their marker that a limit delayed.", ["channel"], registry=REGISTRY
+)
+purged_total: Final = Counter(
+    "butlers_purged_rows", "Rows wiped or removed because their time was over.", ["table", "how"], registry=REGISTRY
+)
+hint_floods_total: Final = Counter(
+    "butlers_hint_floods", "Times that too many wake hints came, by whose login.", ["login"], registry=REGISTRY
+)
+channel_paused: Final = Gauge(
+    "butlers_channel_paused", "1 while a channel has paused itself, else 0.", ["channel"], registry=REGISTRY
+)
+
+
+def metrics_text() -> bytes:
+    """All metrics of this process in Prometheus' text format (version 0.0.4, UTF-8)."""
+    return generate_latest(REGISTRY)
+
+
+def redacted(value: object, literals: tuple[str, ...] = ()) -> object:
+    """The value made of plain JSON types, with everything that looks like a secret masked."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Secret):
+        return MASK
+    if isinstance(value, Mapping):
+        return {scrubbed(str(key), literals): redacted(item, literals) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [redacted(item, literals) for item in value]
+    return scrubbed(value if isinstance(value, str) else repr(value), literals)
+
+
+def scrubbed(text: str, literals: tuple[str, ...] = ()) -> str:
+    """The text with known secrets and whatever has a secret's shape masked, cut after about 8,000 characters."""
+    whole = len(text) <= _LONGEST
+    # The margin is scrubbed and then dropped, so that no secret is cut in half by the end and shows its head.
+    head = text if whole else text[: _LONGEST + _MARGIN]
+    for literal in literals:
+        head = head.replace(literal, MASK)
+    for pattern, mask in _PATTERNS:
+        head = pattern.sub(mask, head)
+    return head if whole else f"{head[:-_MARGIN]}... ({len(text)} characters)"
+
+
+def forms(secret: str) -> Iterator[str]:
+    """A secret as it may turn up: whole, its password or token alone, quoted for a URL or JSON, in Base64."""
+    found, token = _PASSWORD.search(secret), _TOKEN.fullmatch(secret)
+    bare = [secret, *([unquote(found[2])] if found else []), *([token[1]] if token else [])]
+    if found:
+        user, password = unquote(found[1]), unquote(found[2])
+        bare += [f"{user}:{password}", f"\0{user}\0{password}"]
+    for text in bare:
+        encoded = b64encode(text.encode("utf-8", "surrogatepass")).decode()
+        spelled = (text, quote(text, safe=""), quote(text), quote_plus(text), json.dumps(text)[1:-1], encoded)
+        yield from (one for one in spelled if len(one) >= _SHORTEST_LITERAL)
+
+
+def configure(
+    daemon: str, *, pretty: bool = False, secrets: Iterable[Secret] = (), stream: TextIO | None = None
+) -> None:
+    """Send every log line of this process to stderr (or `stream`), as JSON or, if `pretty`, for a person.
+
+    `secrets` are masked wherever they appear. Where one process holds several daemons, each binds its own
+    name: `structlog.contextvars.bind_contextvars(daemon=...)`.
+    """
+    literals = tuple(sorted({form for one in secrets for form in forms(one.reveal())}, key=len, reverse=True))
+    renderer = structlog.dev.ConsoleRenderer(colors=False) if pretty else structlog.processors.JSONRenderer()
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_BEFORE,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.ExceptionRenderer(_place_and_kind),
+            _first_line_of_asyncio,
+            _of_daemon(daemon),
+            _redaction(literals),
+            renderer,
+        ],
+    )
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_BEFORE,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    _hush()
+
+
+def _hush() -> None:
+    """Of these libraries only warnings are of interest; a lost connection is told in one line by whoever needed it."""
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
+
+
+def logger(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of one module; may be made before `configure`."""
+    return structlog.stdlib.get_logger(name)
+
+
+def _of_daemon(daemon: str) -> Processor:
+    def add_daemon(_logger: object, _method: str, event: Event) -> Event:
+        event.setdefault("daemon", daemon)
+        return event
+
+    return add_daemon
+
+
+def _place_and_kind(exc_info: Raised) -> str:
+    """Where it was raised, of what kind it is, and what it comes from; the words only of our own errors."""
+    return _told(exc_info[1])
+
+
+def _told(raised: BaseException) -> str:
+    error: BaseException | None = raised
+    told = list[str]()
+    while error is not None:
+        said = f": {error.message}" if isinstance(error, ButlersError) else ""
+        inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+        lines = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
+        head = f"Traceback (most recent call last):\n{lines}{type(error).__qualname__}{said}"
+        told.append("\nof\n".join([head, *map(_told, inside)]))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\ncaused\n".join(reversed(told))
+
+
+def _first_line_of_asyncio(_logger: object, _method: str, event: Event) -> Event:
+    """What follows it shows the task with its exception's words."""
+    if event.get("logger") == "asyncio":
+        event["event"] = str(event["event"]).partition("\n")[0]
+    return event
+
+
+def _redaction(literals: tuple[str, ...]) -> Processor:
+    def redact(_logger: object, _method: str, event: Event) -> Mapping[str, object]:
+        return {key: redacted(value, literals) for key, value in event.items()}
+
+    return redact

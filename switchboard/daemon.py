@@ -1,0 +1,141 @@
+"""The Switchboard: takes routes and heartbeats from daemons, and what came in from the Messenger."""
+
+import asyncio
+import time
+from asyncio import Semaphore
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from pydantic import ValidationError
+
+from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
+from butlers.daemon.discovery import is_base_url, kind_of
+from shared.auth.tokens import Caller
+from shared.contracts import (
+    IngestEnvelope,
+    NotifyEnvelope,
+    NotifyResponse,
+    RouteEnvelope,
+    RouteResponse,
+    RouteResult,
+    Timing,
+    failure,
+    wire,
+)
+from shared.errors import ButlersError, Forbidden, InvalidInput
+from shared.gate.accept import accept_envelope, describe
+from shared.gate.admit import Admitter, admit, answer_of
+from shared.telemetry.logs import logger
+from switchboard.route import Forwarded, forward, refuse, sweep_for_ever
+from switchboard.storage import inbox, registry
+from switchboard.targets import demand_own_origin, demand_routable, notify_request
+
+log = logger("switchboard")
+OBJECT: Final = {"type": "object", "additionalProperties": True}
+# A butler's process can keep rows of its own locked, and whoever admits in its name waits for them: a few connections.
+ADMISSIONS_OF_ONE: Final = 4
+
+
+async def route(ground: Ground, turns: Mapping[str, Semaphore], caller: Caller, arguments: Arguments) -> Answer:
+    """route.v1 in, route_response.v1 out; every refusal is an answer, and is audited. `turns`: by caller."""
+    started = time.perf_counter()
+    context: Answer = {}
+    try:
+        envelope = RouteEnvelope.model_validate(arguments)
+        context = envelope.request_context.model_dump(exclude_none=True)
+        demand_routable(envelope)
+        request = notify_request(envelope)
+        demand_own_origin(request, caller.name)
+        outcome = await _admitted(ground, turns[caller.name], envelope, request)
+    except ValidationError as wrong:
+        outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
+    except Forbidden as refused:
+        async with ground.db.work() as connection:
+            await refuse(connection, ground.name, caller.name, refused.message)
+        outcome = Forwarded(None, "error", refused)
+    except ButlersError as failed:
+        outcome = Forwarded(None, "error", failed)
+    return wire(_response(outcome, context, (time.perf_counter() - started) * 1000))
+
+
+async def _admitted(
+    ground: Ground, turn: Semaphore, route_envelope: RouteEnvelope, request: NotifyEnvelope
+) -> Forwarded:
+    """Admit here what brings only the contract's fields; then forward what is allowed."""
+    note: NotifyResponse | None = None
+    if request.notification_id is None:
+        call = accept_envelope(request)
+        admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
+        async with turn:
+            note = answer_of(await admit(admitter, call), call.note)
+        if note.status != "queued":
+            return Forwarded(note, "ok")
+        request = call.envelope.model_copy(update={"notification_id": note.notification_id})
+    outcome = await forward(ground, route_envelope, request)
+    if note is not None and outcome.response is not None:
+        said = outcome.response.model_copy(update={"duplicate": note.duplicate, "note": note.note})
+        return Forwarded(said, outcome.status, outcome.error)
+    return outcome
+
+
+def _response(outcome: Forwarded, context: Answer, milliseconds: float) -> RouteResponse:
+    error = None
+    if outcome.response is None and outcome.error is not None:
+        known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
+        code = outcome.error.code if outcome.error.code in known else "internal_error"
+        error = failure(code, str(outcome.error))  # type: ignore[arg-type]  # one of the names above
+    return RouteResponse(
+        request_context=context,
+        status="error" if error else ("accepted" if outcome.status == "accepted" else "ok"),
+        result=RouteResult(notify_response=outcome.response) if outcome.response else None,
+        error=error,
+        timing=Timing(duration_ms=round(milliseconds, 3)),
+    )
+
+
+async def heartbeat(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
+    """Note that an instance of the caller is there; the name is the token's, and the kind is the name's."""
+    tools, url = arguments.get("tools"), arguments.get("url")
+    status, kind = arguments.get("status", "ready"), kind_of(caller.name)
+    if status not in registry.STATUSES or not isinstance(tools, list):
+        raise InvalidInput("A heartbeat needs url, kind, tools and status.")
+    if arguments.get("kind") != kind:
+        raise InvalidInput(f"{caller.name} is a {kind} and nothing else.")
+    if not isinstance(url, str) or not is_base_url(url):
+        raise InvalidInput("The url of a heartbeat is not http(s)://host:port.")
+    async with ground.db.work() as connection:
+        await registry.seen(connection, caller.name, url, kind, [str(t) for t in tools], str(status))
+    return {"status": "ok"}
+
+
+async def ingest(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
+    """ingest.v1 in: stored once; only the Messenger, which holds the channels, brings them."""
+    if caller.name != "messenger":
+        raise Forbidden(f"{caller.name} brings nothing in.")
+    try:
+        event = IngestEnvelope.model_validate(arguments)
+    except ValidationError as wrong:
+        raise InvalidInput(describe(wrong)) from None
+    async with ground.db.work() as connection:
+        stored = await inbox.store(connection, event)
+    return {"status": "ok", "duplicate": stored is None}
+
+
+def build(ground: Ground) -> Parts:
+    """The Switchboard's tools, all for daemons, and its sweep."""
+    turns: defaultdict[str, Semaphore] = defaultdict(partial(Semaphore, ADMISSIONS_OF_ONE))
+    tools = [
+        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, ground, turns), hop=True),
+        Tool("heartbeat", "Tell that an instance is there.", OBJECT, partial(heartbeat, ground), hop=True),
+        Tool("ingest", "Bring in what was received (ingest.v1).", OBJECT, partial(ingest, ground), hop=True),
+    ]
+
+    async def sweeping(stopping: asyncio.Event) -> None:
+        await sweep_for_ever(ground, stopping)
+
+    return Parts(tools, [sweeping])
+
+
+BUTLER: Final = Butler("switchboard", "Gets every envelope to whom it is for.", "switchboard", build)

@@ -1,0 +1,1 @@
+"""The Switchboard's tables, a file for each, its only writer."""

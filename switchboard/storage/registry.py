@@ -1,0 +1,58 @@
+"""Who is there: one row per instance, kept alive by its heartbeat."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from shared.db.pool import Connection
+
+STATUSES: Final = ("starting", "ready", "draining", "gone")
+
+SEEN = """
+INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
+    last_seen_at = clock_timestamp()
+"""
+# Of one name so many instances are kept, those last heard of; another comes back with its next heartbeat.
+MOST_INSTANCES: Final = 64
+CROWDED = """
+DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
+    SELECT url FROM switchboard.butlers WHERE name = $1 ORDER BY last_seen_at DESC, url OFFSET $2)
+"""
+FORGET = """
+DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - interval '1 day'
+    OR (status = 'gone' AND last_seen_at < clock_timestamp() - interval '10 minutes')
+"""
+MARK_GONE = """
+UPDATE switchboard.butlers SET status = 'gone'
+WHERE status <> 'gone'
+    AND last_seen_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp() + interval '60 seconds'
+"""
+ROUTED = """
+INSERT INTO switchboard.routes (request_id, origin_butler, target_butler, tool, notification_id, status, error_class,
+    duration_ms)
+VALUES ($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
+"""
+
+
+async def seen(connection: Connection, name: str, url: str, kind: str, tools: Sequence[str], status: str) -> None:
+    """Note a heartbeat; beyond the most instances of one name the one longest silent is forgotten."""
+    await connection.execute(SEEN, name, url, kind, list(tools), status)
+    await connection.execute(CROWDED, name, MOST_INSTANCES)
+
+
+async def tidy(connection: Connection) -> None:
+    """Mark the silent as gone and forget the long gone."""
+    await connection.execute(MARK_GONE)
+    await connection.execute(FORGET)
+
+
+async def routed(
+    connection: Connection,
+    ids: tuple[str, str | None],
+    origin: str,
+    target: tuple[str, str],
+    outcome: tuple[str, str | None, float],
+) -> None:
+    """Note one route: (request, notification), origin, (butler, tool), (status, error class, milliseconds)."""
+    request_id, notification_id = ids
+    await connection.execute(ROUTED, request_id, origin, *target, notification_id, *outcome)
