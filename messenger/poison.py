@@ -19,7 +19,7 @@ from shared import answers
 from shared.contracts import NotifyEnvelope, wire
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError
-from shared.gate.decide import Finding
+from shared.model import Finding
 from shared.storage import deliveries, notifications, pending_actions
 from shared.storage.pending_actions import Event, Why
 

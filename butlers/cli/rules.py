@@ -11,7 +11,7 @@ from butlers.daemon import discovery
 from shared.config.settings import duration
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError
-from shared.gate.decide import Decision
+from shared.model import Decision
 from shared.storage import contacts, rules
 from shared.storage.rules import NewRule, Past
 

@@ -23,7 +23,7 @@ from shared.display import approval, owner
 from shared.display.approval import Asked
 from shared.display.owner import Said, Sheet
 from shared.gate.approval_request import asked
-from shared.gate.decide import Decision, Finding
+from shared.model import Decision, Finding
 from shared.storage import pending_actions
 from shared.storage.pending_actions import Revision, Why
 

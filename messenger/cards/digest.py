@@ -25,8 +25,8 @@ from shared.display import owner
 from shared.display.approval import CHANNEL_NAMES, clipped
 from shared.display.owner import Sheet
 from shared.errors import Unreadable
-from shared.gate.decide import Decision, Finding
 from shared.loops import apart
+from shared.model import Decision, Finding
 from shared.storage import notifications, pending_actions
 from shared.storage.recipients import Recipient, recipient
 from shared.telemetry.logs import logger

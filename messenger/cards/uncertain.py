@@ -19,8 +19,8 @@ from shared.display.approval import CHANNEL_NAMES, measured, whom
 from shared.display.owner import Sheet
 from shared.display.quotes import written
 from shared.display.visible import in_line
-from shared.gate.decide import Decision, Finding
 from shared.idempotency import reference
+from shared.model import Decision, Finding
 from shared.storage import notifications, resolutions
 from shared.storage.resolutions import Word
 

@@ -13,10 +13,11 @@ from shared import answers
 from shared.channels.base import Wire, shas
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
-from shared.gate.decide import Action, Decision, Finding, decide
+from shared.gate.decide import decide
 from shared.gate.delays import delay
 from shared.gate.evaluate import Judged, look, weigh
 from shared.idempotency import reference
+from shared.model import Action, Decision, Finding
 from shared.storage import deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import MissingIdentifier
 

@@ -17,7 +17,7 @@ from shared.channels.realms import SANDBOX
 from shared.db.pool import Connection, Record, tell
 from shared.display.owner import Sheet
 from shared.errors import Unreadable
-from shared.gate.decide import Decision, Finding
+from shared.model import Decision, Finding
 from shared.storage import brakes, contacts, notifications, pending_actions, resolutions
 from shared.storage.pending_actions import Event, Revision, Why
 from shared.telemetry.logs import logger

@@ -25,8 +25,8 @@ from shared.display.owner import Sheet
 from shared.display.quotes import Quote, written
 from shared.display.visible import in_line
 from shared.errors import ButlersError, Misconfigured
-from shared.gate.decide import Decision, Finding
 from shared.idempotency import reference
+from shared.model import Decision, Finding
 from shared.storage import notifications, pending_actions
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.logs import deliveries_total, logger

@@ -12,7 +12,7 @@ from messenger.storage.deliveries import Claimed
 from shared.channels.realms import realm_of
 from shared.db.pool import Connection
 from shared.display.owner import Sheet
-from shared.gate.decide import Decision, Finding
+from shared.model import Decision, Finding
 from shared.storage import pairings
 
 NOTICE: Final = "strangers"

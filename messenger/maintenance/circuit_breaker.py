@@ -21,7 +21,7 @@ from shared.display.owner import Sheet
 from shared.display.quotes import Quote
 from shared.display.visible import visible
 from shared.errors import ButlersError
-from shared.gate.decide import Decision, Finding
+from shared.model import Decision, Finding
 from shared.telemetry.logs import channel_paused, logger
 
 log = logger("messenger.maintenance.circuit_breaker")

@@ -15,8 +15,8 @@ from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Record, tell
 from shared.errors import InvalidInput, Misconfigured
-from shared.gate.decide import Decision, Finding
 from shared.gate.evaluate import Judged, afresh, look, weigh
+from shared.model import Decision, Finding
 from shared.storage import cooldown, deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event

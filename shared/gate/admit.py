@@ -11,10 +11,11 @@ from shared import answers
 from shared.contracts import NotifyEnvelope, NotifyResponse
 from shared.db.pool import Connection, Database, tell
 from shared.gate.accept import NotifyCall
-from shared.gate.decide import Decision, Finding, cooled_down
+from shared.gate.decide import cooled_down
 from shared.gate.evaluate import weigh
 from shared.gate.resolve import action_of, aim
 from shared.idempotency import notification_key
+from shared.model import Decision, Finding
 from shared.storage import cooldown, notifications, pending_actions
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.facts import gather

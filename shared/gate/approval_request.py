@@ -13,8 +13,9 @@ from shared.display.approval import Asked
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import thread_of
 from shared.gate.admit import why_asked, why_missing
-from shared.gate.decide import Finding, decide
+from shared.gate.decide import decide
 from shared.gate.resolve import action_of, aim, going
+from shared.model import Finding
 from shared.storage import notifications
 from shared.storage.contacts import MissingIdentifier, Target, UnknownContact, Whom
 from shared.storage.facts import gather

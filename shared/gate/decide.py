@@ -5,116 +5,15 @@ whoever could not gather them must not ask.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final
 
-Verdict = Literal["allow", "park", "deny"]
+from shared.model import Action, Approval, Decision, Facts, Finding, Rule
+
 # They carry what others ask, and no standing rule speaks for what they ask themselves.
 MOVERS: Final = frozenset({"switchboard", "messenger"})
 OWN_REACTIONS: Final = "To the owner a butler reacts itself, and only to what reached it or what it said."
 RESTORED: Final = "A backup was put back: it may have gone out by its rule before, and nothing here would know."
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What would happen: this content, from this butler, to this address, in this realm."""
-
-    origin: str
-    admitted_by: str
-    intent: str
-    channel: str
-    address: str
-    contact_id: str | None
-    is_owner: bool
-    deliverable: bool
-    realm: str
-    content_sha: str
-    length: int  # of the message with its subject
-    tool_name: str = "notify"
-    # It was asked in a thread that no message of theirs proves.
-    unproved: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A standing rule as of now: active and unexpired by the database's clock, with its uses counted."""
-
-    id: str
-    effect: Literal["allow", "deny"]
-    constraints: Mapping[str, object]
-    origin_butler: str | None = None
-    max_uses: int | None = None
-    used: int = 0
-    max_per_day: int | None = None
-    used_today: int = 0
-    bounded: bool = False
-    created: float = 0.0
-    realm: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """The owner's yes to one revision: these bytes, to this address."""
-
-    action_id: str
-    content_sha: str
-    wire_shas: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Brake:
-    """The owner's "stop, for now", on as of now; what is None is not narrowed. `until` is seconds since 1970."""
-
-    butler: str | None = None
-    contact_id: str | None = None
-    channel: str | None = None
-    owner_too: bool = False
-    until: float | None = None
-    # `restored`: the house put it on by itself.
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything the decision may lean on, read in one statement's view of the database."""
-
-    realm: str
-    rules: tuple[Rule, ...] = ()
-    approval: Approval | None = None
-    in_time: bool = True
-    brakes: tuple[Brake, ...] = ()
-    # When a backup was put back (seconds since 1970), for what was asked before the owner had looked for a day.
-    restored: float | None = None
-    # The reference of another message of this request to this address that is in flight, or may have arrived.
-    similar: str | None = None
-    # Until when, as seconds since 1970, nothing is asked of the owner there.
-    cools_until: float | None = None
-    # The From address configured now; rendering needs it, judging does not.
-    sender: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One reason, by code and as a sentence for the card and for `why`."""
-
-    code: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The verdict, its reasons, and the authority it rests on."""
-
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    rule_id: str | None = None
-    approval_id: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The reasons in one line."""
-        return " ".join(finding.text for finding in self.findings)
 
 
 def decide(action: Action, facts: Facts) -> Decision:

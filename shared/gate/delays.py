@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from shared.gate.decide import Action, Brake, Facts, owner_is_trusted
+from shared.gate.decide import owner_is_trusted
+from shared.model import Action, Brake, Facts
 
 BRAKED: Final = "The owner has put the brake on."
 RESTORED: Final = "A backup was put back, and the brake is on until the owner lifts it."

@@ -15,8 +15,9 @@ from shared.display import owner
 from shared.display.approval import marking
 from shared.errors import ButlersError
 from shared.gate.accept import thread_of
-from shared.gate.decide import Action, Decision, Facts, decide
+from shared.gate.decide import decide
 from shared.gate.resolve import action_of, aim, going
+from shared.model import Action, Decision, Facts
 from shared.storage import cooldown, notifications
 from shared.storage.contacts import MissingIdentifier, Target, Whom
 from shared.storage.facts import gather

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from shared.db.pool import Connection
 from shared.errors import Unavailable
-from shared.gate.decide import Approval, Brake, Facts, Rule
+from shared.model import Approval, Brake, Facts, Rule
 
 FACTS = """
 SELECT

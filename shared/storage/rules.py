@@ -10,8 +10,9 @@ from uuid import UUID
 from shared.addresses import parse_recipient
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
-from shared.gate.decide import Action, Decision, Facts, Rule, Verdict, decide, matches
+from shared.gate.decide import decide, matches
 from shared.idempotency import canonical
+from shared.model import Action, Decision, Facts, Rule, Verdict
 from shared.storage.pending_actions import Event, record
 
 ADD: Final = """

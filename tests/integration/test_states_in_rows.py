@@ -20,8 +20,7 @@ from messenger.storage import transitions as unheld
 from messenger.storage.deliveries import Claimed, Enqueued
 from shared import answers
 from shared.db.pool import Connection, Record
-from shared.gate.decide import Finding
-from shared.model import LEGAL, What
+from shared.model import LEGAL, Finding, What
 from shared.storage import deliveries, notifications
 from tests.integration.desks import FREE, PAST, enqueue, friend, new_chat
 from tests.integration.desks import admitted as admit

@@ -6,9 +6,9 @@ import pytest
 
 from shared.contracts import NotifyEnvelope
 from shared.gate.accept import accept
-from shared.gate.decide import Action
 from shared.gate.evaluate import render
 from shared.gate.resolve import action_of, going
+from shared.model import Action
 from shared.storage.contacts import MissingIdentifier, Target
 
 STRANGER = Target("4242")

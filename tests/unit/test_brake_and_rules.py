@@ -8,8 +8,8 @@ import pytest
 
 from shared.db.pool import Record
 from shared.errors import InvalidInput
-from shared.gate.decide import Brake, Facts, Rule
 from shared.gate.delays import delay
+from shared.model import Brake, Facts, Rule
 from shared.storage.history import told
 from shared.storage.recipients import Recipient
 from shared.storage.rules import Past, constraints_of, scope, would_have

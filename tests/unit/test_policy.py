@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.gate.decide import Action, Approval, Decision, Facts, Rule, decide, matches
+from shared.gate.decide import decide, matches
+from shared.model import Action, Approval, Decision, Facts, Rule
 
 ANNA = "11111111-1111-4111-8111-111111111111"
 TO_ANNA = Action(

@@ -21,7 +21,7 @@ from shared.config.settings import duration
 from shared.db.pool import Connection
 from shared.errors import InvalidInput
 from shared.gate import backtest
-from shared.gate.decide import Rule
+from shared.model import Rule
 from shared.storage import rules
 from shared.storage.rules import NewRule
 

@@ -7,7 +7,7 @@ from typing import Final
 from butlers.console.labels import STATUS, count, excerpt, moment
 from shared.db.pool import Record
 from shared.display.visible import visible
-from shared.gate.decide import Decision
+from shared.model import Decision
 from shared.storage.rules import VERDICTS, Past, scope, tallied
 
 MOST: Final = 50
