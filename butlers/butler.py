@@ -8,7 +8,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from shared.auth.tokens import Caller
 from shared.config.settings import Settings
-from shared.db.pool import Database, Wake
+from shared.db.pool import Database
+from shared.db.wake import Wake
 from shared.remembered import Remembered
 from shared.rpc import Hops
 

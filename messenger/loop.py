@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from butlers.butler import Ground
-from shared.db.pool import first_of, pause
+from shared.loops import first_of, pause
 
 
 async def go(ground: Ground, stopping: asyncio.Event, look: Callable[[], Awaitable[float]]) -> None:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from itertools import chain
 from typing import Final, Literal
 
-from shared.idempotency import digest
+from shared.hashing import digest
 
 Spans = Sequence[tuple[int, int]]
 BEGINNING: Final = bytes(32)

@@ -1,7 +1,8 @@
 """What is done beside other things, and must not take them with it when it fails."""
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from structlog.stdlib import BoundLogger
 
@@ -24,3 +25,20 @@ def apart(
         log.warning(what, why=failed.message, **about)
     except Exception:
         log.exception(what, **about)
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def pause(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event at most so long; true if it came."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from shared.auth.tokens import Signer, Unauthorized
 from shared.errors import ButlersError, Forbidden, HopFailed
-from shared.telemetry.logs import hop_seconds
+from shared.telemetry.metrics import hop_seconds
 
 HURRIED_SECONDS: Final = 1.5
 PROTOCOL: Final = "2026-07-28"

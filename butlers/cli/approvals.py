@@ -14,7 +14,7 @@ from shared.config.settings import Settings
 from shared.db.pool import Connection, Record
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput, Unreadable
-from shared.idempotency import short
+from shared.hashing import short
 from shared.storage import pending_actions
 from shared.storage.recipients import Recipient, recipient
 

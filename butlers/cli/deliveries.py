@@ -13,7 +13,7 @@ from shared.auth import keystore
 from shared.db.pool import Connection, Record
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.model import STATUSES
 from shared.storage import deliveries, resolutions
 from shared.storage.deliveries import Shown

@@ -24,7 +24,7 @@ from butlers.console.session import House, Private, Public, Session, only_signed
 from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, Pages
 from shared.errors import ButlersError
-from shared.telemetry.logs import metrics_text
+from shared.telemetry.metrics import metrics_text
 
 SLOWEST_LOOK: Final = 2.0
 _STATUS: Final = {

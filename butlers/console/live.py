@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
 from butlers.console.queries import start
-from shared.db.pool import Database, pause
+from shared.db.pool import Database
 from shared.errors import Unavailable
+from shared.loops import pause
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from butlers.console.live import Watch
 from butlers.console.middleware import Doorstep
 from butlers.console.storage import sessions
 from butlers.console.templating import Pages
-from shared.auth.tokens import tag, tag_matches
+from shared.auth.mac import tag, tag_matches
 from shared.errors import Forbidden, InvalidInput
 
 LONGEST_FORM: Final = 256 * 1024

@@ -30,7 +30,8 @@ from butlers.tools.notify import notify_tool
 from shared.auth.tokens import Caller, Unauthorized, Verifier
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
-from shared.telemetry.logs import logger, metrics_text
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import metrics_text
 
 log = logger("butlers.daemon.app")
 

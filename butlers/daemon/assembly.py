@@ -25,8 +25,10 @@ from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
 from shared.channels.realms import SANDBOX_OWNER
 from shared.config.settings import Settings
-from shared.db.pool import BREATH_SECONDS, Database, Wake, pause
+from shared.db.pool import BREATH_SECONDS, Database
+from shared.db.wake import Wake
 from shared.errors import Away, Misconfigured
+from shared.loops import pause
 from shared.rpc import Hops
 from shared.telemetry.logs import logger
 

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 from butlers.fleet import SERVICES
 from shared.config.parsers import origin_url
 from shared.db.clock import DatabaseClock, boot
-from shared.db.pool import Connection, Database, Record, pause
+from shared.db.pool import Connection, Database, Record
 from shared.errors import ButlersError, InvalidInput
+from shared.loops import pause
 from shared.storage import keyring
 from shared.telemetry.logs import logger
 

@@ -35,9 +35,9 @@ from butlers.daemon.connection_limits import (
 )
 from butlers.daemon.sockets import bind, demand_ready
 from shared.config.settings import Settings
-from shared.db.pool import pause
 from shared.db.wake import listen
 from shared.errors import ButlersError, Misconfigured, Unavailable
+from shared.loops import pause
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.host")

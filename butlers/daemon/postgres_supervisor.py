@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from shared.db.pool import pause
 from shared.errors import PostgresFailed
+from shared.loops import pause
 from shared.postgres import server
 from shared.postgres.files import SYSTEM_FOLDER
 from shared.telemetry.logs import logger

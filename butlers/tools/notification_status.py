@@ -12,8 +12,9 @@ from butlers.butler import Answer, Arguments, Ground, Tool
 from shared import answers
 from shared.auth.tokens import Caller
 from shared.contracts import NotifyResponse, wire
-from shared.db.pool import pause, tell
+from shared.db.wake import tell
 from shared.errors import ButlersError, InvalidInput
+from shared.loops import pause
 from shared.storage import standing, withdrawals
 
 LONGEST_WAIT: Final = 50.0

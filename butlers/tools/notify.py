@@ -13,10 +13,11 @@ from shared.db.pool import Database
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
-from shared.idempotency import canonical
+from shared.hashing import canonical
 from shared.storage import standing
 from shared.storage.contacts import UnknownContact
-from shared.telemetry.logs import logger, notifications_total
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import notifications_total
 
 log = logger("butlers.notify")
 # Waits nest: Messenger 10 s, Switchboard 12, butler 14 (design section 4).

@@ -14,7 +14,7 @@ from butlers.butler import Ground
 from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
-from shared.auth.tokens import tag, tag_matches
+from shared.auth.mac import tag, tag_matches
 from shared.channels import realms
 from shared.channels.base import Message, Wire
 from shared.channels.telegram import Button, with_buttons

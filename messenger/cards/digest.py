@@ -20,7 +20,8 @@ from messenger.storage.deliveries import Claimed
 from shared.channels import realms
 from shared.channels.base import Wire
 from shared.channels.telegram import Button, keyboard
-from shared.db.pool import Connection, Record, tell
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
 from shared.display import owner
 from shared.display.approval import CHANNEL_NAMES, clipped
 from shared.display.owner import Sheet

@@ -11,7 +11,7 @@ from messenger.cards import approval
 from messenger.cards.approval import Press
 from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage.deliveries import Claimed
-from shared.auth.tokens import tag, tag_matches
+from shared.auth.mac import tag, tag_matches
 from shared.channels.base import Wire
 from shared.channels.telegram import Button
 from shared.db.pool import Connection, Record
@@ -19,7 +19,7 @@ from shared.display.approval import CHANNEL_NAMES, measured, whom
 from shared.display.owner import Sheet
 from shared.display.quotes import written
 from shared.display.visible import in_line
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.model import Decision, Finding
 from shared.storage import notifications, resolutions
 from shared.storage.resolutions import Word

@@ -16,7 +16,7 @@ from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.gate.decide import decide
 from shared.gate.delays import delay
 from shared.gate.evaluate import Judged, look, weigh
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.model import Action, Decision, Finding
 from shared.storage import deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import MissingIdentifier

@@ -6,7 +6,7 @@ from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Database, Record
 from shared.storage import deliveries, notifications, pending_actions, resolutions
 from shared.storage.pending_actions import Event, Why
-from shared.telemetry.logs import deliveries_total
+from shared.telemetry.metrics import deliveries_total
 
 TOO_LATE = "Its time to be sent has passed."
 

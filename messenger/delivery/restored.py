@@ -14,7 +14,8 @@ from messenger.storage import addressing, cards, deliveries, queries, transition
 from messenger.storage.deliveries import Claimed, Enqueued
 from shared import answers
 from shared.channels.realms import SANDBOX
-from shared.db.pool import Connection, Record, tell
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
 from shared.display.owner import Sheet
 from shared.errors import Unreadable
 from shared.model import Decision, Finding

@@ -17,13 +17,14 @@ from messenger.storage import deliveries as store
 from messenger.storage.deliveries import Claimed, PartEnd
 from shared import answers
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
-from shared.db.pool import Connection, Record, tell, wait_briefly
+from shared.db.pool import Connection, Record, wait_briefly
+from shared.db.wake import tell
 from shared.gate.admit import tool_args, why_asked
 from shared.gate.evaluate import look
 from shared.storage import deliveries, notifications, pending_actions, standing
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event, Parked, Why
-from shared.telemetry.logs import deliveries_total
+from shared.telemetry.metrics import deliveries_total
 
 REFUSED: Final = "The provider refused it."
 NOBODY_ANSWERED: Final = "Nobody answered in time."

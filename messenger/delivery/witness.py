@@ -13,9 +13,10 @@ from typing import Final
 from butlers.butler import Ground
 from messenger.delivery import restored
 from shared.db import witness
-from shared.db.pool import Connection, Record, pause
+from shared.db.pool import Connection, Record
 from shared.db.witness import Seen
 from shared.errors import Away, ButlersError, Unavailable
+from shared.loops import pause
 from shared.storage import brakes
 from shared.telemetry.logs import logger
 

@@ -30,11 +30,12 @@ from shared.channels.base import Wire
 from shared.channels.realms import realm_of
 from shared.db import witness
 from shared.db.clock import Moment, moment
-from shared.db.pool import Connection, pause
+from shared.db.pool import Connection
 from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unavailable, Unreadable
-from shared.loops import apart
+from shared.loops import apart, pause
 from shared.storage import pending_actions
-from shared.telemetry.logs import attempts_total, logger, rate_limited_total
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import attempts_total, rate_limited_total
 
 log = logger("messenger.delivery.worker")
 AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "What lets it out still holds, for exactly these bytes.")

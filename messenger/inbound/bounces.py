@@ -19,17 +19,20 @@ from messenger.inbound.mailbox import Found, Look, Seen
 from messenger.storage import queries, transitions
 from messenger.storage.deliveries import Claimed
 from shared import answers
-from shared.db.pool import Connection, Record, pause, tell
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
 from shared.display import approval
 from shared.display.owner import Sheet
 from shared.display.quotes import Quote, written
 from shared.display.visible import in_line
 from shared.errors import ButlersError, Misconfigured
-from shared.idempotency import reference
+from shared.hashing import reference
+from shared.loops import pause
 from shared.model import Decision, Finding
 from shared.storage import notifications, pending_actions
 from shared.storage.pending_actions import Event, Why
-from shared.telemetry.logs import deliveries_total, logger
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import deliveries_total
 
 log = logger("messenger.inbound.bounces")
 # Longer than a look can take; whoever loses it meanwhile does no harm.

@@ -18,11 +18,11 @@ from messenger.storage import queries, updates
 from shared.addresses import is_private_chat
 from shared.channels import realms
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
-from shared.db.pool import Connection, Record, pause
+from shared.db.pool import Connection, Record
 from shared.display.visible import MARK, visible
 from shared.errors import ButlersError, HopFailed, InvalidInput, Unavailable
 from shared.gate.owner_decision import Word, decide
-from shared.loops import apart
+from shared.loops import apart, pause
 from shared.storage import contacts, pairings, pending_actions, refusals, resolutions
 from shared.storage.refusals import Refused
 from shared.storage.resolutions import Resolution

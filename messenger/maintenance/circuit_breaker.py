@@ -15,14 +15,16 @@ from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage import cards, transitions
 from messenger.storage.deliveries import Claimed
 from shared.channels import realms
-from shared.db.pool import Connection, Record, tell
-from shared.db.pool import pause as wait_for
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
 from shared.display.owner import Sheet
 from shared.display.quotes import Quote
 from shared.display.visible import visible
 from shared.errors import ButlersError
+from shared.loops import pause as wait_for
 from shared.model import Decision, Finding
-from shared.telemetry.logs import channel_paused, logger
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import channel_paused
 
 log = logger("messenger.maintenance.circuit_breaker")
 CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "The mail server"}

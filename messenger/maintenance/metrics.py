@@ -5,9 +5,11 @@ from typing import Final
 
 from butlers.butler import Ground
 from messenger.storage import queries
-from shared.db.pool import Connection, pause
+from shared.db.pool import Connection
 from shared.errors import ButlersError
-from shared.telemetry.logs import deliveries_by_state, logger, oldest_open_delivery_seconds
+from shared.loops import pause
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import deliveries_by_state, oldest_open_delivery_seconds
 
 log = logger("messenger.maintenance.metrics")
 EVERY_SECONDS: Final = 15.0

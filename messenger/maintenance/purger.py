@@ -18,9 +18,11 @@ from uuid import UUID
 from butlers.butler import Ground
 from shared import answers, retention
 from shared.db import clock
-from shared.db.pool import Connection, Database, pause
+from shared.db.pool import Connection, Database
 from shared.errors import ButlersError
-from shared.telemetry.logs import logger, purged_total
+from shared.loops import pause
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import purged_total
 
 log = logger("messenger.maintenance.purger")
 BATCH: Final = 100

@@ -13,7 +13,8 @@ from messenger.delivery.authorize import Stopped
 from messenger.storage import queries, transitions
 from shared import answers
 from shared.contracts import NotifyResponse
-from shared.db.pool import Connection, Record, tell
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.evaluate import Judged, afresh, look, weigh
 from shared.model import Decision, Finding

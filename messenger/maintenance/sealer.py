@@ -13,8 +13,8 @@ from butlers.butler import Ground
 from shared.audit import Cover, Seal
 from shared.auth import keystore
 from shared.auth.keypairs import sign
-from shared.db.pool import pause
 from shared.errors import ButlersError
+from shared.loops import pause
 from shared.storage import audit_seals
 from shared.telemetry.logs import logger
 

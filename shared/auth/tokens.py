@@ -7,7 +7,6 @@ Times are seconds since 1970 by the `clock` handed in.
 
 import base64
 import hashlib
-import hmac
 import json
 import re
 import uuid
@@ -249,20 +248,6 @@ def _is_hop(claims: _Claims) -> bool:
 
 def _is_client(claims: _Claims) -> bool:
     return claims.scope == "client" and claims.iss == OWNER and claims.sub.startswith("client:")
-
-
-def tag(key: bytes, *fields: str) -> str:
-    """22 characters that only a holder of the key can make for exactly these fields (HMAC-SHA256, 128 bits)."""
-    mac = hmac.new(key, digestmod=hashlib.sha256)
-    for text in fields:
-        raw = text.encode("utf-8", "surrogatepass")
-        mac.update(len(raw).to_bytes(8, "big") + raw)
-    return _b64(mac.digest()[:16])
-
-
-def tag_matches(key: bytes, candidate: str, *fields: str) -> bool:
-    """Whether `candidate` is the tag of these fields, in a time that tells nothing about the right one."""
-    return hmac.compare_digest(candidate.encode("utf-8", "surrogatepass"), tag(key, *fields).encode())
 
 
 def _demand(holds: object, otherwise: str) -> None:

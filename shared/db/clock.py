@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shared.db.pool import Connection, now
+from shared.db.pool import Connection
 from shared.errors import Unavailable
 
 # Two clocks that go apart by more between two looks have not only been slewed: one of them was set.
@@ -76,3 +76,11 @@ class DatabaseClock:
         """Set it by the database, where it stood when it was asked."""
         asked = self._ticks()
         self._ahead = await now(connection) - asked
+
+
+NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
+
+async def now(connection: Connection) -> float:
+    """Seconds since 1970 by the database's clock."""
+    return float(await connection.fetchval(NOW))

@@ -12,14 +12,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias
-from weakref import WeakValueDictionary
 
 import asyncpg
 
 from shared.db.decoding import decoded
 from shared.db.proof import Unproved
 from shared.errors import Away, ButlersError, Misconfigured, Unavailable
-from shared.idempotency import canonical
+from shared.hashing import canonical
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Record: TypeAlias = asyncpg.Record
@@ -62,9 +61,7 @@ SESSION = {
     "client_connection_check_interval": "1000",
 }
 NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
-TELL = "SELECT pg_notify($1, $2)"
 BRIEFLY = "SET LOCAL lock_timeout = '2s'"
-NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 
@@ -200,63 +197,6 @@ async def wait_briefly(connection: Connection) -> None:
     await connection.execute(BRIEFLY)
 
 
-async def tell(connection: Connection, topic: str, key: str = "") -> None:
-    """Wake whoever listens to this topic, once the transaction is committed; a key is an id and no secret."""
-    await connection.execute(TELL, topic, key)
-
-
-async def now(connection: Connection) -> float:
-    """Seconds since 1970 by the database's clock."""
-    return float(await connection.fetchval(NOW))
-
-
 async def ping(connection: Connection) -> None:
     """Raise if the database does not answer, or this role may not read what every daemon reads."""
     await connection.fetchval(PING)
-
-
-class Wake:
-    """A hint that something may have changed; many may wait, and losing one costs them a tick.
-
-    Who waits for one thing only waits under its key and is not woken for others.
-    """
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-        # An event lives as long as somebody holds its ticket.
-        self._keyed: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-
-    def __call__(self, key: str = "") -> None:
-        """Wake all who wait for this key and all who wait for anything; without a key, all."""
-        event, self._event = self._event, asyncio.Event()
-        event.set()
-        for known in [key] if key else list(self._keyed):
-            waited = self._keyed.pop(known, None)
-            if waited is not None:
-                waited.set()
-
-    def ticket(self, key: str = "") -> asyncio.Event:
-        """Set by the next wake; take it before looking, so that nothing between is missed."""
-        if not key:
-            return self._event
-        event = self._keyed.get(key)
-        if event is None:
-            event = self._keyed[key] = asyncio.Event()
-        return event
-
-
-async def first_of(*events: asyncio.Event) -> None:
-    """Wait until one of the events is set."""
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def pause(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event at most so long; true if it came."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
-    return event.is_set()

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 import asyncpg
 
-from shared.db.pool import BREATH_SECONDS, LOST, first_of, is_away, pause
+from shared.db.pool import BREATH_SECONDS, LOST, Connection, is_away
 from shared.db.proof import Unproved, connect
-from shared.telemetry.logs import hint_floods_total, logger
+from shared.loops import first_of, pause
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import hint_floods_total
 
 log = logger("shared.db.wake")
 # All that a busy house tells itself in a second is far below.
@@ -113,3 +116,41 @@ async def _login_of(pid: int, dsn: Callable[[], str]) -> str:
 
 def _set(event: asyncio.Event, *_: object) -> None:
     event.set()
+
+
+TELL = "SELECT pg_notify($1, $2)"
+
+
+async def tell(connection: Connection, topic: str, key: str = "") -> None:
+    """Wake whoever listens to this topic, once the transaction is committed; a key is an id and no secret."""
+    await connection.execute(TELL, topic, key)
+
+
+class Wake:
+    """A hint that something may have changed; many may wait, and losing one costs them a tick.
+
+    Who waits for one thing only waits under its key and is not woken for others.
+    """
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        # An event lives as long as somebody holds its ticket.
+        self._keyed: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    def __call__(self, key: str = "") -> None:
+        """Wake all who wait for this key and all who wait for anything; without a key, all."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+        for known in [key] if key else list(self._keyed):
+            waited = self._keyed.pop(known, None)
+            if waited is not None:
+                waited.set()
+
+    def ticket(self, key: str = "") -> asyncio.Event:
+        """Set by the next wake; take it before looking, so that nothing between is missed."""
+        if not key:
+            return self._event
+        event = self._keyed.get(key)
+        if event is None:
+            event = self._keyed[key] = asyncio.Event()
+        return event

@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.display.quotes import Quote, quotation, written
 from shared.display.visible import in_line
-from shared.idempotency import short
+from shared.hashing import short
 
 CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
 NO_ADDRESS: Final = "no identifier on file"

@@ -12,7 +12,8 @@ from shared import answers
 from shared.channels import realms
 from shared.channels.base import shas
 from shared.contracts import NotifyEnvelope
-from shared.db.pool import Connection, Record, tell
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked

@@ -11,7 +11,7 @@ from shared.addresses import Address
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection
 from shared.gate.accept import thread_of
-from shared.idempotency import Content, content_sha
+from shared.hashing import Content, content_sha
 from shared.model import Action
 from shared.storage import threads
 from shared.storage.contacts import MissingIdentifier, Target, Whom, resolve

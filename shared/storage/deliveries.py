@@ -10,7 +10,7 @@ from uuid import UUID
 
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
-from shared.idempotency import reference
+from shared.hashing import reference
 
 # A reference may look like the beginning of another's id, so that an id is asked for by more than a reference has.
 SHORTEST: Final = 5

@@ -8,7 +8,7 @@ message.
 from dataclasses import dataclass
 
 from shared.db.pool import Connection
-from shared.idempotency import digest
+from shared.hashing import digest
 from shared.storage.notifications import recent_lineage
 from shared.storage.pending_actions import Event, record
 

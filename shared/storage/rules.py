@@ -11,7 +11,7 @@ from shared.addresses import parse_recipient
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.gate.decide import decide, matches
-from shared.idempotency import canonical
+from shared.hashing import canonical
 from shared.model import Action, Decision, Facts, Rule, Verdict
 from shared.storage.pending_actions import Event, record
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.rpc import Answer
 from tests.rig import fresh
 from tests.rig.fleet import Fleet

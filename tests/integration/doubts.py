@@ -8,7 +8,7 @@ from messenger.channels.telegram import TelegramChannel
 from messenger.maintenance import resolver
 from messenger.storage import cards
 from shared.channels.realms import SANDBOX_TOKEN
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.storage import resolutions
 from shared.storage.resolutions import Resolution, Word
 from tests.integration.desks import in_queue, work

@@ -5,7 +5,8 @@ from datetime import timedelta
 from typing import Final
 
 from messenger.maintenance import purger
-from shared.db.pool import Record, now
+from shared.db.clock import now
+from shared.db.pool import Record
 from tests.integration.house import House
 from tests.rig.rows import every_row
 

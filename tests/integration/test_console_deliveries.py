@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from shared.idempotency import reference
+from shared.hashing import reference
 from tests.integration.console_runner import Running
 from tests.integration.desks import friend, new_chat
 from tests.integration.house import House

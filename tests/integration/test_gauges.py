@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from messenger.maintenance import metrics, rechecker
 from shared.storage import withdrawals
-from shared.telemetry.logs import metrics_text
+from shared.telemetry.metrics import metrics_text
 from tests.integration.desks import in_queue, work
 from tests.integration.doubts import say, uncertain
 from tests.integration.house import House

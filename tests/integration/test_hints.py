@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from butlers.daemon.assembly import HEARD, TOPICS, Assembly, listening_dsn
 from shared.auth import keystore
 from shared.db.wake import MOST_A_SECOND, listen
-from shared.telemetry.logs import metrics_text
+from shared.telemetry.metrics import metrics_text
 from tests.integration.house import BUTLERS, House
 from tests.rig.waiting import LONGEST, until
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from messenger.delivery import worker
-from shared.idempotency import reference
+from shared.hashing import reference
 from tests.integration.desks import ACTION, admitted, enqueue, friend, in_queue, work
 from tests.integration.doubts import uncertain
 from tests.integration.house import House

@@ -15,7 +15,7 @@ from messenger.delivery import settle
 from messenger.maintenance import purger
 from shared import retention
 from shared.db.clock import Reading
-from shared.telemetry.logs import metrics_text
+from shared.telemetry.metrics import metrics_text
 from tests.integration.desks import friend, in_queue, work
 from tests.integration.house import House, standing_work
 from tests.integration.purged import ANCIENT, OLD, age, purge, row

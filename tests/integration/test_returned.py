@@ -8,7 +8,7 @@ import pytest
 from messenger.inbound import bounces
 from messenger.inbound.dsn import Bounce
 from messenger.storage import cards
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.storage import history
 from tests.integration.desks import ACTION, admitted, enqueue, in_queue, new_chat, work
 from tests.integration.house import House

@@ -9,7 +9,7 @@ import pytest
 
 from messenger.delivery import settle
 from messenger.inbound.poller import FAILED
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Parked
 from tests.integration.desks import ACTION, admitted, friend, new_chat

@@ -12,7 +12,7 @@ from messenger.inbound import poller
 from messenger.maintenance import resolver
 from messenger.storage import updates
 from shared.channels.realms import SANDBOX_TOKEN
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.storage import resolutions
 from shared.storage.resolutions import Resolution, Word
 from tests.integration.desks import ACTION, DUE, admitted, enqueue, friend, in_queue, new_chat, work

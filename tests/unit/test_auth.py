@@ -12,7 +12,8 @@ import jwt
 import pytest
 
 from shared.auth.keypairs import generate_key, public_key, sign
-from shared.auth.tokens import Caller, Signer, Unauthorized, Verifier, mint_client_token, tag, tag_matches
+from shared.auth.mac import tag, tag_matches
+from shared.auth.tokens import Caller, Signer, Unauthorized, Verifier, mint_client_token
 from shared.errors import Misconfigured, Unavailable
 
 NOW = 1_800_000_000

@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.idempotency import (
-    Asked,
-    Content,
-    content_sha,
-    digest,
-    notification_key,
-    reference,
-    request_sha,
-    stated_lineage,
-)
+from shared.hashing import Content, content_sha, digest, reference
+from shared.idempotency import Asked, notification_key, request_sha, stated_lineage
 
 FIELDS = st.lists(st.none() | st.text(max_size=8), max_size=5)
 ASKED = Asked("health", "send", "telegram", "owner", "hello", "subject", "x")

@@ -22,7 +22,7 @@ from shared.display import approval, owner
 from shared.display.approval import Asked
 from shared.display.owner import Sheet
 from shared.display.visible import in_line, quoted, said, seen, visible
-from shared.idempotency import short
+from shared.hashing import short
 from shared.storage.recipients import Recipient
 
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"

@@ -12,7 +12,7 @@ import structlog
 
 from shared.config.settings import MASK, Secret
 from shared.errors import InvalidInput
-from shared.telemetry import logs
+from shared.telemetry import metrics
 from shared.telemetry.logs import configure, logger, redacted, scrubbed
 
 TOKEN = "123456789:AAE_s3cr3t-s3cr3t-s3cr3t-s3cr3t-abcd"
@@ -225,12 +225,12 @@ def test_a_person_gets_words_without_secrets(stream: io.StringIO) -> None:
 
 
 def test_the_metrics_are_counted_and_shown() -> None:
-    logs.notifications_total.labels(origin="test_origin", outcome="sent").inc()
-    logs.deliveries_total.labels(channel="email", state="test_state", reason="none").inc(2)
-    logs.attempts_total.labels(channel="telegram", outcome="test_outcome").inc()
-    logs.hop_seconds.labels(target="test_target", tool="notify").observe(0.003)
-    logs.oldest_open_delivery_seconds.set(7)
-    text = logs.metrics_text().decode()
+    metrics.notifications_total.labels(origin="test_origin", outcome="sent").inc()
+    metrics.deliveries_total.labels(channel="email", state="test_state", reason="none").inc(2)
+    metrics.attempts_total.labels(channel="telegram", outcome="test_outcome").inc()
+    metrics.hop_seconds.labels(target="test_target", tool="notify").observe(0.003)
+    metrics.oldest_open_delivery_seconds.set(7)
+    text = metrics.metrics_text().decode()
     assert 'butlers_notifications_total{origin="test_origin",outcome="sent"} 1.0' in text
     assert 'butlers_deliveries_total{channel="email",reason="none",state="test_state"} 2.0' in text
     assert 'butlers_attempts_total{channel="telegram",outcome="test_outcome"} 1.0' in text

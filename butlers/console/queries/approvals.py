@@ -14,7 +14,7 @@ from shared.errors import ButlersError, Unreadable
 from shared.gate.approval_request import asked
 from shared.gate.evaluate import Judged, look
 from shared.gate.resolve import going
-from shared.idempotency import short
+from shared.hashing import short
 from shared.storage import notifications, pending_actions, recipients
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.readable import unreadable

@@ -7,7 +7,7 @@ from uuid import UUID
 from butlers.console.labels import DELIVERY, ago, excerpt
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, visible
-from shared.idempotency import reference
+from shared.hashing import reference
 from shared.storage import deliveries, resolutions
 
 MOST: Final = 100
