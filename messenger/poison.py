@@ -10,11 +10,11 @@ from typing import Final
 from butlers.tools.notify import same_envelope
 from messenger.channels.base import SendFailed
 from messenger.delivery import settle
-from messenger.delivery.authorize import Stopped
 from messenger.delivery.outcome import Ended, after
 from messenger.retry import backoff
 from messenger.storage import deliveries as store
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Blocked
 from shared import answers
 from shared.contracts import NotifyEnvelope, wire
 from shared.db.pool import Connection, Record
@@ -46,12 +46,12 @@ async def end(connection: Connection, notification_id: str, said: str) -> None:
         await pending_actions.record(connection, event)
 
 
-async def not_rendered(connection: Connection, claimed: Claimed, unfit: ButlersError) -> Stopped:
+async def not_rendered(connection: Connection, claimed: Claimed, unfit: ButlersError) -> Blocked:
     """The end of a delivery that cannot be rendered; a card takes with it the question that it cannot show."""
     action = await pending_actions.open_action(connection, claimed.action_id) if claimed.action_id else None
     if action is not None:
         await end(connection, action["notification_id"], unfit.message)
-    return Stopped("refused", (Finding(CODE, unfit.message),))
+    return Blocked("refused", (Finding(CODE, unfit.message),))
 
 
 async def end_if_it_cannot_travel(connection: Connection, notification_id: object) -> None:

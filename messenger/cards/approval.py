@@ -11,9 +11,9 @@ from typing import Final
 from uuid import UUID
 
 from butlers.butler import Ground
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared.auth.mac import tag, tag_matches
 from shared.channels import realms
 from shared.channels.base import Message, Wire
@@ -41,11 +41,11 @@ class Press:
     tag: str
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """The card's wires, as long as its action waits in this revision."""
     action = await pending_actions.open_action(connection, str(claimed.action_id))
     if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
-        return Stopped("cancelled", (Finding("answered", "The question is answered."),))
+        return Blocked("cancelled", (Finding("answered", "The question is answered."),))
     stopped = await elsewhere(connection, claimed, action["realm"], ground)
     if stopped is not None:
         return stopped
@@ -54,27 +54,27 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     if action["content_sha"] not in {None, question.content_sha}:
         return await _ask_anew(connection, action, question, ground)
     wires = await _wires(connection, claimed, action, question, ground)
-    return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
+    return Authorized(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 
 
-async def _ask_anew(connection: Connection, action: Record, question: Asked, ground: Ground) -> Stopped:
+async def _ask_anew(connection: Connection, action: Record, question: Asked, ground: Ground) -> Blocked:
     """INVARIANT: a button binds what its card shows, and not a hash that somebody else wrote beside the question."""
     why, ttl = "What would go out is not what was asked.", ground.settings.approval_ttl
     kept, said = action["tool_args"], action["agent_summary"]
     anew = Revision(action["id"], action["revision"], question.content_sha, kept, ttl, said)
     await pending_actions.revise(connection, anew, Why("messenger", why))
-    return Stopped("cancelled", (Finding("changed", why),))
+    return Blocked("cancelled", (Finding("changed", why),))
 
 
-async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground: Ground) -> Stopped | None:
+async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground: Ground) -> Blocked | None:
     """Why the card cannot go where it was to go, if the owner is not asked there any more; `about` is a realm."""
     if not realms.may_ask(realms.realm_of(ground.settings, claimed.channel), about):
-        return Stopped("cancelled", (Finding("sandbox", "Nothing live is shown in the sandbox."),))
+        return Blocked("cancelled", (Finding("sandbox", "Nothing live is shown in the sandbox."),))
     address = await queries.owner_at(connection, claimed.channel)
     if address is None:
-        return Stopped("cancelled", (Finding("nobody_there", "The owner has no address here."),))
+        return Blocked("cancelled", (Finding("nobody_there", "The owner has no address here."),))
     if address != claimed.address:
-        return Stopped("moved", (Finding("address_changed", "The owner's address changed."),), address=address)
+        return Blocked("moved", (Finding("address_changed", "The owner's address changed."),), address=address)
     return None
 
 

@@ -14,9 +14,9 @@ from messenger import poison
 from messenger.cards import approval
 from messenger.cards.approval import Press
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage import cards, queries
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared.channels import realms
 from shared.channels.base import Wire
 from shared.channels.telegram import Button, keyboard
@@ -44,18 +44,18 @@ NAME_ROOM: Final = 32
 ADDRESS_ROOM: Final = 64
 
 
-async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Authorized | Blocked:
     """The digest's wires, as long as anything in it waits; what its message lists is written down with its marker."""
     rows = await waiting(connection, digest_id, realms.realm_of(ground.settings, claimed.channel))
     if not rows:
-        return Stopped("cancelled", (Finding("answered", "All of it is answered."),))
+        return Blocked("cancelled", (Finding("answered", "All of it is answered."),))
     stopped = await approval.elsewhere(connection, claimed, rows[0]["realm"], ground)
     if stopped is not None:
         return stopped
     if claimed.channel == "telegram":
         await cards.digest_shows(connection, digest_id, listed(rows))
     wires = await _wires(connection, claimed, rows, ground)
-    return Cleared(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
+    return Authorized(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
 
 
 async def waiting(connection: Connection, digest_id: str, realm: str) -> list[Record]:

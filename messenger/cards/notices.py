@@ -4,16 +4,16 @@ from typing import Final
 
 from butlers.butler import Ground
 from messenger.delivery import restored
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.inbound import strangers
 from messenger.maintenance import circuit_breaker
 from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared.db.pool import Connection
 
 CHECKS: Final = {strangers.NOTICE: strangers.check, restored.NOTICE: restored.check, None: circuit_breaker.check}
 
 
-async def check_notice(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+async def check_notice(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """The wires of such a card as it would be written now, or why it is not needed any more."""
     return await CHECKS[await queries.notice(connection, claimed.id)](connection, claimed, ground)

@@ -9,8 +9,8 @@ from typing import Final
 from butlers.butler import Ground
 from messenger.cards import approval
 from messenger.cards.approval import Press
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared.auth.mac import tag, tag_matches
 from shared.channels.base import Wire
 from shared.channels.telegram import Button
@@ -31,15 +31,15 @@ ARRIVED: Final = "Its receipt came after all: it arrived."
 BOTH: Final = "Its receipt came after all. You had it sent again: both may have arrived."
 
 
-async def check(connection: Connection, claimed: Claimed, row: Record | None, ground: Ground) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, row: Record | None, ground: Ground) -> Authorized | Blocked:
     """The card's wires, as long as nobody knows what became of this attempt; `row` is what the card is about."""
     if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
-        return Stopped("cancelled", (Finding("answered", "It is not uncertain any more."),))
+        return Blocked("cancelled", (Finding("answered", "It is not uncertain any more."),))
     elsewhere = await approval.elsewhere(connection, claimed, row["realm"], ground)
     if elsewhere is not None:
         return elsewhere
     wires = await _wires(connection, claimed, row, ground)
-    return Cleared(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
+    return Authorized(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 
 
 async def _wires(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> tuple[Wire, ...]:

@@ -4,20 +4,21 @@ Everything is read afresh: the row, the address, the rules, the owner's yes. Not
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared import answers
-from shared.channels.base import Wire, shas
+from shared.channels.base import shas
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.gate.decide import decide
 from shared.gate.delays import delay
 from shared.gate.evaluate import Judged, look, weigh
 from shared.hashing import reference
-from shared.model import Action, Decision, Finding
+from shared.model import Finding
 from shared.storage import deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import MissingIdentifier
 
@@ -25,37 +26,7 @@ from shared.storage.contacts import MissingIdentifier
 _DENIED: Final[Mapping[str, Literal["late", "expired"]]] = {"too_late": "late", "other_realm": "expired"}
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """It may leave: these wires, on this authority."""
-
-    wires: tuple[Wire, ...]
-    decision: Decision
-    action: Action | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """It may not leave now; where it goes instead, and why."""
-
-    to: Literal["parked", "refused", "expired", "cancelled", "moved", "delayed", "late"]
-    findings: tuple[Finding, ...]
-    row: Record | None = None
-    content_sha: str | None = None
-    # Where it goes by now, and as what, `owner` or `third_party`; empty where that has not changed or cannot.
-    address: str = ""
-    kind: str = ""
-    missing: bool = False
-    # Of what is delayed: seconds since 1970, None where nobody knows.
-    until: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The reasons in one line."""
-        return " ".join(finding.text for finding in self.findings)
-
-
-async def check(connection: Connection, claimed: Claimed, realm: str, *, marker: bool) -> Cleared | Stopped:
+async def authorize(connection: Connection, claimed: Claimed, realm: str, *, marker: bool) -> Authorized | Blocked:
     """The decision for a claimed notification; at the marker under the authority lock, with the rule's uses held.
 
     `realm` is the one in which this very Messenger works on that channel.
@@ -66,10 +37,10 @@ async def check(connection: Connection, claimed: Claimed, realm: str, *, marker:
         judged = await look(connection, claimed.notification_id, lock=marker)
     except (InvalidInput, Misconfigured) as gone:
         row = await notifications.one(connection, claimed.notification_id)
-        return Stopped("parked", (Finding("nobody_there", gone.message),), row)
+        return Blocked("parked", (Finding("nobody_there", gone.message),), row)
     if marker and isinstance(judged, Judged) and await _taken_back(connection, judged.row):
         said = answers.withdrawn(judged.row["origin_butler"])
-        return Stopped("cancelled", (Finding("withdrawn", said),))
+        return Blocked("cancelled", (Finding("withdrawn", said),))
     held: str | None = None
     while marker and isinstance(judged, Judged) and judged.decision.rule_id not in {None, held}:
         held = judged.decision.rule_id
@@ -77,7 +48,7 @@ async def check(connection: Connection, claimed: Claimed, realm: str, *, marker:
         judged = await look(connection, claimed.notification_id, lock=marker)
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)
-        return Stopped("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
+        return Blocked("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
     judged = _here(await _beside_others(connection, judged, claimed), realm)
     return _now_or_later(_verdict(judged, claimed), judged)
 
@@ -116,12 +87,12 @@ async def _taken_back(connection: Connection, row: Record) -> bool:
     return not await deliveries.begun(connection, row["id"])
 
 
-def _now_or_later(verdict: Cleared | Stopped, judged: Judged) -> Cleared | Stopped:
+def _now_or_later(verdict: Authorized | Blocked, judged: Judged) -> Authorized | Blocked:
     """What may leave waits all the same while the owner delays it."""
-    later = delay(judged.action, judged.facts) if isinstance(verdict, Cleared) else None
+    later = delay(judged.action, judged.facts) if isinstance(verdict, Authorized) else None
     if later is None:
         return verdict
-    return Stopped("delayed", (Finding(later.code, later.text),), judged.row, until=later.until)
+    return Blocked("delayed", (Finding(later.code, later.text),), judged.row, until=later.until)
 
 
 def _marked(judged: Judged, claimed: Claimed) -> Judged:
@@ -131,23 +102,23 @@ def _marked(judged: Judged, claimed: Claimed) -> Judged:
     return replace(judged, notes=(f"Possible repeat (ref {reference(claimed.id)})",))
 
 
-def _verdict(judged: Judged, claimed: Claimed) -> Cleared | Stopped:
+def _verdict(judged: Judged, claimed: Claimed) -> Authorized | Blocked:
     decision, row, sha = judged.decision, judged.row, judged.action.content_sha
     now = (judged.target.address, "owner" if judged.action.is_owner else "third_party")
     elsewhere = now if now != (claimed.address, claimed.kind) else ("", "")
     if decision.verdict == "deny":
-        return Stopped(_DENIED.get(decision.findings[0].code, "refused"), decision.findings, row, sha)
+        return Blocked(_DENIED.get(decision.findings[0].code, "refused"), decision.findings, row, sha)
     if decision.verdict == "park":
-        return Stopped("parked", decision.findings, row, sha, *elsewhere)
+        return Blocked("parked", decision.findings, row, sha, *elsewhere)
     try:
         wires = _marked(judged, claimed).wires()
     except InvalidInput as unfit:
-        return Stopped("refused", (Finding("cannot_be_rendered", unfit.message),), row, sha)
+        return Blocked("refused", (Finding("cannot_be_rendered", unfit.message),), row, sha)
     approval = judged.facts.approval
     if decision.approval_id is not None and approval is not None and tuple(shas(wires)) != approval.wire_shas:
         changed = Finding("content_changed", "What was approved is not what would go out now.")
-        return Stopped("parked", (changed,), row, sha, *elsewhere)
+        return Blocked("parked", (changed,), row, sha, *elsewhere)
     if any(elsewhere):
         moved = Finding("address_changed", "Whom it goes to changed while it waited.")
-        return Stopped("moved", (moved,), row, sha, *elsewhere)
-    return Cleared(wires, decision, judged.action)
+        return Blocked("moved", (moved,), row, sha, *elsewhere)
+    return Authorized(wires, decision, judged.action)

@@ -9,9 +9,9 @@ from typing import Final
 
 from butlers.butler import Ground
 from messenger.cards import approval
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage import addressing, cards, deliveries, queries, transitions, updates
 from messenger.storage.deliveries import Claimed, Enqueued
+from messenger.verdict import Authorized, Blocked
 from shared import answers
 from shared.channels.realms import SANDBOX
 from shared.db.pool import Connection, Record
@@ -101,17 +101,17 @@ async def _ask_anew(connection: Connection, action: Record, ground: Ground) -> b
     return await pending_actions.revise(connection, anew, Why("messenger", ASKED_BEFORE)) is not None
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """The wires of the word about the backup, as long as the brake stands; it holds nobody's words."""
     restored = await brakes.restored_at(connection)
     if restored is None:
-        return Stopped("cancelled", (Finding("over", "The owner has looked."),))
+        return Blocked("cancelled", (Finding("over", "The owner has looked."),))
     stopped = await approval.elsewhere(connection, claimed, SANDBOX, ground)
     if stopped is not None:
         return stopped
     title, body = words(restored)
     wires = await approval.told(connection, claimed, title, Sheet(body))
-    return Cleared(wires, Decision("allow", (Finding("restored", title),)))
+    return Authorized(wires, Decision("allow", (Finding("restored", title),)))
 
 
 def words(at: datetime) -> tuple[str, str]:

@@ -10,11 +10,11 @@ from typing import Final
 
 from butlers.butler import Ground
 from messenger.delivery import expire
-from messenger.delivery.authorize import Stopped
 from messenger.delivery.outcome import Next
 from messenger.storage import cards, queries, transitions
 from messenger.storage import deliveries as store
 from messenger.storage.deliveries import Claimed, PartEnd
+from messenger.verdict import Blocked
 from shared import answers
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
 from shared.db.pool import Connection, Record, wait_briefly
@@ -166,7 +166,7 @@ async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bo
         await expire.over(connection, notification_id, "failed", "half_sent", CHANGED)
 
 
-async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground: Ground) -> None:
+async def stopped(connection: Connection, claimed: Claimed, why: Blocked, ground: Ground) -> None:
     """What the gate stopped goes where the gate says, with its answer."""
     if why.address and await _elsewhere(connection, claimed, why):
         return
@@ -189,7 +189,7 @@ async def stopped(connection: Connection, claimed: Claimed, why: Stopped, ground
         await _close(connection, claimed.notification_id, why)
 
 
-async def _elsewhere(connection: Connection, claimed: Claimed, why: Stopped) -> bool:
+async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> bool:
     """Whether that was all: half a message goes nowhere else, whoever says yes; what only moved follows."""
     if claimed.notification_id is not None and await deliveries.begun(connection, claimed.notification_id):
         await nothing_follows(connection, claimed, whole=False)
@@ -200,7 +200,7 @@ async def _elsewhere(connection: Connection, claimed: Claimed, why: Stopped) -> 
     return True
 
 
-async def _delay(connection: Connection, claimed: Claimed, why: Stopped) -> None:
+async def _delay(connection: Connection, claimed: Claimed, why: Blocked) -> None:
     """Back to the queue without a mark against it; whoever waits is told why."""
     row = await notifications.locked(connection, str(claimed.notification_id))
     if row is None or not await store.delay(connection, claimed, why.findings[0].code, why.until):
@@ -236,7 +236,7 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
         await expire.over(connection, notification_id, "cancelled", "duplicate", f"The same as {first}.")
 
 
-async def _close(connection: Connection, notification_id: str, why: Stopped) -> None:
+async def _close(connection: Connection, notification_id: str, why: Blocked) -> None:
     if await deliveries.begun(connection, notification_id):
         answer = answers.failed(notification_id, "forbidden", f"{why.text} {answers.EARLIER}")
     elif why.to in {"refused", "cancelled"}:
@@ -249,7 +249,7 @@ async def _close(connection: Connection, notification_id: str, why: Stopped) -> 
     await expire.over(connection, notification_id, ended, happened, why.text)
 
 
-async def park(connection: Connection, why: Stopped, row: Record, ground: Ground) -> None:
+async def park(connection: Connection, why: Blocked, row: Record, ground: Ground) -> None:
     """One open action at most: the one there is asks again as a new revision, or a new one is made."""
     notification_id, envelope = row["id"], notifications.envelope_of(row)
     kept, ttl = tool_args(envelope, row["whom"]), ground.settings.approval_ttl

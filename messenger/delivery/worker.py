@@ -16,7 +16,7 @@ from messenger.cards import approval, digest, uncertain
 from messenger.cards.notices import check_notice
 from messenger.channels.base import Channel, SendFailed
 from messenger.delivery import expire, settle
-from messenger.delivery.authorize import Cleared, Stopped, check
+from messenger.delivery.authorize import authorize
 from messenger.delivery.ending import heed, write_down
 from messenger.delivery.outcome import Ended, Next, after
 from messenger.delivery.witness import Behind, Witness
@@ -26,6 +26,7 @@ from messenger.maintenance import circuit_breaker
 from messenger.poison import not_rendered, put_off
 from messenger.storage import cards, deliveries, queries, rate_limits, transitions
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared.channels.base import Wire
 from shared.channels.realms import realm_of
 from shared.db import witness
@@ -200,7 +201,7 @@ def _still_held(desk: Desk, claimed: Claimed) -> bool:
     return since is not None and since.passed(desk.clock()) < LEASE_SECONDS - MARGIN_SECONDS
 
 
-async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
+async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
     """The gate's word; what went out before in the same lineage is ended as its duplicate."""
     try:
         return await _asked(desk, claimed, marker=marker)
@@ -219,7 +220,7 @@ async def _check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
         return None
 
 
-async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Cleared | None:
+async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
     """At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction."""
     covered = marker is not None and claimed.kind == "third_party"
     if covered:
@@ -231,7 +232,7 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
             verdict = await _verdict(connection, claimed, desk.ground, marker=marker is not None)
         except (Unreadable, InvalidInput) as unfit:
             verdict = await not_rendered(connection, claimed, unfit)
-        if isinstance(verdict, Stopped):
+        if isinstance(verdict, Blocked):
             await settle.stopped(connection, claimed, verdict, desk.ground)
             return None
         if marker is not None and not await _mark(connection, claimed, verdict, marker):
@@ -246,13 +247,13 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
     return verdict
 
 
-async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Cleared | Stopped:
+async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Authorized | Blocked:
     if claimed.kind == "card":
         return await _card(connection, claimed, ground)
-    return await check(connection, claimed, realm_of(ground.settings, claimed.channel), marker=marker)
+    return await authorize(connection, claimed, realm_of(ground.settings, claimed.channel), marker=marker)
 
 
-async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """A card asks about actions, or about an attempt of unknown outcome, or tells of what came back or of a pause."""
     if claimed.action_id is not None:
         return await approval.check(connection, claimed, ground)
@@ -266,7 +267,7 @@ async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
     return await check_notice(connection, claimed, ground)
 
 
-async def _mark(connection: Connection, claimed: Claimed, cleared: Cleared, marker: tuple[int, Wire]) -> bool:
+async def _mark(connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire]) -> bool:
     """Stage 8: from here on, without an answer, nobody knows."""
     n, wire = marker
     if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:

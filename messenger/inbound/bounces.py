@@ -13,11 +13,11 @@ from typing import Final, Literal
 from butlers.butler import Ground
 from messenger.cards import approval as cards
 from messenger.channels.smtp import Relay
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.inbound.dsn import Bounce
 from messenger.inbound.mailbox import Found, Look, Seen
 from messenger.storage import queries, transitions
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared import answers
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
@@ -169,7 +169,7 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
     return title, Sheet("\n".join(lines), (Quote(report, "The report"), *words))
 
 
-async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Authorized | Blocked:
     """The wires of the word to the owner about what came back, which is `row`."""
     stopped = await cards.elsewhere(connection, claimed, row["realm"], ground)
     if stopped is not None:
@@ -179,4 +179,4 @@ async def check(connection: Connection, claimed: Claimed, row: Record, ground: G
     where = cards.link(ground, "deliveries", row["id"])
     subject = f"A message came back (ref {reference(row['id'])})"
     wires = await cards.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
-    return Cleared(wires, Decision("allow", (Finding("bounced", title),)))
+    return Authorized(wires, Decision("allow", (Finding("bounced", title),)))

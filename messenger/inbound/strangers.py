@@ -6,9 +6,9 @@ from typing import Final
 
 from butlers.butler import Ground
 from messenger.cards import approval
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared.channels.realms import realm_of
 from shared.db.pool import Connection
 from shared.display.owner import Sheet
@@ -83,11 +83,11 @@ def _text(one: Update) -> str:
     return str(message.get("text")) if isinstance(message, Mapping) else ""
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """The wires of the word to the owner that not all is kept."""
     row = await connection.fetchrow(COUNTED)
     if row is None:
-        return Stopped("cancelled", (Finding("over", "A day has passed."),))
+        return Blocked("cancelled", (Finding("over", "A day has passed."),))
     stopped = await approval.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)
     if stopped is not None:
         return stopped
@@ -101,4 +101,4 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cle
         "You are told once a day."
     )
     wires = await approval.told(connection, claimed, title, Sheet(body))
-    return Cleared(wires, Decision("allow", (Finding("strangers", title),)))
+    return Authorized(wires, Decision("allow", (Finding("strangers", title),)))

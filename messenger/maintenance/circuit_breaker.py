@@ -11,9 +11,9 @@ from typing import Final
 from butlers.butler import Ground
 from messenger.cards import approval
 from messenger.channels.base import Channel, Receipt, SendFailed
-from messenger.delivery.authorize import Cleared, Stopped
 from messenger.storage import cards, transitions
 from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
 from shared.channels import realms
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
@@ -126,19 +126,19 @@ async def tell_owner(connection: Connection) -> int:
     return len(told)
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Cleared | Stopped:
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """The wires of the word about the other channel's pause, as long as that stands."""
     found = [row for row in await connection.fetch(PAUSED) if row["channel"] != claimed.channel]
     if not found:
         await connection.execute(UNTOLD, claimed.channel)
-        return Stopped("cancelled", (Finding("pause_over", "The channel works again."),))
+        return Blocked("cancelled", (Finding("pause_over", "The channel works again."),))
     about = realms.realm_of(ground.settings, found[0]["channel"])
     stopped = await approval.elsewhere(connection, claimed, about, ground)
     if stopped is not None:
         return stopped
     title, shown = words(found[0])
     wires = await approval.told(connection, claimed, title, shown)
-    return Cleared(wires, Decision("allow", (Finding("channel_paused", title),)))
+    return Authorized(wires, Decision("allow", (Finding("channel_paused", title),)))
 
 
 def words(row: Record) -> tuple[str, Sheet]:

@@ -9,8 +9,8 @@ from typing import Literal
 
 from butlers.butler import Ground
 from messenger.delivery import settle
-from messenger.delivery.authorize import Stopped
 from messenger.storage import queries, transitions
+from messenger.verdict import Blocked
 from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Record
@@ -51,7 +51,7 @@ async def begin(connection: Connection, notification_id: str, ground: Ground, sa
     else:
         sha = judged.action.content_sha if isinstance(judged, Judged) else None
         missing = isinstance(judged, MissingIdentifier)
-        await settle.park(connection, Stopped("parked", decision.findings, row, sha, missing=missing), row, ground)
+        await settle.park(connection, Blocked("parked", decision.findings, row, sha, missing=missing), row, ground)
         await tell(connection, "cards")
     event = Event("reopened", ground.name, None, decision.rule_id, notification_id, said)
     await pending_actions.record(connection, event)

@@ -11,13 +11,13 @@ import pytest
 
 from messenger.channels.base import Receipt, SendFailed
 from messenger.delivery import expire, settle
-from messenger.delivery.authorize import Stopped
 from messenger.delivery.outcome import Ended, after
 from messenger.delivery.states import Delivery, Event, Part, step
 from messenger.storage import deliveries as store
 from messenger.storage import queries
 from messenger.storage import transitions as unheld
 from messenger.storage.deliveries import Claimed, Enqueued
+from messenger.verdict import Blocked
 from shared import answers
 from shared.db.pool import Connection, Record
 from shared.model import LEGAL, Finding, What
@@ -233,9 +233,9 @@ class Life:
     async def stopped(self, claimed: Claimed, what: str) -> None:
         row = await notifications.one(self.sql, self.notification_id) if self.notification_id else None
         if what == "moved":
-            why = Stopped("moved", (Finding("moved", "It moved."),), row, address=new_chat())
+            why = Blocked("moved", (Finding("moved", "It moved."),), row, address=new_chat())
         else:
-            why = Stopped(what, (Finding(what, "So it is."),), row)  # type: ignore[arg-type]  # the rest of its names
+            why = Blocked(what, (Finding(what, "So it is."),), row)  # type: ignore[arg-type]  # the rest of its names
         await settle.stopped(self.sql, claimed, why, self.house.ground("messenger"))
 
     async def unheld(self, event: Event, notification_id: str) -> None:

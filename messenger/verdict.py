@@ -1,0 +1,38 @@
+"""What the last look before the byte says: it may leave, with these wires, or it may not, and where it goes instead. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shared.channels.base import Wire
+from shared.db.pool import Record
+from shared.model import Action, Decision, Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Authorized:
+    """It may leave: these wires, on this authority."""
+
+    wires: tuple[Wire, ...]
+    decision: Decision
+    action: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """It may not leave now; where it goes instead, and why."""
+
+    to: Literal["parked", "refused", "expired", "cancelled", "moved", "delayed", "late"]
+    findings: tuple[Finding, ...]
+    row: Record | None = None
+    content_sha: str | None = None
+    # Where it goes by now, and as what, `owner` or `third_party`; empty where that has not changed or cannot.
+    address: str = ""
+    kind: str = ""
+    missing: bool = False
+    # Of what is delayed: seconds since 1970, None where nobody knows.
+    until: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The reasons in one line."""
+        return " ".join(finding.text for finding in self.findings)
