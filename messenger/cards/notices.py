@@ -3,6 +3,8 @@
 from typing import Final
 
 from butlers.butler import Ground
+from messenger.cards import restored as restored_cards
+from messenger.cards import strangers as strangers_cards
 from messenger.delivery import restored
 from messenger.inbound import strangers
 from messenger.maintenance import circuit_breaker
@@ -11,7 +13,11 @@ from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.db.pool import Connection
 
-CHECKS: Final = {strangers.NOTICE: strangers.check, restored.NOTICE: restored.check, None: circuit_breaker.check}
+CHECKS: Final = {
+    strangers.NOTICE: strangers_cards.check,
+    restored.NOTICE: restored_cards.check,
+    None: circuit_breaker.check,
+}
 
 
 async def check_notice(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards import approval, digest, uncertain
+from messenger.cards import approval, bounced, digest, uncertain
 from messenger.cards.notices import check_notice
 from messenger.channels.base import Channel, SendFailed
 from messenger.delivery import expire, settle
@@ -20,7 +20,6 @@ from messenger.delivery.authorize import authorize
 from messenger.delivery.ending import heed, write_down
 from messenger.delivery.outcome import Ended, Next, after
 from messenger.delivery.witness import Behind, Witness
-from messenger.inbound import bounces
 from messenger.loop import either
 from messenger.maintenance import circuit_breaker
 from messenger.poison import not_rendered, put_off
@@ -262,7 +261,7 @@ async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Aut
     if claimed.revision is not None:
         row = await queries.about(connection, claimed.id)
         if row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision:
-            return await bounces.check(connection, claimed, row, ground)
+            return await bounced.check(connection, claimed, row, ground)
         return await uncertain.check(connection, claimed, row, ground)
     return await check_notice(connection, claimed, ground)
 

@@ -1,0 +1,42 @@
+"""The card about a mail that came back."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from butlers.butler import Ground
+from messenger.cards import approval as cards
+from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
+from shared.db.pool import Connection, Record
+from shared.display import approval
+from shared.display.owner import Sheet
+from shared.display.quotes import Quote, written
+from shared.display.visible import in_line
+from shared.hashing import reference
+from shared.model import Decision, Finding
+from shared.storage import notifications
+
+
+def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
+    """Title and text of what the owner is told: every word of others is shown as data."""
+    delivery, error = notifications.envelope_of(row).delivery, answer.get("error")
+    whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
+    title = f"What {row['origin_butler']} wrote to {whom} by e-mail came back (ref {reference(row['id'])})."
+    lines = [title, f"To: {approval.whom(row['name'] or '', row['address'])}"]
+    lines.append("It did not arrive, and nobody sends it again.")
+    report = str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}"
+    words = written(delivery.subject, None, delivery.message)
+    return title, Sheet("\n".join(lines), (Quote(report, "The report"), *words))
+
+
+async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Authorized | Blocked:
+    """The wires of the word to the owner about what came back, which is `row`."""
+    stopped = await cards.elsewhere(connection, claimed, row["realm"], ground)
+    if stopped is not None:
+        return stopped
+    answered = await notifications.one(connection, row["notification_id"])
+    title, shown = words(row, answered["answer"] if answered is not None else {})
+    where = cards.link(ground, "deliveries", row["id"])
+    subject = f"A message came back (ref {reference(row['id'])})"
+    wires = await cards.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
+    return Authorized(wires, Decision("allow", (Finding("bounced", title),)))

@@ -1,0 +1,32 @@
+"""The card about strangers who write more than is kept."""
+
+from butlers.butler import Ground
+from messenger.cards import approval
+from messenger.inbound.strangers import COUNTED, MOST_BYTES, MOST_MESSAGES, MOST_SENDERS
+from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
+from shared.channels.realms import realm_of
+from shared.db.pool import Connection
+from shared.display.owner import Sheet
+from shared.model import Decision, Finding
+
+
+async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+    """The wires of the word to the owner that not all is kept."""
+    row = await connection.fetchrow(COUNTED)
+    if row is None:
+        return Blocked("cancelled", (Finding("over", "A day has passed."),))
+    stopped = await approval.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)
+    if stopped is not None:
+        return stopped
+    title = "People you do not know write more to your bot than is kept."
+    messages, many = row["messages"], row["messages"] != 1
+    body = (
+        f"{title}\n{messages} message{'s were' if many else ' was'} only counted since {row['first_at']:%Y-%m-%d %H:%M}"
+        f" UTC, and {'are' if many else 'is'} nowhere.\n"
+        f"Of one such person {MOST_MESSAGES} messages or {MOST_BYTES // 1000} kB are kept in a day, and of the first "
+        f"{MOST_SENDERS} people. Who is among your contacts is not limited: add whoever should reach you.\n"
+        "You are told once a day."
+    )
+    wires = await approval.told(connection, claimed, title, Sheet(body))
+    return Authorized(wires, Decision("allow", (Finding("strangers", title),)))
