@@ -14,7 +14,7 @@ from butlers.butler import Ground
 from butlers.daemon.app import Door
 from butlers.daemon.assembly import acting
 from butlers.tools.notify import route_request, tell
-from messenger.daemon import execute
+from messenger.route_execute import execute
 from shared import answers
 from shared.auth import keystore
 from shared.auth.tokens import Caller

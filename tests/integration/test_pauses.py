@@ -14,10 +14,10 @@ import pytest_asyncio
 from messenger.channels.base import Prepared, Reason, Receipt, SendFailed
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.daemon import WAIT_SECONDS
 from messenger.delivery import expire, worker
 from messenger.delivery.worker import Desk
 from messenger.maintenance import circuit_breaker
+from messenger.route_execute import WAIT_SECONDS
 from shared import answers
 from shared.channels.base import Wire
 from shared.channels.realms import SANDBOX_TOKEN

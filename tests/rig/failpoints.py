@@ -140,9 +140,9 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("registry.heard", S, "daemon.heartbeat"),
     *commit("inbox.stored", S, "daemon.ingest"),
     # The Messenger takes a route
-    before("execute.begun", M, "daemon._take"),
-    after("execute.answered", M, "daemon.execute"),
-    *commit("enqueue.put", M, "daemon._enqueue"),
+    before("execute.begun", M, "route_execute.take"),
+    after("execute.answered", M, "route_execute.execute"),
+    *commit("enqueue.put", M, "route_execute.enqueue"),
     # Stage 7
     *commit("claim.taken", M, "worker.claim_some", when=lambda seen: bool(seen.get("taken"))),
     *commit("check.asked", M, "worker._asked", when=_local("marker", is_set=False)),

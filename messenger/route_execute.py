@@ -1,0 +1,175 @@
+"""The tool route.execute: take an envelope from the Switchboard, queue it, wait, answer."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import ValidationError
+
+from butlers.butler import Answer, Arguments, Ground
+from butlers.tools.notify import rows_say, same_envelope, wait_settled
+from messenger import poison
+from messenger.daemon import log
+from messenger.delivery import worker
+from messenger.maintenance import circuit_breaker, reopener
+from messenger.storage import addressing, deliveries
+from messenger.storage.deliveries import Enqueued
+from shared import answers
+from shared.auth.tokens import Caller
+from shared.contracts import (
+    NotifyEnvelope,
+    NotifyResponse,
+    RouteEnvelope,
+    RouteResponse,
+    RouteResult,
+    Timing,
+    failure,
+    wire,
+)
+from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
+from shared.gate.accept import accept_envelope, describe
+from shared.gate.admit import Admitter, admit, answer_of
+from shared.storage import notifications
+from shared.storage.refusals import Refused, keep
+
+WAIT_SECONDS: Final = 10.0
+
+
+OBJECT: Final = {"type": "object", "additionalProperties": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a route is meant: the caller waits, and it asks for what has ended to begin anew."""
+
+    wait: bool
+    again: bool
+
+
+async def execute(desk: worker.Desk, caller: Caller, arguments: Arguments) -> Answer:
+    """route.v1 with a notify request in, route_response.v1 with the notify response out."""
+    started = time.perf_counter()
+    context: Answer = {}
+    brought: object = None
+    error: ButlersError | None = None
+    response: NotifyResponse | None = None
+    try:
+        _demand_switchboard(caller)
+        route = RouteEnvelope.model_validate(arguments)
+        context = route.request_context.model_dump(exclude_none=True)
+        inside = route.input.context or {}
+        brought = inside.get("notify_request")
+        request = NotifyEnvelope.model_validate(brought)
+        asked = Asked(inside.get("wait") is not False, inside.get("again") is True)
+        response = await take(desk, request, asked)
+    except ValidationError as wrong:
+        error = InvalidInput(describe(wrong))
+        await _end_what_nobody_can_bring(desk.ground, brought)
+    except Forbidden as refused:
+        error = refused
+        await note_refusal(desk.ground, caller, refused, brought)
+        await _end_what_nobody_can_bring(desk.ground, brought)
+    except ButlersError as failed:
+        error = failed
+    return wire(_response(context, response, error, (time.perf_counter() - started) * 1000))
+
+
+async def note_refusal(ground: Ground, caller: Caller, refused: Forbidden, brought: object) -> None:
+    about = str(brought.get("notification_id")) if isinstance(brought, Mapping) else ""
+    async with ground.db.work() as connection:
+        await keep(connection, Refused(ground.name, caller.name, refused.message, about), ground.new_id())
+
+
+async def _end_what_nobody_can_bring(ground: Ground, brought: object) -> None:
+    """What was refused may be all that can be made of its row: then no sweep ever brings anything else."""
+    if isinstance(brought, Mapping):
+        async with ground.db.work() as connection:
+            await poison.end_if_it_cannot_travel(connection, brought.get("notification_id"))
+
+
+def _demand_switchboard(caller: Caller) -> None:
+    if caller.name != "switchboard":
+        raise Forbidden(f"{caller.name} may not call the Messenger.")
+
+
+def _response(
+    context: Answer, response: NotifyResponse | None, error: ButlersError | None, milliseconds: float
+) -> RouteResponse:
+    known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
+    code = error.code if error and error.code in known else "internal_error"
+    return RouteResponse(
+        request_context=context,
+        status="error" if error else "ok",
+        result=RouteResult(notify_response=response) if response else None,
+        error=failure(code, str(error)) if error else None,  # type: ignore[arg-type]  # one of the names above
+        timing=Timing(duration_ms=round(milliseconds, 3)),
+    )
+
+
+async def take(desk: worker.Desk, request: NotifyEnvelope, asked: Asked) -> NotifyResponse:
+    """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
+    ground, told = desk.ground, NotifyResponse(status="queued")
+    if request.notification_id is None:
+        if request.origin_butler == ground.name:
+            raise Forbidden("The Messenger admits its own words itself.")
+        call = accept_envelope(request)
+        admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
+        told = answer_of(await admit(admitter, call), call.note)
+        request = call.envelope.model_copy(update={"notification_id": told.notification_id})
+        if told.status != "queued":
+            return told
+    notification_id = str(request.notification_id)
+    try:
+        current = await enqueue(desk, request, notification_id, again=asked.again)
+    except Unavailable:
+        if told.notification_id is None:
+            raise  # whether what was brought is admitted has not been read here; who brought it looks
+        return told
+    ground.wakes["deliveries"]()
+    if current is not None:
+        return current.model_copy(update={"note": told.note or current.note})
+    answer = await outcome_of(ground, request, WAIT_SECONDS if asked.wait else 0)
+    return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
+
+
+async def outcome_of(ground: Ground, request: NotifyEnvelope, seconds: float) -> NotifyResponse:
+    """What became of what is in the queue; losing the database meanwhile is no failure of the message."""
+    notification_id = str(request.notification_id)
+    try:
+        return await wait_settled(ground, notification_id, time.monotonic() + seconds)
+    except ButlersError as lost:
+        log.warning("the outcome is not known yet", notification=notification_id, why=lost.message)
+    # It may be back already, and then says whether the last byte has left.
+    return await rows_say(ground.db, notification_id, request.origin_butler) or answers.queued(notification_id)
+
+
+async def enqueue(
+    desk: worker.Desk, request: NotifyEnvelope, notification_id: str, *, again: bool
+) -> NotifyResponse | None:
+    """Queue the delivery of what was really admitted; an answer instead where nothing is to be waited for."""
+    async with desk.ground.db.work() as connection:
+        row = await notifications.locked(connection, notification_id)
+        if row is None or row["origin_butler"] != request.origin_butler:
+            raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
+        if not same_envelope(wire(request), row["envelope"]):
+            raise Forbidden("The envelope is not the one that was admitted.")
+        if again and await reopener.reopen(connection, row, desk.ground):
+            row = await notifications.locked(connection, notification_id) or row
+        if row["status"] != "queued":
+            return NotifyResponse.model_validate(row["answer"])
+        target = await addressing.target_now(connection, row)
+        new = Enqueued(
+            notification_id,
+            "owner" if target.is_owner else "third_party",
+            request.delivery.channel,
+            target.address,
+            row["realm"],
+            row["not_after"],
+            row["origin_butler"],
+            row["lineage"],
+        )
+        if await deliveries.enqueue(connection, new) and await circuit_breaker.stands(connection, new.channel):
+            # Told at once why to wait would be idle; kept nowhere, as it is true only as long as the pause stands.
+            return NotifyResponse.model_validate({**row["answer"], "message": answers.PAUSED})
+    return None
