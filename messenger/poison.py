@@ -12,6 +12,7 @@ from messenger.channels.base import SendFailed
 from messenger.delivery import settle
 from messenger.delivery.outcome import Ended, after
 from messenger.retry import backoff
+from messenger.storage import attempts
 from messenger.storage import deliveries as store
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Blocked
@@ -74,7 +75,7 @@ async def put_off(connection: Connection, claimed: Claimed, jitter: float) -> No
     """Try it again later and later; where a part is past its marker nobody knows, as after any lost answer."""
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
-    marked = [part["n"] for part in await store.parts(connection, claimed.id) if part["status"] == "sending"]
+    marked = [part["n"] for part in await attempts.parts(connection, claimed.id) if part["status"] == "sending"]
     for n in marked:
         then = after(Ended(BROKEN, last_part=True, kind=claimed.kind, attempt=claimed.attempt, jitter=jitter))
         await settle.part_ended(connection, claimed, n, then)

@@ -11,9 +11,10 @@ from typing import Final
 from butlers.butler import Ground
 from messenger.delivery import expire
 from messenger.delivery.outcome import Next
-from messenger.storage import cards, queries, transitions
+from messenger.storage import attempts, cards, queries, transitions
 from messenger.storage import deliveries as store
-from messenger.storage.deliveries import Claimed, PartEnd
+from messenger.storage.attempts import PartEnd
+from messenger.storage.deliveries import Claimed
 from messenger.verdict import Blocked
 from shared import answers
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
@@ -44,7 +45,7 @@ async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Nex
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     end = PartEnd(n, then.outcome, then.detail, then.part, then.provider_id)
-    ended = await store.end_part(connection, claimed, end)
+    ended = await attempts.end_part(connection, claimed, end)
     if ended == "attempt" and then.part == "sent" and claimed.kind != "card":
         await _came_late(connection, claimed, n, then)
     elif ended == "part" and not await _turn(connection, claimed, then, HELD) and then.part == "sent":
@@ -86,7 +87,7 @@ async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: N
     """The same for an attempt that never came to its marker."""
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
-    await store.not_sent(connection, claimed, PartEnd(n, then.outcome, then.detail, then.part))
+    await attempts.not_sent(connection, claimed, PartEnd(n, then.outcome, then.detail, then.part))
     await _turn(connection, claimed, then, HELD)
 
 
@@ -135,7 +136,7 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
 async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
     notification_id = str(claimed.notification_id)
     if then.delivery == "sent":
-        parts = await store.parts(connection, claimed.id)
+        parts = await attempts.parts(connection, claimed.id)
         row = await notifications.one(connection, notification_id)
         delivered = Delivered(
             channel=claimed.channel,  # type: ignore[arg-type]  # the column holds one of the two

@@ -23,7 +23,7 @@ from messenger.delivery.witness import Behind, Witness
 from messenger.loop import either
 from messenger.maintenance import circuit_breaker
 from messenger.poison import not_rendered, put_off
-from messenger.storage import cards, deliveries, queries, rate_limits, transitions
+from messenger.storage import attempts, cards, deliveries, queries, rate_limits, transitions
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.channels.base import Wire
@@ -144,7 +144,7 @@ async def deliver(desk: Desk, claimed: Claimed) -> None:
         return
     parts = dict(enumerate((wire.sha for wire in cleared.wires), start=1))
     async with desk.ground.db.work() as connection:
-        rows = await deliveries.keep_parts(connection, claimed.id, list(parts.values()))
+        rows = await attempts.keep_parts(connection, claimed.id, list(parts.values()))
     done = {row["n"]: row["wire_sha"] for row in rows if row["status"] == "sent"}
     if not done.items() < parts.items():
         async with desk.ground.db.work() as connection:

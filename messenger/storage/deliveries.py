@@ -7,7 +7,6 @@ are the database's.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 import asyncpg
@@ -70,18 +69,6 @@ UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEA
 WHERE claimed_by = $1 AND (id, fence) IN (SELECT * FROM unnest($2::uuid[], $3::bigint[]))
     AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp() RETURNING id::text, fence
 """
-# What has left stays as the bytes it left with; a card that changed is sent anew, as it may come twice without harm.
-KEEP_PARTS = """
-WITH d AS (SELECT id, class = 'card' AS card FROM messenger.deliveries WHERE id = $1),
-gone AS (
-    DELETE FROM messenger.parts USING d WHERE delivery_id = d.id AND n > cardinality($2::text[])
-        AND (d.card OR parts.status IN ('queued', 'failed')))
-INSERT INTO messenger.parts (delivery_id, n, wire_sha)
-SELECT d.id, n, sha FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
-ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, status = 'queued'
-WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
-"""
-PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
 # The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent. There is none
 # for a third party's part that has its receipt.
 MARK = f"""
@@ -100,23 +87,6 @@ a AS (
     SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n),
 line AS ({pending_actions.MARKED})
 SELECT count(*) FROM a
-"""
-# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
-# of a later attempt at the same part.
-END_PART = """
-WITH a AS (
-    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = $4, detail = $5
-    WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND (ended_at IS NULL OR outcome = 'lease_lost') RETURNING n),
-p AS (
-    UPDATE messenger.parts SET status = $6, provider_id = coalesce($7, provider_id) FROM a
-    WHERE delivery_id = $1 AND parts.n = a.n AND parts.status IN ('sending', 'uncertain')
-        AND NOT EXISTS (SELECT FROM messenger.attempts later WHERE later.delivery_id = $1 AND later.n = $2
-            AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING parts.n)
-SELECT CASE WHEN EXISTS (SELECT FROM p) THEN 'part' WHEN EXISTS (SELECT FROM a) THEN 'attempt' END
-"""
-NOT_SENT = """
-INSERT INTO messenger.attempts (delivery_id, n, attempt, ended_at, outcome, detail)
-VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING
 """
 TURN = """
 UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timestamp() + $6,
@@ -216,17 +186,6 @@ async def renew(connection: Connection, holder: str, held: Collection[tuple[str,
     return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences)}
 
 
-async def keep_parts(connection: Connection, delivery_id: str, shas: Sequence[str]) -> list[Record]:
-    """Write down which bytes each part is; those already sent stay what they were."""
-    await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas))
-    return await parts(connection, delivery_id)
-
-
-async def parts(connection: Connection, delivery_id: str) -> list[Record]:
-    """The parts in order: n, wire_sha, status, provider_id."""
-    return list(await connection.fetch(PARTS, UUID(delivery_id)))
-
-
 async def mark(
     connection: Connection, claimed: Claimed, part: tuple[int, str], content_sha: str | None, rule_id: str | None = None
 ) -> bool:
@@ -240,34 +199,6 @@ async def mark(
         return bool(await connection.fetchval(MARK, *args))
     except asyncpg.UniqueViolationError:
         raise IdempotencyConflict("The same words went to the same address in this request before.") from None
-
-
-@dataclass(frozen=True, slots=True)
-class PartEnd:
-    """How an attempt at one part ended."""
-
-    n: int
-    outcome: str
-    detail: str
-    status: str
-    provider_id: str | None = None
-
-
-async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> Literal["part", "attempt"] | None:
-    """Write an attempt's end: `part` if it is that of its part too, `attempt` where that has gone on meanwhile.
-
-    None where somebody wrote another end before.
-    """
-    attempt = (UUID(claimed.id), end.n, claimed.attempt)
-    what = (end.outcome, end.detail[:500], end.status, end.provider_id)
-    found: Literal["part", "attempt"] | None = await connection.fetchval(END_PART, *attempt, *what)
-    return found
-
-
-async def not_sent(connection: Connection, claimed: Claimed, end: PartEnd) -> None:
-    """Note an attempt that ended before its marker."""
-    delivery = UUID(claimed.id)
-    await connection.execute(NOT_SENT, delivery, end.n, claimed.attempt, end.outcome, end.detail[:500])
 
 
 async def turn(

@@ -20,7 +20,7 @@ from messenger.delivery import worker
 from messenger.delivery.worker import Desk
 from messenger.inbound import bounces
 from messenger.maintenance import purger, sealer
-from messenger.storage import deliveries, updates
+from messenger.storage import attempts, deliveries, updates
 from shared.config.settings import Secret
 from shared.storage import pending_actions
 from shared.storage.pending_actions import Event
@@ -168,7 +168,7 @@ async def test_a_doubt_of_the_future_is_shown_at_once(house: House, clock: Clock
     told = await in_queue(house, message)
     async with house.ground("messenger").db.work() as connection:
         [held] = await deliveries.claim(connection, "who fell silent", {"telegram": 16})
-        await deliveries.keep_parts(connection, held.id, ["0" * 64])
+        await attempts.keep_parts(connection, held.id, ["0" * 64])
         assert await deliveries.mark(connection, held, (1, "0" * 64), None)
     clock.off_by(0)
     await tidied(house.desk())

@@ -10,7 +10,7 @@ from messenger.cards.closing import HAD_ARRIVED
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.delivery import settle, worker
 from messenger.maintenance import resolver
-from messenger.storage import deliveries, transitions
+from messenger.storage import attempts, deliveries, transitions
 from shared import answers
 from shared.channels.base import Wire
 from shared.errors import InvalidInput
@@ -343,7 +343,7 @@ async def test_no_marker_for_a_part_that_has_its_receipt(still_house: House, mes
     told = await in_queue(still_house, message)
     async with still_house.ground("messenger").db.work() as connection:
         [claimed] = await deliveries.claim(connection, "test", {"telegram": 1})
-        await deliveries.keep_parts(connection, claimed.id, ["sha"])
+        await attempts.keep_parts(connection, claimed.id, ["sha"])
         await connection.execute(RECEIPT_BEFORE, claimed.id)
         assert await deliveries.mark(connection, claimed, (1, "sha"), None) is False
     await still_house.sql.execute("DELETE FROM messenger.deliveries WHERE notification_id = $1", told)

@@ -13,8 +13,8 @@ from messenger.channels.base import Receipt, SendFailed
 from messenger.delivery import expire, settle
 from messenger.delivery.outcome import Ended, after
 from messenger.delivery.states import Delivery, Event, Part, step
+from messenger.storage import attempts, queries
 from messenger.storage import deliveries as store
-from messenger.storage import queries
 from messenger.storage import transitions as unheld
 from messenger.storage.deliveries import Claimed, Enqueued
 from messenger.verdict import Blocked
@@ -301,7 +301,7 @@ async def born(house: House, sql: Connection, random: Random, parts: int = 0) ->
         await enqueue(house, notification_id)
         delivery_id = await house.sql.fetchval(ID, notification_id)
     total = parts or random.choice((1, 1, 2))
-    await store.keep_parts(sql, delivery_id, [f"sha{n}" for n in range(1, total + 1)])
+    await attempts.keep_parts(sql, delivery_id, [f"sha{n}" for n in range(1, total + 1)])
     return Life(house, delivery_id, notification_id, kind, random, Delivery(kind, (Part(),) * total), sql)
 
 

@@ -171,7 +171,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("answer.mail", M, "email.EmailChannel.finish"),
     # Stage 10
     after("settle.chosen", M, "worker._after"),
-    after("settle.part", M, "deliveries.end_part"),
+    after("settle.part", M, "attempts.end_part"),
     after("settle.turned", M, "deliveries.turn"),
     after("settle.told", M, "notifications.settle", within="part_ended"),
     *commit("settle.written", M, "ending.write_down"),
