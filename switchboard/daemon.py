@@ -28,8 +28,9 @@ from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.accept import accept_envelope, describe
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.telemetry.logs import logger
-from switchboard.route import Forwarded, forward, refuse, sweep_for_ever
+from switchboard.route import Forwarded, forward, refuse
 from switchboard.storage import inbox, registry
+from switchboard.sweeper import sweep_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
 
 log = logger("switchboard")

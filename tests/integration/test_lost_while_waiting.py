@@ -23,7 +23,7 @@ from shared.db.pool import Database
 from shared.errors import ButlersError
 from shared.rpc import Answer
 from switchboard import daemon as switchboard
-from switchboard import route as forward
+from switchboard import sweeper
 from tests.integration.desks import OLDER, admitted, enqueue, friend, work
 from tests.integration.house import House
 from tests.integration.test_switchboard import envelope, inner
@@ -99,7 +99,7 @@ class Outage:
         self.end()
         told = await self.house.sql.fetchval(ADMITTED, message)
         await self.house.sql.execute(OLDER, told)
-        await forward.sweep(self.house.ground("switchboard"))
+        await sweeper.sweep(self.house.ground("switchboard"))
         await work(self.house.desk())
         assert (await self.house.status(told), len(self.house.sent(message))) == ("ok", 1)
 

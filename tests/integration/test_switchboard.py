@@ -10,7 +10,7 @@ import pytest
 from butlers.tools.notify import route_request
 from shared.errors import HopFailed
 from shared.rpc import Answer
-from switchboard import route as forward
+from switchboard import sweeper
 from switchboard.storage import registry
 from tests.integration.desks import ACTION, OLDER, admitted, enqueue, friend, new_chat, work
 from tests.integration.house import House
@@ -184,11 +184,11 @@ async def swept_while_young(house: House) -> tuple[str, str, int]:
     """A message of which only the admission is done, its words, and how many the sweep took up in its three seconds."""
     message = f"words {uuid4()}"
     told = await admitted(house, message, contact_id=await friend(house))
-    swept = await forward.sweep(house.ground("switchboard"))
+    swept = await sweeper.sweep(house.ground("switchboard"))
     if await house.sql.fetchval(IS_YOUNG, told):
         return told, message, swept
     # The machine was so slow that this may have been its turn.
-    await forward.sweep(house.ground("switchboard"))
+    await sweeper.sweep(house.ground("switchboard"))
     return await swept_while_young(house)
 
 
@@ -197,8 +197,8 @@ async def test_the_sweep_takes_up_what_was_admitted_and_forgotten(still_house: H
     assert swept == 0, "the live call has three seconds"
     switchboard = still_house.ground("switchboard")
     await still_house.sql.execute(OLDER, told)
-    assert await forward.sweep(switchboard) == 1
-    assert await forward.sweep(switchboard) == 0
+    assert await sweeper.sweep(switchboard) == 1
+    assert await sweeper.sweep(switchboard) == 0
     await work(still_house.desk())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
@@ -206,10 +206,10 @@ async def test_the_sweep_takes_up_what_was_admitted_and_forgotten(still_house: H
 async def test_the_sweep_takes_up_at_once_what_was_approved(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Jo", telegram=new_chat()))
     switchboard = still_house.ground("switchboard")
-    assert await forward.sweep(switchboard) == 0
+    assert await sweeper.sweep(switchboard) == 0
     action = await still_house.row(ACTION, told)
     await still_house.decide(action["id"])
-    assert await forward.sweep(switchboard) == 1
+    assert await sweeper.sweep(switchboard) == 1
     await work(still_house.desk())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
@@ -217,14 +217,14 @@ async def test_the_sweep_takes_up_at_once_what_was_approved(still_house: House, 
 async def test_the_sweep_leaves_alone_what_waits_for_the_owner(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Jill", telegram=new_chat()))
     await still_house.sql.execute(OLDER, told)
-    assert await forward.sweep(still_house.ground("switchboard")) == 0
+    assert await sweeper.sweep(still_house.ground("switchboard")) == 0
 
 
 async def test_the_sweep_and_the_live_route_meet_and_it_goes_once(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await friend(still_house))
     await still_house.sql.execute(OLDER, told)
     await enqueue(still_house, told)
-    assert await forward.sweep(still_house.ground("switchboard")) == 0
+    assert await sweeper.sweep(still_house.ground("switchboard")) == 0
     await enqueue(still_house, told)
     await work(still_house.desk())
     await work(still_house.desk())
@@ -241,7 +241,7 @@ async def test_what_parked_at_the_messenger_goes_out_after_the_yes(still_house: 
     action = await still_house.row(ACTION, told)
     assert (action["status"], (await still_house.delivery(told))["status"]) == ("pending", "parked")
     assert (await still_house.decide(action["id"])).code == "approved"
-    assert await forward.sweep(still_house.ground("switchboard")) == 1
+    assert await sweeper.sweep(still_house.ground("switchboard")) == 1
     await work(still_house.desk())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 

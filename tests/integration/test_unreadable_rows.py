@@ -20,7 +20,7 @@ from shared.channels.realms import SANDBOX_TOKEN
 from shared.db.pool import Connection, Database
 from shared.rpc import Answer
 from shared.storage import contacts
-from switchboard import route as forward
+from switchboard import sweeper
 from tests.integration.desks import ACTION, OLDER, admitted, desk_where, friend, in_queue, new_chat, work
 from tests.integration.house import House, Site, button_data, opened
 from tests.integration.sandbox_runner import OWNER
@@ -315,9 +315,9 @@ async def test_what_cannot_be_forwarded_of_one_butler_never_keeps_what_another_s
     told = await admitted(quiet, f"{message} next", "health", contact_id=await friend(quiet))
     await quiet.sql.execute(OLDER, told)
     switchboard = quiet.ground("switchboard")
-    assert await forward.sweep(switchboard) == 100
+    assert await sweeper.sweep(switchboard) == 100
     assert (await quiet.delivery(told))["status"] == "queued"
-    while await forward.sweep(switchboard):
+    while await sweeper.sweep(switchboard):
         pass
     assert await quiet.sql.fetchval(LEFT, odd) == 0
 
@@ -337,7 +337,7 @@ async def test_an_envelope_that_changes_when_it_is_carried_is_refused_once(
     await quiet.sql.execute(BREAK, told, NOT_CANONICAL[how](stored))
     await quiet.sql.execute(OLDER, told)
     switchboard = quiet.ground("switchboard")
-    assert [await forward.sweep(switchboard) for _ in range(2)] == [1, 0]
+    assert [await sweeper.sweep(switchboard) for _ in range(2)] == [1, 0]
     assert await ended(quiet, told) == ["refused"]
     assert await quiet.sql.fetchval(REFUSALS) == 1
 

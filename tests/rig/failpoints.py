@@ -133,10 +133,10 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("forward.noted", S, "route.forward"),
     after("forward.told", S, "daemon.route"),
     *commit("admit.carried", S, "admit.admit"),
-    *commit("sweep.looked", S, "route.sweep"),
+    *commit("sweep.looked", S, "sweeper.sweep"),
     before("sweep.begun", S, "route._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
     after("sweep.told", S, "route._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
-    *commit("registry.tidied", S, "route.sweep_for_ever"),
+    *commit("registry.tidied", S, "sweeper.sweep_for_ever"),
     *commit("registry.heard", S, "daemon.heartbeat"),
     *commit("inbox.stored", S, "daemon.ingest"),
     # The Messenger takes a route

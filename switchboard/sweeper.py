@@ -1,0 +1,83 @@
+"""Sweeping what a decision released or a crash left behind: allowed, and nobody has it."""
+
+import asyncio
+from typing import Final
+
+from pydantic import ValidationError
+
+from butlers.butler import Ground
+from butlers.tools.notify import route_request
+from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse
+from shared.db.pool import Record
+from shared.loops import apart
+from switchboard.route import WAIT_SECONDS, forward, log
+from switchboard.storage import registry
+
+AT_ONCE: Final = 8
+
+
+# Allowed, and nobody has it: admitted and then forgotten by a crash, or released by a decision. Butlers take turns, so
+# that what cannot be forwarded of one never keeps what another sends.
+RELEASED = """
+SELECT n.id::text, n.envelope FROM (
+    SELECT n.id, n.created_at, row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at) AS turn
+    FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+    WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
+        AND (n.created_at NOT BETWEEN clock_timestamp() - interval '3 seconds' AND clock_timestamp()
+             OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
+    ORDER BY turn, n.created_at LIMIT 100) due
+JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
+"""
+
+
+async def sweep(ground: Ground) -> int:
+    """Forward what is allowed and lies nowhere; how many were taken up."""
+    async with ground.db.work() as connection:
+        rows = await connection.fetch(RELEASED)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(row: Record) -> None:
+        async with gate:
+            done = False
+            with apart(log, "not forwarded", notification=row["id"]):
+                done = await _sweep_one(ground, row)
+            if not done:
+                with apart(log, "not handed over", notification=row["id"]):
+                    await _hand_over_unread(ground, row["id"])
+
+    await asyncio.gather(*(one(row) for row in rows))
+    return len(rows)
+
+
+async def _sweep_one(ground: Ground, row: Record) -> bool:
+    """Whether the row could be read; what became of it then the rows say."""
+    try:
+        stored = NotifyEnvelope.model_validate(row["envelope"])
+    except ValidationError:
+        return False
+    envelope = stored.model_copy(update={"notification_id": row["id"]})
+    raw = route_request({}, stored.origin_butler, row["id"])
+    await forward(ground, RouteEnvelope.model_validate(raw), envelope, wait=False)
+    return True
+
+
+async def _hand_over_unread(ground: Ground, notification_id: str) -> None:
+    """What cannot be read or carried is named to the Messenger, which looks itself, and ends it."""
+    log.warning("an envelope cannot be carried", notification=notification_id)
+    named = route_request({"notification_id": notification_id}, ground.name, notification_id)
+    await ground.hops.call_for("messenger", "route.execute", named, WAIT_SECONDS, RouteResponse)
+
+
+async def sweep_for_ever(ground: Ground, stopping: asyncio.Event) -> None:
+    """Sweep on each release and each tick; a lost database is waited for."""
+    while not stopping.is_set():
+        ticket = ground.wakes["released"].ticket()
+        with apart(log, "sweep not done"):
+            await sweep(ground)
+        with apart(log, "registry not tidied"):
+            async with ground.db.work() as connection:
+                await registry.tidy(connection)
+        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
+        await asyncio.wait(waiting, timeout=ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
