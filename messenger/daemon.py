@@ -12,7 +12,7 @@ from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import worker
-from messenger.inbound import bounces, mailbox, poller
+from messenger.inbound import bounces, mailbox, poller, updates
 from messenger.maintenance import circuit_breaker, metrics, purger, rechecker, sealer
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
@@ -48,7 +48,7 @@ def build(ground: Ground) -> Parts:
         partial(rechecker.run, ground),
         partial(updater.run, ground, telegram),
         partial(poller.poll, desk, telegram, bot),
-        partial(poller.handle, desk, telegram, bot),
+        partial(updates.handle, desk, telegram, bot),
         partial(purger.run, ground, jitter),
         partial(sealer.run, ground),
         partial(metrics.run, ground),

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from butlers.butler import Answer, Arguments, Ground
 from butlers.tools.notify import rows_say, same_envelope, wait_settled
 from messenger import poison
-from messenger.daemon import log
 from messenger.delivery import worker
 from messenger.maintenance import circuit_breaker, reopener
 from messenger.storage import addressing, deliveries
@@ -32,6 +31,9 @@ from shared.gate.accept import accept_envelope, describe
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.storage import notifications
 from shared.storage.refusals import Refused, keep
+from shared.telemetry.logs import logger
+
+log = logger("messenger.route_execute")
 
 WAIT_SECONDS: Final = 10.0
 

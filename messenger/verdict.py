@@ -1,4 +1,4 @@
-"""What the last look before the byte says: it may leave, with these wires, or it may not, and where it goes instead. Pure."""
+"""What the last look before the byte says: it may leave, with these wires, or where it goes instead. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal

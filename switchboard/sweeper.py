@@ -10,8 +10,11 @@ from butlers.tools.notify import route_request
 from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse
 from shared.db.pool import Record
 from shared.loops import apart
-from switchboard.route import WAIT_SECONDS, forward, log
+from shared.telemetry.logs import logger
+from switchboard.route import WAIT_SECONDS, forward
 from switchboard.storage import registry
+
+log = logger("switchboard.sweeper")
 
 AT_ONCE: Final = 8
 

@@ -246,3 +246,6 @@ def _retry_after(document: Mapping[str, object]) -> float | None:
 
 def _unreadable(message: str) -> SendFailed:
     return SendFailed("unreadable", message, proved_not_sent=False)
+
+
+Call = tuple[str, Mapping[str, object]]

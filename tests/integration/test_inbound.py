@@ -6,7 +6,8 @@ from functools import partial, reduce
 import pytest
 
 from messenger.channels.telegram import TelegramChannel
-from messenger.inbound import poller, strangers
+from messenger.inbound import strangers
+from messenger.inbound import updates as updates_inbound
 from messenger.storage import updates
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.storage import contacts, pairings
@@ -54,7 +55,7 @@ async def test_a_press_does_not_wait_for_all_that_strangers_wrote_before_it(stil
     assert isinstance(telegram, TelegramChannel)
     assert not SANDBOX_TOKEN.startswith(BOT)
     await still_house.sql.execute(MESSAGES, BOT, message)
-    handling = asyncio.ensure_future(poller.handle(desk, telegram, BOT, stopping))
+    handling = asyncio.ensure_future(updates_inbound.handle(desk, telegram, BOT, stopping))
     try:
         await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 1))
         await still_house.sql.execute(PRESS, BOT)
@@ -72,7 +73,7 @@ async def test_what_fails_stops_nothing_after_it_and_is_over_after_a_minute(stil
     assert isinstance(telegram, TelegramChannel)
     for number, body in enumerate(UPDATES, 1):
         await still_house.sql.execute(UPDATE, OTHER_BOT, number, body)
-    handling = asyncio.ensure_future(poller.handle(desk, telegram, OTHER_BOT, stopping))
+    handling = asyncio.ensure_future(updates_inbound.handle(desk, telegram, OTHER_BOT, stopping))
     try:
         for number in (3, 4):
             await eventually(partial(still_house.sql.fetchrow, HANDLED, OTHER_BOT, number))

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from messenger.delivery import settle
-from messenger.inbound.poller import FAILED
+from messenger.inbound.callbacks import FAILED
 from shared.hashing import reference
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Parked

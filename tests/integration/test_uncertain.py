@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from messenger.channels.telegram import TelegramChannel
-from messenger.inbound import poller
+from messenger.inbound import updates as updates_inbound
 from messenger.maintenance import resolver
 from messenger.storage import updates
 from shared.channels.realms import SANDBOX_TOKEN
@@ -412,7 +412,7 @@ async def pressed(house: House, card: Mapping[str, object], verb: str) -> None:
     stopping, telegram = asyncio.Event(), TelegramChannel(house.box.url, SANDBOX_TOKEN)
     async with house.ground("messenger").db.work() as connection:
         await updates.store(connection, "bot", [{"update_id": 1, "callback_query": query}])
-    handling = asyncio.ensure_future(poller.handle(house.desk(), telegram, "bot", stopping))
+    handling = asyncio.ensure_future(updates_inbound.handle(house.desk(), telegram, "bot", stopping))
     await house.handled(1)
     stopping.set()
     await handling

@@ -1,0 +1,103 @@
+"""A message that came in: a pairing code, or words for a butler."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from messenger.channels.telegram import Call
+from messenger.delivery.worker import Desk
+from messenger.inbound.callbacks import _note_refusal
+from messenger.storage import updates
+from shared.addresses import is_private_chat
+from shared.channels import realms
+from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
+from shared.db.pool import Connection, Record
+from shared.display.visible import MARK, visible
+from shared.errors import HopFailed, InvalidInput
+from shared.storage import contacts, pairings, pending_actions
+from shared.telemetry.logs import logger
+
+log = logger("messenger.inbound.messages")
+
+# No moment later than this is one, and no text longer than this is somebody's message.
+LATEST: Final = 2**32
+
+
+LONGEST: Final = 20_000
+
+
+async def handle_message(connection: Connection, desk: Desk, bot: str, row: Record) -> Sequence[Call]:
+    """Pair the chat, or bring the words to the Switchboard; what Telegram is to be called with afterwards."""
+    message = row["body"].get("message")
+    outcome = "ignored"
+    if isinstance(message, dict) and isinstance(message.get("text"), str):
+        code = _pairing_code(message)
+        if code is not None:
+            outcome = await _pair(connection, code, message, realms.realm_of(desk.ground.settings, "telegram"))
+            await _note_refusal(connection, desk, message, outcome)
+        else:
+            await _bring_in(desk, bot, row["update_id"], message)
+            outcome = "ingested"
+    await updates.handled(connection, bot, row["update_id"], outcome)
+    if outcome != "paired":
+        return ()
+    return [("sendMessage", {"chat_id": message["chat"]["id"], "text": f"{MARK} This chat is now known as yours."})]
+
+
+def _pairing_code(message: Mapping[str, object]) -> str | None:
+    text = str(message.get("text"))
+    return text.partition(" ")[2].strip() if text.startswith("/start ") else None
+
+
+async def _pair(connection: Connection, code: str, message: Mapping[str, object], realm: str) -> str:
+    """A one-time code from the command line makes the chat it comes from the owner's."""
+    chat, owner = message.get("chat"), await contacts.owner(connection)
+    private = isinstance(chat, dict) and chat.get("type") == "private" and is_private_chat(str(chat.get("id")))
+    if owner is None:
+        return "no_owner"
+    if not private or not isinstance(chat, dict) or not await pairings.use(connection, code):
+        return "not_paired"
+    # Anybody is anybody there, and read the code; the number would count on a live channel too.
+    if realm == realms.SANDBOX:
+        return "not_paired_here"
+    try:
+        await contacts.set_identifier(connection, owner["id"], "telegram", str(chat["id"]), primary=True)
+    except InvalidInput as taken:
+        log.warning("not paired", why=taken.message)
+        return "chat_taken"
+    event = pending_actions.Event("paired", "owner", reason=f"Telegram chat {visible(str(chat['id']))}")
+    await pending_actions.record(connection, event)
+    return "paired"
+
+
+async def _bring_in(desk: Desk, bot: str, update_id: int, message: Mapping[str, object]) -> None:
+    """Hand a message to the Switchboard's inbox; raises HopFailed while that is not there."""
+    chat, sender = message.get("chat"), message.get("from")
+    if not isinstance(chat, dict) or not isinstance(sender, dict):
+        return
+    try:
+        event = IngestEnvelope(
+            source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
+            event=IngestEvent(
+                external_event_id=str(update_id),
+                external_thread_id=f"{chat.get('id')}:{message.get('message_id')}",
+                observed_at=_when(message.get("date")),
+            ),
+            sender=IngestSender(
+                identity=str(sender.get("id")), display_name=str(sender.get("first_name") or "")[:200] or None
+            ),
+            payload=IngestPayload(text=str(message.get("text"))[:LONGEST]),
+        )
+    except ValidationError:
+        log.warning("an update is nobody's message", update=update_id)
+        return
+    answer = await desk.ground.hops.call("switchboard", "ingest", wire(event), 5)
+    if answer.get("status") != "ok":
+        raise HopFailed("The Switchboard did not take an inbound message.")
+
+
+def _when(date: object) -> str:
+    seconds = date if isinstance(date, int) and 0 <= date < LATEST else 0
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

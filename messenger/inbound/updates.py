@@ -1,0 +1,65 @@
+"""Stored updates, handled once each."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from messenger.channels.telegram import Call, ProviderRefused, TelegramChannel
+from messenger.delivery.worker import Desk
+from messenger.inbound.callbacks import FAILED, PASSING, acknowledge, handle_press
+from messenger.inbound.messages import handle_message
+from messenger.storage import updates
+from shared.db.pool import Record
+from shared.errors import ButlersError
+from shared.loops import apart
+from shared.telemetry.logs import logger
+
+log = logger("messenger.inbound.updates")
+
+
+async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
+    """Handle what is stored; no press waits for more than one message, and a message waits for the Switchboard."""
+    while not stopping.is_set():
+        ticket = desk.ground.wakes["updates"].ticket()
+        try:
+            turn = partial(_turn, desk, telegram, bot)
+            while await turn(presses=True) or await turn(presses=False):
+                pass
+        except ButlersError as failed:
+            log.warning("inbound left for later", why=failed.message)
+        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
+        await asyncio.wait(waiting, timeout=desk.ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+
+async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: bool) -> bool:
+    """Handle the oldest press, or the oldest other update; whether another may follow at once.
+
+    What fails is tried again when all others had their turn, and is over after a minute: what fails each time keeps
+    nobody waiting.
+    """
+    row: Record | None = None
+    calls: Sequence[Call] = ()
+    done = False
+    with apart(log, "an update was not handled", through=PASSING):
+        async with desk.ground.db.work() as connection:
+            row = await updates.waiting(connection, bot, presses=presses)
+            if row is not None:
+                calls = await (handle_press if presses else handle_message)(connection, desk, bot, row)
+        done = True
+    if row is None:
+        return False
+    if not done:
+        async with desk.ground.db.work() as connection:
+            await updates.failed(connection, bot, row["update_id"])
+        query = (row["body"] or {}).get("callback_query")
+        calls = [acknowledge(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
+    for wake in ("released", "deliveries") if presses else ():
+        desk.ground.wakes[wake]()
+    for method, payload in calls:
+        try:
+            await telegram.call(method, payload, wait=10)
+        except ProviderRefused as refused:
+            log.info("not shown", method=method, why=refused.message)
+    return done
