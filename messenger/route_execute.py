@@ -78,6 +78,7 @@ async def execute(desk: worker.Desk, caller: Caller, arguments: Arguments) -> An
 
 
 async def note_refusal(ground: Ground, caller: Caller, refused: Forbidden, brought: object) -> None:
+    """Put a refusal into the audit, with the notification it named."""
     about = str(brought.get("notification_id")) if isinstance(brought, Mapping) else ""
     async with ground.db.work() as connection:
         await keep(connection, Refused(ground.name, caller.name, refused.message, about), ground.new_id())

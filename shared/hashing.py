@@ -1,4 +1,4 @@
-"""Hashes over content, and the short references made of ids. Pure."""
+"""Hashes over texts and content, and the short references that stand for ids. Pure."""
 
 import json
 from dataclasses import dataclass

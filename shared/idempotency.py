@@ -1,4 +1,4 @@
-"""Which calls are the same call: hashes over what was asked and over what will be sent."""
+"""Which calls are the same call: what was asked, by whom, in which lineage. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

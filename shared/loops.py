@@ -1,4 +1,4 @@
-"""What is done beside other things, and must not take them with it when it fails."""
+"""Waiting for the first of several things, and doing something beside others without taking them with it."""
 
 import asyncio
 from collections.abc import Iterator

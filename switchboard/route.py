@@ -1,4 +1,4 @@
-"""Stage 6, route: the live call, and the sweep of what a decision released or a crash left behind."""
+"""Stage 6, route: hand an envelope to its target, and note it."""
 
 import time
 from dataclasses import dataclass

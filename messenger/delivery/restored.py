@@ -1,7 +1,8 @@
 """A backup was put back: what then waited for somebody else may have left since, and the owner looks before more does.
 
 One transaction: what was queued or approved becomes uncertain, what is asked is asked anew, presses and words that
-nobody had carried out are let go, and the owner is told. The brake that the house put on stands before it.
+nobody had carried out are let go, and the owner is told (`messenger/cards/restored.py`). The brake that the house put
+on stands before it.
 """
 
 from typing import Final

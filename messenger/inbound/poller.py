@@ -1,4 +1,4 @@
-"""What comes in from Telegram: one poller per bot, every update stored before it counts, then handled once."""
+"""What comes in from Telegram: one poller for each bot, and every update is stored before it counts."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,7 @@
-"""Parts and attempts: what was tried with each part of a delivery, each change one statement."""
+"""Parts and attempts: what was tried with each part of a delivery; each change is one statement.
+
+The marker, which begins an attempt, is a change of the delivery: `messenger/storage/deliveries.py` writes it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Deliveries, parts and attempts: the only writer of those tables, each state change one statement.
+"""Deliveries and their markers: each state change is one statement.
 
 Every change asks for the state it comes from, so that whoever comes second changes nothing. All times
 are the database's.

@@ -2,8 +2,7 @@
 
 import hashlib
 import hmac
-
-from shared.auth.tokens import _b64
+from base64 import urlsafe_b64encode
 
 
 def tag(key: bytes, *fields: str) -> str:
@@ -12,7 +11,7 @@ def tag(key: bytes, *fields: str) -> str:
     for text in fields:
         raw = text.encode("utf-8", "surrogatepass")
         mac.update(len(raw).to_bytes(8, "big") + raw)
-    return _b64(mac.digest()[:16])
+    return urlsafe_b64encode(mac.digest()[:16]).rstrip(b"=").decode()
 
 
 def tag_matches(key: bytes, candidate: str, *fields: str) -> bool:

@@ -1,7 +1,4 @@
-"""The pool, a unit of work as one role, the JSON codec, and wake hints.
-
-Everything that coordinates daemons is a row; NOTIFY only shortens a wait and may be lost.
-"""
+"""The pool, a unit of work as one role, and the JSON codec."""
 
 import asyncio
 import errno

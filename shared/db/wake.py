@@ -1,7 +1,8 @@
 """Listening for wake hints, and no longer where somebody floods them: whoever does not listen looks at each tick.
 
 PostgreSQL has no rights for NOTIFY. What is queued for a listener is let go with its connection, so that a flood costs
-its listeners a second, and not the time that reading all of it would take.
+its listeners a second, and not the time that reading all of it would take. Everything that coordinates daemons is a
+row; NOTIFY only shortens a wait and may be lost.
 """
 
 import asyncio
