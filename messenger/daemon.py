@@ -11,9 +11,9 @@ from messenger.cards import updater
 from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery import worker
+from messenger.delivery import lease, worker
 from messenger.inbound import bounces, mailbox, poller, updates
-from messenger.maintenance import circuit_breaker, metrics, purger, rechecker, sealer
+from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sealer
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
 from shared.channels.realms import Configured, configured, write_channels
@@ -28,7 +28,7 @@ def build(ground: Ground) -> Parts:
     telegram = TelegramChannel(set_up.telegram_url, set_up.token.reveal())
     channels: dict[str, Channel] = {"telegram": telegram, "email": EmailChannel.from_url(set_up.smtp_url.reveal())}
     jitter = random.Random().random()  # noqa: S311  # spreads retries only
-    desk = worker.Desk(ground, channels, jitter=jitter, limited=rate_limits.limited(ground.settings, set_up))
+    desk = lease.Desk(ground, channels, jitter=jitter, limited=rate_limits.limited(ground.settings, set_up))
     paused: dict[str, str] = {}
     unread: dict[str, str] = {}
     bot = set_up.token.reveal().partition(":")[0]
@@ -41,9 +41,9 @@ def build(ground: Ground) -> Parts:
     loops: list[Callable[[asyncio.Event], Awaitable[None]]] = [
         partial(_set_up, desk, set_up),
         partial(worker.run, desk),
-        partial(worker.renew, desk),
+        partial(lease.renew, desk),
         partial(desk.witness.follow, ground),
-        partial(worker.tidy, desk),
+        partial(reaper.tidy, desk),
         partial(circuit_breaker.run, ground, channels, paused),
         partial(rechecker.run, ground),
         partial(updater.run, ground, telegram),
@@ -63,7 +63,7 @@ def build(ground: Ground) -> Parts:
     return Parts([tool], loops, remarks=remarks, close=close)
 
 
-async def _set_up(desk: worker.Desk, set_up: Configured, stopping: asyncio.Event) -> None:
+async def _set_up(desk: lease.Desk, set_up: Configured, stopping: asyncio.Event) -> None:
     """Keep the realm rows what this Messenger is configured for."""
     async with desk.ground.db.work() as connection:
         await write_channels(connection, set_up)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from butlers.butler import Answer, Arguments, Ground
 from butlers.tools.notify import rows_say, same_envelope, wait_settled
 from messenger import poison
-from messenger.delivery import worker
+from messenger.delivery import lease
 from messenger.maintenance import circuit_breaker, reopener
 from messenger.storage import addressing, deliveries
 from messenger.storage.deliveries import Enqueued
@@ -49,7 +49,7 @@ class Asked:
     again: bool
 
 
-async def execute(desk: worker.Desk, caller: Caller, arguments: Arguments) -> Answer:
+async def execute(desk: lease.Desk, caller: Caller, arguments: Arguments) -> Answer:
     """route.v1 with a notify request in, route_response.v1 with the notify response out."""
     started = time.perf_counter()
     context: Answer = {}
@@ -110,7 +110,7 @@ def _response(
     )
 
 
-async def take(desk: worker.Desk, request: NotifyEnvelope, asked: Asked) -> NotifyResponse:
+async def take(desk: lease.Desk, request: NotifyEnvelope, asked: Asked) -> NotifyResponse:
     """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
     ground, told = desk.ground, NotifyResponse(status="queued")
     if request.notification_id is None:
@@ -148,7 +148,7 @@ async def outcome_of(ground: Ground, request: NotifyEnvelope, seconds: float) ->
 
 
 async def enqueue(
-    desk: worker.Desk, request: NotifyEnvelope, notification_id: str, *, again: bool
+    desk: lease.Desk, request: NotifyEnvelope, notification_id: str, *, again: bool
 ) -> NotifyResponse | None:
     """Queue the delivery of what was really admitted; an answer instead where nothing is to be waited for."""
     async with desk.ground.db.work() as connection:

@@ -5,7 +5,7 @@ from typing import Final
 
 from messenger.cards import approval, digest, uncertain
 from messenger.channels.telegram import Call
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.maintenance import resolver
 from messenger.storage import cards as asking
 from messenger.storage import queries, updates

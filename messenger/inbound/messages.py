@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from messenger.channels.telegram import Call
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.inbound.callbacks import _note_refusal
 from messenger.storage import updates
 from shared.addresses import is_private_chat

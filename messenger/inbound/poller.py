@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.inbound import strangers
 from messenger.storage import updates
 from shared.errors import ButlersError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from messenger.channels.telegram import Call, ProviderRefused, TelegramChannel
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.inbound.callbacks import FAILED, PASSING, acknowledge, handle_press
 from messenger.inbound.messages import handle_message
 from messenger.storage import updates

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from butlers.butler import Ground
-from messenger.delivery import settle
+from messenger.delivery import stop
 from messenger.storage import queries, transitions
 from messenger.verdict import Blocked
 from shared import answers
@@ -51,7 +51,7 @@ async def begin(connection: Connection, notification_id: str, ground: Ground, sa
     else:
         sha = judged.action.content_sha if isinstance(judged, Judged) else None
         missing = isinstance(judged, MissingIdentifier)
-        await settle.park(connection, Blocked("parked", decision.findings, row, sha, missing=missing), row, ground)
+        await stop.park(connection, Blocked("parked", decision.findings, row, sha, missing=missing), row, ground)
         await tell(connection, "cards")
     event = Event("reopened", ground.name, None, decision.rule_id, notification_id, said)
     await pending_actions.record(connection, event)

@@ -16,10 +16,9 @@ import pytest_asyncio
 
 from butlers.cli.audit import Report, judge
 from butlers.daemon import discovery
-from messenger.delivery import worker
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.inbound import bounces
-from messenger.maintenance import purger, sealer
+from messenger.maintenance import purger, reaper, sealer
 from messenger.storage import attempts, deliveries, updates
 from shared.config.settings import Secret
 from shared.storage import pending_actions
@@ -75,7 +74,7 @@ def message() -> str:
 async def tidied(desk: Desk) -> None:
     """What the Messenger does by itself every few seconds, for a moment."""
     stopping = asyncio.Event()
-    tidying = asyncio.ensure_future(worker.tidy(desk, stopping))
+    tidying = asyncio.ensure_future(reaper.tidy(desk, stopping))
     await asyncio.sleep(0.5)
     stopping.set()
     await tidying

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed
-from messenger.delivery.worker import LEASE_SECONDS, Desk
+from messenger.delivery.lease import LEASE_SECONDS, Desk
 from shared.channels.base import Wire
 from shared.db.clock import Moment, moment
 from tests.chaos.crew import begin, stands

@@ -9,8 +9,9 @@ from uuid import uuid4
 
 from butlers.tools.notify import route_request
 from messenger.channels.base import Channel, Prepared, SendFailed
-from messenger.delivery import settle, worker
-from messenger.delivery.worker import Desk
+from messenger.delivery import worker
+from messenger.delivery.lease import Desk
+from messenger.maintenance import reaper
 from shared.channels.base import Wire
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
@@ -120,4 +121,4 @@ async def lose_lease(house: House, notification_id: str) -> None:
 async def reap(house: House) -> int:
     """Take over what silent holders left; how many there were."""
     async with house.ground("messenger").db.work() as connection:
-        return await settle.reaped(connection)
+        return await reaper.reap(connection)

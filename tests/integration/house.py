@@ -28,7 +28,7 @@ from butlers.setup import migrate
 from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_client_token
 from shared.channels.realms import SANDBOX_TOKEN

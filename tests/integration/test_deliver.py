@@ -13,7 +13,7 @@ import pytest
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import worker
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.storage import deliveries
 from tests.integration.desks import (
     ACTION,

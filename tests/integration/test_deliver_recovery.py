@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import worker
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.storage import cards, deliveries
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.storage import contacts

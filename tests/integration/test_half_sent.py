@@ -8,8 +8,8 @@ import pytest
 
 from messenger.cards.closing import HAD_ARRIVED
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
-from messenger.delivery import settle, worker
-from messenger.maintenance import resolver
+from messenger.delivery import worker
+from messenger.maintenance import expirer, resolver
 from messenger.storage import attempts, deliveries, transitions
 from shared import answers
 from shared.channels.base import Wire
@@ -371,7 +371,7 @@ async def test_what_nobody_answers_after_a_part_says_so(still_house: House, mess
     told = await half_parked(still_house, message)
     await still_house.sql.execute(NOBODY, told)
     async with still_house.ground("messenger").db.work() as connection:
-        assert await settle.expired(connection) >= 1
+        assert await expirer.close_unanswered(connection) >= 1
     await ended_in_words(still_house, told, message)
 
 

@@ -6,7 +6,7 @@ import time
 import asyncpg
 import pytest
 
-from messenger.delivery import worker
+from messenger.delivery import lease, worker
 from messenger.storage import deliveries
 from tests.integration.desks import desk_where, friend, in_queue, lose_lease, reap, work
 from tests.integration.doubts import ATTEMPTS
@@ -84,7 +84,7 @@ async def test_a_question_that_its_butler_holds_open_costs_nobody_a_lease(still_
         await other.execute(HELD_OPEN, told)
         # A machine with too much to do is slow now and then, who waits for the butler is so each time.
         spent = [await left_to_its_lease(still_house, told) for _ in range(2)]
-        assert min(spent) < worker.LEASE_SECONDS - worker.RENEW_SECONDS
+        assert min(spent) < lease.LEASE_SECONDS - lease.RENEW_SECONDS
         await holding.rollback()
     finally:
         await other.close()

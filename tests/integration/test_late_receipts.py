@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from messenger.delivery import worker
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from tests.integration.desks import in_queue, lose_lease, reap, work
 from tests.integration.doubts import (
     ATTEMPTS,

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from messenger.delivery import worker
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.storage import cards, rate_limits
 from messenger.storage.rate_limits import Limit
 from shared.db.pool import Connection, Record

@@ -2,7 +2,7 @@
 
 import pytest
 
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.storage import deliveries
 from tests.integration.desks import DUE, FREE, friend, in_queue, work
 from tests.integration.house import House

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from butlers.daemon.assembly import acting
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.delivery import worker
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from shared.auth import keystore
 from shared.channels.base import Wire
 from shared.db.pool import Database

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from butlers.daemon.assembly import acting
 from butlers.daemon.assembly import database as start
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from shared.auth import keystore
 from shared.db.pool import Database
 from shared.errors import Unavailable

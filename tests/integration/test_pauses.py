@@ -15,8 +15,8 @@ from messenger.channels.base import Prepared, Reason, Receipt, SendFailed
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import expire, worker
-from messenger.delivery.worker import Desk
-from messenger.maintenance import circuit_breaker
+from messenger.delivery.lease import Desk
+from messenger.maintenance import circuit_breaker, reaper
 from messenger.route_execute import WAIT_SECONDS
 from shared import answers
 from shared.channels.base import Wire
@@ -80,7 +80,7 @@ async def at_work(house: House, desk: Desk) -> AsyncIterator[dict[str, str]]:
     stopping, paused = asyncio.Event(), dict[str, str]()
     loops = [
         worker.run(desk, stopping),
-        worker.tidy(desk, stopping),
+        reaper.tidy(desk, stopping),
         circuit_breaker.run(house.ground("messenger"), desk.channels, paused, stopping),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]

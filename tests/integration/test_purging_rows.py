@@ -11,8 +11,7 @@ from uuid import uuid4
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from messenger.delivery import settle
-from messenger.maintenance import purger
+from messenger.maintenance import expirer, purger
 from shared import retention
 from shared.db.clock import Reading
 from shared.telemetry.metrics import metrics_text
@@ -226,7 +225,7 @@ async def test_a_step_that_fails_stops_no_other(still_house: House) -> None:
 async def test_a_question_about_no_message_ends_when_its_time_is_over(still_house: House) -> None:
     action = await still_house.sql.fetchval(QUESTION_ABOUT_NOTHING)
     async with still_house.ground("messenger").db.work() as connection:
-        assert await settle.expired(connection) >= 1
+        assert await expirer.close_unanswered(connection) >= 1
     found = await still_house.row("SELECT status FROM shared.pending_actions WHERE id = $1", str(action))
     assert found["status"] == "expired"
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from butlers.tools.notify import route_request
-from messenger.delivery import settle
+from messenger.maintenance import expirer
 from shared.rpc import Answer
 from tests.integration.desks import ACTION, friend, new_chat
 from tests.integration.house import House
@@ -31,7 +31,7 @@ async def ask_again(house: House, answer: Answer) -> Answer:
 async def expire(house: House, answer: Answer) -> None:
     await house.sql.execute(TOO_LATE, answer["action_id"])
     async with house.ground("messenger").db.work() as connection:
-        await settle.expired(connection)
+        await expirer.close_unanswered(connection)
     assert await house.status(answer["notification_id"]) == "error"
 
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from messenger.delivery import settle
 from messenger.inbound.callbacks import FAILED
+from messenger.maintenance import expirer
 from shared.hashing import reference
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Parked
@@ -55,7 +55,7 @@ async def test_a_question_that_nobody_answers_changes_no_message_that_does_not_w
     await still_house.sql.execute(OVER, action)
     before = await still_house.row(HOW, told)
     async with still_house.ground("messenger").db.work() as connection:
-        assert await settle.expired(connection) >= 1
+        assert await expirer.close_unanswered(connection) >= 1
     assert (await still_house.row(OF, action))["status"] == "expired"
     assert await still_house.row(HOW, told) == before
 

@@ -11,8 +11,10 @@ import pytest
 
 from messenger.channels.base import Receipt, SendFailed
 from messenger.delivery import expire, settle
+from messenger.delivery import stop as stop_delivery
 from messenger.delivery.outcome import Ended, after
 from messenger.delivery.states import Delivery, Event, Part, step
+from messenger.maintenance import reaper
 from messenger.storage import attempts, queries
 from messenger.storage import deliveries as store
 from messenger.storage import transitions as unheld
@@ -190,7 +192,7 @@ class Life:
             await self.claim()
         elif event.what == "lease_lost":
             await self.house.sql.execute(SILENT, self.id)
-            await settle.reaped(self.sql)
+            await reaper.reap(self.sql)
         elif claimed is not None:
             await self.holder(claimed, event)
             if event.what not in {"renew", "marked", "receipt"}:
@@ -226,7 +228,7 @@ class Life:
             case "delayed":
                 await store.delay(self.sql, claimed, "braked", None)
             case "whole":
-                await settle.nothing_follows(self.sql, claimed, whole=True)
+                await stop_delivery.nothing_follows(self.sql, claimed, whole=True)
             case _:
                 await self.stopped(claimed, event.what)
 
@@ -236,7 +238,7 @@ class Life:
             why = Blocked("moved", (Finding("moved", "It moved."),), row, address=new_chat())
         else:
             why = Blocked(what, (Finding(what, "So it is."),), row)  # type: ignore[arg-type]  # the rest of its names
-        await settle.stopped(self.sql, claimed, why, self.house.ground("messenger"))
+        await stop_delivery.stopped(self.sql, claimed, why, self.house.ground("messenger"))
 
     async def unheld(self, event: Event, notification_id: str) -> None:
         """What is done to what nobody holds."""

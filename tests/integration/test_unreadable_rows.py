@@ -11,7 +11,7 @@ import pytest_asyncio
 from messenger.cards import closing, updater
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery.worker import Desk
+from messenger.delivery.lease import Desk
 from messenger.maintenance import rechecker
 from messenger.poison import CODE, SAID
 from messenger.storage import cards

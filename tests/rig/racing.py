@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 from uuid import uuid4
 
-from messenger.delivery import settle
+from messenger.maintenance import expirer
 from shared.auth import keystore
 from shared.db.pool import Database, Record
 from shared.errors import InvalidInput
@@ -182,7 +182,7 @@ async def _decide(on: Track, action_id: str, one: Decider) -> tuple[str, str]:
 
 async def _expire(on: Track) -> None:
     async with on.by("telegram").work() as connection:
-        await settle.expired(connection)
+        await expirer.close_unanswered(connection)
 
 
 def _judge(row: Record, deciders: Sequence[Decider], told: Sequence[tuple[str, str]]) -> str:

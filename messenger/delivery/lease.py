@@ -1,0 +1,69 @@
+"""The leases of one Messenger: which deliveries it holds, since when, and keeping them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.channels.base import Channel
+from messenger.delivery.witness import Witness
+from messenger.storage import deliveries
+from messenger.storage.deliveries import Claimed
+from shared.db import witness
+from shared.db.clock import Moment, moment
+from shared.errors import ButlersError
+from shared.loops import pause
+from shared.telemetry.logs import logger
+
+log = logger("messenger.delivery.lease")
+
+LEASE_SECONDS: Final = 7.0
+RENEW_SECONDS: Final = 2.0
+# Less than this left of the lease, and the committing byte is not written.
+MARGIN_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Desk:
+    """One Messenger at work: its channels, and since when it has held which delivery by its fence, for a lease."""
+
+    ground: Ground
+    channels: Mapping[str, Channel]
+    held: dict[tuple[str, int], Moment] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    jitter: float = 0.5
+    # The channels whose messages are counted against their limits.
+    limited: frozenset[str] = frozenset()
+    clock: Callable[[], Moment] = moment
+    witness: Witness = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Its witness lies in its home."""
+        ground = self.ground
+        self.witness = Witness(witness.places(ground.home, ground.name, ground.settings.witness))
+
+    @property
+    def holder(self) -> str:
+        """The name under which this process holds leases."""
+        return self.ground.instance
+
+
+def still_held(desk: Desk, claimed: Claimed) -> bool:
+    """Whoever slept past the lease, its computer too, writes nothing: somebody else may have taken over."""
+    since = desk.held.get((claimed.id, claimed.fence))
+    return since is not None and since.passed(desk.clock()) < LEASE_SECONDS - MARGIN_SECONDS
+
+
+async def renew(desk: Desk, stopping: asyncio.Event) -> None:
+    """The heartbeat of the leases, independent of any socket; it ends only when nothing is held."""
+    while not stopping.is_set() or desk.tasks:
+        since = desk.clock()
+        try:
+            async with desk.ground.db.work() as connection:
+                held = await deliveries.renew(connection, desk.holder, list(desk.held))
+            for claim in held & desk.held.keys():
+                desk.held[claim] = since
+        except ButlersError as lost:
+            log.warning("leases not renewed", why=lost.message)
+        await (asyncio.sleep(0.2) if stopping.is_set() else pause(stopping, RENEW_SECONDS))

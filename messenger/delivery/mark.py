@@ -1,0 +1,113 @@
+"""Stage 8, mark: one transaction in which the gate is asked again, and what it gives is spent."""
+
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.cards import approval, bounced, digest, uncertain
+from messenger.cards.notices import check_notice
+from messenger.delivery import stop
+from messenger.delivery.authorize import authorize
+from messenger.delivery.lease import Desk
+from messenger.delivery.witness import Behind
+from messenger.poison import not_rendered
+from messenger.storage import deliveries, queries, rate_limits
+from messenger.storage.deliveries import Claimed
+from messenger.verdict import Authorized, Blocked
+from shared.channels.base import Wire
+from shared.channels.realms import realm_of
+from shared.db.pool import Connection
+from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unreadable
+from shared.storage import pending_actions
+from shared.telemetry.metrics import rate_limited_total
+
+AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "What lets it out still holds, for exactly these bytes.")
+
+
+class NotOurs(ButlersError):
+    """The marker found the delivery in other hands, or other bytes: whoever takes it next begins anew."""
+
+
+class OverLimit(ButlersError):
+    """The marker found no room left, and is undone."""
+
+
+async def check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
+    """The gate's word; what went out before in the same lineage is ended as its duplicate."""
+    try:
+        return await _asked(desk, claimed, marker=marker)
+    except IdempotencyConflict:
+        async with desk.ground.db.work() as connection:
+            await stop.duplicate(connection, claimed)
+        return None
+    except Behind:
+        await desk.witness.look(desk.ground)
+        raise NotOurs("A backup was put back; nothing of this was kept.") from None
+    except OverLimit:
+        async with desk.ground.db.work() as connection:
+            until = await rate_limits.free_at(connection, claimed.channel, claimed.address)
+            await deliveries.delay(connection, claimed, "rate_limited", until or 0.0)
+        rate_limited_total.labels(channel=claimed.channel).inc()
+        return None
+
+
+async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
+    """At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction."""
+    covered = marker is not None and claimed.kind == "third_party"
+    if covered:
+        await desk.witness.ready(desk.ground)
+    async with desk.ground.db.work() as connection:
+        if marker is not None:
+            await pending_actions.lock_authority(connection)
+        try:
+            verdict = await _verdict(connection, claimed, desk.ground, marker=marker is not None)
+        except (Unreadable, InvalidInput) as unfit:
+            verdict = await not_rendered(connection, claimed, unfit)
+        if isinstance(verdict, Blocked):
+            await stop.stopped(connection, claimed, verdict, desk.ground)
+            return None
+        if marker is not None and not await _mark(connection, claimed, verdict, marker):
+            raise NotOurs("The delivery is no longer held here, or its bytes changed.")
+        if marker is not None and not await rate_limits.spend(
+            connection, claimed.channel, claimed.address, desk.limited
+        ):
+            raise OverLimit("Its limit is used up; nothing of this is kept.")
+        moved = await desk.witness.move(connection) if covered else None
+    if moved is not None:
+        await desk.witness.keep(moved)
+    return verdict
+
+
+async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Authorized | Blocked:
+    if claimed.kind == "card":
+        return await _card(connection, claimed, ground)
+    return await authorize(connection, claimed, realm_of(ground.settings, claimed.channel), marker=marker)
+
+
+async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+    """A card asks about actions, or about an attempt of unknown outcome, or tells of what came back or of a pause."""
+    if claimed.action_id is not None:
+        return await approval.check(connection, claimed, ground)
+    if claimed.digest_id is not None:
+        return await digest.check(connection, claimed, claimed.digest_id, ground)
+    if claimed.revision is not None:
+        row = await queries.about(connection, claimed.id)
+        if row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision:
+            return await bounced.check(connection, claimed, row, ground)
+        return await uncertain.check(connection, claimed, row, ground)
+    return await check_notice(connection, claimed, ground)
+
+
+async def _mark(connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire]) -> bool:
+    """Stage 8: from here on, without an answer, nobody knows."""
+    n, wire = marker
+    if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:
+        return False
+    content_sha = cleared.action.content_sha if cleared.action and claimed.kind == "third_party" else None
+    if not await deliveries.mark(connection, claimed, (n, wire.sha), content_sha, cleared.decision.rule_id):
+        return False
+    if claimed.notification_id is not None:
+        if cleared.decision.approval_id is not None or cleared.decision.rule_id is not None:
+            await pending_actions.move(connection, claimed.notification_id, ["approved"], "executing", AUTHORITY_HOLDS)
+        if cleared.decision.rule_id is not None:
+            await pending_actions.spend(connection, cleared.decision.rule_id, claimed.notification_id)
+    return True

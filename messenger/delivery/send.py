@@ -1,0 +1,72 @@
+"""Stages 7 and 9, prepare and finish: one delivery, part by part."""
+
+from functools import partial
+
+from messenger.channels.base import SendFailed
+from messenger.delivery import settle, stop
+from messenger.delivery.lease import Desk, still_held
+from messenger.delivery.mark import check
+from messenger.delivery.outcome import Ended, Next, after
+from messenger.delivery.settle import heed, write_down
+from messenger.storage import attempts
+from messenger.storage.deliveries import Claimed
+from shared.channels.base import Wire
+from shared.errors import Unavailable
+from shared.telemetry.metrics import attempts_total
+
+
+async def deliver(desk: Desk, claimed: Claimed) -> None:
+    """Check, then each part that has no receipt yet, in order."""
+    cleared = await check(desk, claimed, marker=None)
+    if cleared is None:
+        return
+    parts = dict(enumerate((wire.sha for wire in cleared.wires), start=1))
+    async with desk.ground.db.work() as connection:
+        rows = await attempts.keep_parts(connection, claimed.id, list(parts.values()))
+    done = {row["n"]: row["wire_sha"] for row in rows if row["status"] == "sent"}
+    if not done.items() < parts.items():
+        async with desk.ground.db.work() as connection:
+            await stop.nothing_follows(connection, claimed, whole=done == parts)
+        return
+    total = len(parts)
+    for n, wire in enumerate(cleared.wires, start=1):
+        if n not in done and not await send_part(desk, claimed, (n, total), wire):
+            return
+
+
+async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
+    """Stages 7 to 10 for part n of total; true if it has its receipt and the next may follow."""
+    n, total = place
+    prepared = await desk.channels[claimed.channel].prepare(wire)
+    if isinstance(prepared, SendFailed):
+        then = _after(desk, claimed, prepared, wire, last=n == total)
+        async with desk.ground.db.work() as connection:
+            await settle.not_prepared(connection, claimed, n, then)
+            await heed(connection, claimed, prepared)
+        return False
+    try:
+        marked = await check(desk, claimed, marker=(n, wire))
+    except Unavailable as lost:
+        # The marker may count all the same, and nobody else knows that the last byte was not written.
+        await prepared.abandon()
+        unsent = SendFailed("unavailable", lost.message, proved_not_sent=True)
+        then = _after(desk, claimed, unsent, wire, last=n == total)
+        await write_down(desk.ground, claimed, (n, unsent), then)
+        return False
+    except BaseException:
+        await prepared.abandon()
+        raise
+    if marked is None:
+        await prepared.abandon()
+        return False
+    result = await prepared.finish(partial(still_held, desk, claimed))
+    then = _after(desk, claimed, result, wire, last=n == total)
+    return await write_down(desk.ground, claimed, (n, result), then) and then.part == "sent"
+
+
+def _after(desk: Desk, claimed: Claimed, result: object, wire: Wire, *, last: bool) -> Next:
+    kind = "reaction" if wire.verb == "setMessageReaction" else claimed.kind
+    ended = Ended(result, last, kind, claimed.attempt, desk.jitter)  # type: ignore[arg-type]
+    then = after(ended)
+    attempts_total.labels(channel=claimed.channel, outcome=then.outcome).inc()
+    return then

@@ -1,0 +1,143 @@
+"""What may not leave goes where the gate says: parked, refused, delayed, moved, or ended as a duplicate."""
+
+from datetime import timedelta
+from typing import Final
+
+from butlers.butler import Ground
+from messenger.delivery import expire
+from messenger.delivery.outcome import Next
+from messenger.delivery.settle import transition
+from messenger.storage import deliveries as store
+from messenger.storage import queries
+from messenger.storage.deliveries import Claimed
+from messenger.verdict import Blocked
+from shared import answers
+from shared.db.pool import Connection, Record, wait_briefly
+from shared.gate.admit import tool_args, why_asked
+from shared.gate.evaluate import look
+from shared.storage import deliveries, notifications, pending_actions, standing
+from shared.storage.contacts import MissingIdentifier
+from shared.storage.pending_actions import Event, Parked, Why
+from shared.telemetry.metrics import deliveries_total
+
+NOT_SENT: Final = "It was not sent."
+CHANGED: Final = "Its address or its words changed after it had begun to leave."
+SETTLES_SOON: Final = timedelta(seconds=5)
+
+
+async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bool) -> None:
+    """What has left leaves nothing to be sent: it is whole, or what would follow belongs to it no more."""
+    if claimed.notification_id is not None:
+        await notifications.locked(connection, claimed.notification_id)
+    if whole:
+        await transition(connection, claimed, Next("sent", "sent"), ["claimed"])
+    elif await store.turn(connection, claimed, ["claimed", "sending"], "failed", "half_sent", timedelta()):
+        deliveries_total.labels(channel=claimed.channel, state="failed", reason="half_sent").inc()
+        notification_id = str(claimed.notification_id)
+        answer = answers.failed(notification_id, "forbidden", f"{CHANGED} {answers.EARLIER}")
+        await notifications.settle(connection, notification_id, answer)
+        await expire.over(connection, notification_id, "failed", "half_sent", CHANGED)
+
+
+async def stopped(connection: Connection, claimed: Claimed, why: Blocked, ground: Ground) -> None:
+    """What the gate stopped goes where the gate says, with its answer."""
+    if why.address and await _elsewhere(connection, claimed, why):
+        return
+    if why.to == "delayed":
+        await _delay(connection, claimed, why)
+        return
+    if claimed.notification_id is not None:
+        await notifications.locked(connection, claimed.notification_id)
+    if why.to == "late":
+        await _late(connection, claimed)
+        return
+    if not await store.turn(connection, claimed, ["claimed", "sending"], why.to, why.findings[0].code, timedelta()):
+        return
+    if claimed.notification_id is None:
+        return
+    deliveries_total.labels(channel=claimed.channel, state=why.to, reason=why.findings[0].code).inc()
+    if why.to == "parked" and why.row is not None:
+        await park(connection, why, why.row, ground)
+    else:
+        await _close(connection, claimed.notification_id, why)
+
+
+async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> bool:
+    """Whether that was all: half a message goes nowhere else, whoever says yes; what only moved follows."""
+    if claimed.notification_id is not None and await deliveries.begun(connection, claimed.notification_id):
+        await nothing_follows(connection, claimed, whole=False)
+    elif why.to == "moved":
+        await store.readdress(connection, claimed, why.address, why.kind or claimed.kind)
+    else:
+        return False
+    return True
+
+
+async def _delay(connection: Connection, claimed: Claimed, why: Blocked) -> None:
+    """Back to the queue without a mark against it; whoever waits is told why."""
+    row = await notifications.locked(connection, str(claimed.notification_id))
+    if row is None or not await store.delay(connection, claimed, why.findings[0].code, why.until):
+        return
+    answer = answers.queued(row["id"], answers.BRAKED)
+    if row["answer"].get("message") != answer.message:
+        await notifications.settle(connection, row["id"], answer)
+        event = Event(why.findings[0].code, "messenger", notification_id=row["id"], reason=why.text)
+        await pending_actions.record(connection, event)
+
+
+async def _late(connection: Connection, claimed: Claimed) -> None:
+    """Back to the queue without a mark against it, where its time ends it at once."""
+    if await store.delay(connection, claimed, "too_late", 0.0):
+        await expire.end(connection, str(claimed.notification_id))
+
+
+async def duplicate(connection: Connection, claimed: Claimed) -> None:
+    """The second fence, met at the marker: it ends with the first one's answer, and waits until there is one."""
+    notification_id = str(claimed.notification_id)
+    judged = await look(connection, notification_id, lock=True)
+    if isinstance(judged, MissingIdentifier):
+        return
+    origin, lineage = judged.row["origin_butler"], judged.row["lineage"]
+    first = await queries.same_content(connection, origin, lineage, judged.action.content_sha)
+    answer = await standing.status(connection, first) if first else None
+    come_from = ["claimed", "sending"]
+    if answer is None or answer.status == "queued":
+        await store.turn(connection, claimed, come_from, "queued", "duplicate", SETTLES_SOON)
+    elif await store.turn(connection, claimed, come_from, "cancelled", "duplicate", timedelta()):
+        told = {"notification_id": notification_id, "duplicate": True, "note": answers.SAME_WORDS}
+        await notifications.settle(connection, notification_id, answer.model_copy(update=told))
+        await expire.over(connection, notification_id, "cancelled", "duplicate", f"The same as {first}.")
+
+
+async def _close(connection: Connection, notification_id: str, why: Blocked) -> None:
+    if await deliveries.begun(connection, notification_id):
+        answer = answers.failed(notification_id, "forbidden", f"{why.text} {answers.EARLIER}")
+    elif why.to in {"refused", "cancelled"}:
+        answer = answers.failed(notification_id, "forbidden", why.text)
+    else:
+        answer = answers.failed(notification_id, "timeout", f"{why.text} {NOT_SENT}", retryable=True)
+    await notifications.settle(connection, notification_id, answer)
+    ended = "expired" if why.to == "expired" else "cancelled"
+    happened = why.findings[0].code if why.to == "cancelled" else why.to
+    await expire.over(connection, notification_id, ended, happened, why.text)
+
+
+async def park(connection: Connection, why: Blocked, row: Record, ground: Ground) -> None:
+    """One open action at most: the one there is asks again as a new revision, or a new one is made."""
+    notification_id, envelope = row["id"], notifications.envelope_of(row)
+    kept, ttl = tool_args(envelope, row["whom"]), ground.settings.approval_ttl
+    summary = why_asked(row["origin_butler"], why.findings)
+    found = await pending_actions.open_of(connection, notification_id)
+    if found is not None:
+        action_id = found["id"]
+        again = pending_actions.Revision(action_id, found["revision"], why.content_sha or "", kept, ttl, summary)
+        await pending_actions.revise(connection, again, Why("messenger", why.text))
+    else:
+        action_id = ground.new_id()
+        parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)
+        # A butler's process may hold a question of its own open: no lease runs out while this waits for it.
+        await wait_briefly(connection)
+        await pending_actions.park(connection, parked, ttl, "messenger")
+    missing = answers.missing(notification_id, action_id, envelope.delivery.channel)
+    answer = missing if why.missing else answers.waiting(notification_id, action_id)
+    await notifications.settle(connection, notification_id, answer)

@@ -1,0 +1,60 @@
+"""Taking over what silent holders left, and what else is due over rows that nobody holds."""
+
+import asyncio
+from typing import Final
+
+from messenger.delivery import expire
+from messenger.delivery.lease import Desk
+from messenger.loop import either
+from messenger.maintenance import circuit_breaker, expirer
+from messenger.storage import cards, queries, rate_limits, transitions
+from messenger.storage import deliveries as store
+from shared import answers
+from shared.db.pool import Connection
+from shared.errors import ButlersError
+from shared.storage import notifications, pending_actions
+from shared.storage.pending_actions import Why
+from shared.telemetry.logs import logger
+from shared.telemetry.metrics import deliveries_total
+
+log = logger("messenger.maintenance.reaper")
+
+LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have arrived.")
+
+
+async def reap(connection: Connection) -> int:
+    """Take over what silent holders left behind; how many there were."""
+    silent = await queries.silent(connection)
+    for row in silent:
+        if row["notification_id"] is not None:
+            await notifications.locked(connection, row["notification_id"])
+    lost = await store.reap(connection, [row["id"] for row in silent]) if silent else []
+    for row in lost:
+        deliveries_total.labels(channel=row["channel"], state=row["status"], reason="lease_lost").inc()
+        if row["status"] == "uncertain" and row["notification_id"] is not None:
+            answer = answers.uncertain(row["notification_id"], "internal_error")
+            await notifications.settle(connection, row["notification_id"], answer)
+            await pending_actions.move(connection, row["notification_id"], ["approved", "executing"], "uncertain", LOST)
+    return len(lost)
+
+
+async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
+    """Take over what silent holders left, and write the cards that are missing."""
+    wake = desk.ground.wakes["cards"]
+    while not stopping.is_set():
+        ticket = wake.ticket()
+        try:
+            async with desk.ground.db.work() as connection:
+                reaped = await reap(connection) + await expirer.close_unanswered(connection)
+                await transitions.close_answered(connection)
+                written = await transitions.delayed_no_more(connection) + await transitions.sooner(connection)
+                written += await circuit_breaker.tell_owner(connection)
+                await rate_limits.forget(connection)
+            reaped += await expire.all_ended(desk.ground.db)
+            async with desk.ground.db.work() as connection:
+                written += await cards.write_missing_cards(connection, desk.ground.settings.card_burst)
+            if reaped or written:
+                desk.ground.wakes["deliveries"]()
+        except ButlersError as lost:
+            log.warning("not tidied", why=lost.message)
+        await either(desk.ground.settings.sweep_seconds, ticket, stopping)
