@@ -36,8 +36,6 @@ from shared.telemetry.logs import logger
 log = logger("messenger.route_execute")
 
 WAIT_SECONDS: Final = 10.0
-
-
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 

@@ -32,8 +32,6 @@ _WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
 }
 # Every change of a delivery's status there is, as (from, to).
 LEGAL: Final[frozenset[tuple[Status, Status]]] = frozenset((old, new) for old, ways in _WAYS.items() for new in ways)
-
-
 Verdict = Literal["allow", "park", "deny"]
 
 

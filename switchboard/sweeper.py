@@ -17,8 +17,6 @@ from switchboard.storage import registry
 log = logger("switchboard.sweeper")
 
 AT_ONCE: Final = 8
-
-
 # Allowed, and nobody has it: admitted and then forgotten by a crash, or released by a decision. Butlers take turns, so
 # that what cannot be forwarded of one never keeps what another sends.
 RELEASED = """

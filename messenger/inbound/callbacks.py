@@ -23,18 +23,10 @@ from shared.telemetry.logs import logger
 log = logger("messenger.inbound.callbacks")
 
 VERBS: Final = frozenset({*approval.VERBS, *uncertain.VERBS, digest.SHOW})
-
-
 # What ends by itself: the database or the Switchboard is away.
 PASSING: Final = (Unavailable, HopFailed)
-
-
 NOT_HERE: Final = "not_here"
-
-
 FAILED: Final = "This could not be carried out now. It is tried again for a minute; look at it again after that."
-
-
 # What was tried and did nothing, as the audit says it.
 REFUSED: Final = {
     "stranger": "A press by somebody who is not the owner, or not in the owner's private chat.",

@@ -23,8 +23,6 @@ log = logger("messenger.inbound.messages")
 
 # No moment later than this is one, and no text longer than this is somebody's message.
 LATEST: Final = 2**32
-
-
 LONGEST: Final = 20_000
 
 

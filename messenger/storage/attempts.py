@@ -22,11 +22,7 @@ SELECT d.id, n, sha FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
 ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, status = 'queued'
 WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
 """
-
-
 PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
-
-
 # A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
 # of a later attempt at the same part.
 END_PART = """
@@ -40,8 +36,6 @@ p AS (
             AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING parts.n)
 SELECT CASE WHEN EXISTS (SELECT FROM p) THEN 'part' WHEN EXISTS (SELECT FROM a) THEN 'attempt' END
 """
-
-
 NOT_SENT = """
 INSERT INTO messenger.attempts (delivery_id, n, attempt, ended_at, outcome, detail)
 VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING

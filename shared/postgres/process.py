@@ -51,8 +51,6 @@ SETTINGS_SINCE = {
     # Three worker processes fewer; a household's database fits in memory.
     18: {"io_method": "sync"},
 }
-
-
 BACKEND_KB = 512 * 1024
 """What one connection may hold in memory beside what all share: whoever asks for more is refused, and nobody else."""
 LAUNCH = ("/bin/sh", "-c", 'ulimit -d "$0"; exec "$@"', str(BACKEND_KB))

@@ -58,8 +58,6 @@ FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
     LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 ORDER BY n.created_at DESC
 """
-
-
 IN_SANDBOX = "SELECT coalesce(bool_or(realm = 'sandbox'), true) FROM shared.channels"
 
 
