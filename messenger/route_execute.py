@@ -11,8 +11,8 @@ from butlers.butler import Answer, Arguments, Ground
 from butlers.tools.notify import rows_say, same_envelope, wait_settled
 from messenger import poison
 from messenger.delivery import lease
-from messenger.maintenance import circuit_breaker, reopener
-from messenger.storage import addressing, deliveries
+from messenger.maintenance import reopener
+from messenger.storage import addressing, breakers, deliveries
 from messenger.storage.deliveries import Enqueued
 from shared import answers
 from shared.auth.tokens import Caller
@@ -170,7 +170,7 @@ async def enqueue(
             row["origin_butler"],
             row["lineage"],
         )
-        if await deliveries.enqueue(connection, new) and await circuit_breaker.stands(connection, new.channel):
+        if await deliveries.enqueue(connection, new) and await breakers.stands(connection, new.channel):
             # Told at once why to wait would be idle; kept nowhere, as it is true only as long as the pause stands.
             return NotifyResponse.model_validate({**row["answer"], "message": answers.PAUSED})
     return None

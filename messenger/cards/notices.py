@@ -3,11 +3,11 @@
 from typing import Final
 
 from butlers.butler import Ground
+from messenger.cards import channel_paused
 from messenger.cards import restored as restored_cards
 from messenger.cards import strangers as strangers_cards
 from messenger.delivery import restored
 from messenger.inbound import strangers
-from messenger.maintenance import circuit_breaker
 from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
@@ -16,7 +16,7 @@ from shared.db.pool import Connection
 CHECKS: Final = {
     strangers.NOTICE: strangers_cards.check,
     restored.NOTICE: restored_cards.check,
-    None: circuit_breaker.check,
+    None: channel_paused.check,
 }
 
 

@@ -7,8 +7,8 @@ from butlers.butler import Ground
 from messenger import loop
 from messenger.cards import closing, digest
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
-from messenger.maintenance import circuit_breaker
 from messenger.retry import asked_for
+from messenger.storage import breakers
 from shared.loops import apart
 from shared.telemetry.logs import logger
 
@@ -28,7 +28,7 @@ async def show(ground: Ground, telegram: TelegramChannel) -> float:
     for step in (closing.close, digest.refresh):
         with apart(log, "not shown", step=step.__name__):
             async with ground.db.work() as connection:
-                if await circuit_breaker.stands(connection, "telegram"):
+                if await breakers.stands(connection, "telegram"):
                     return 0.0
             try:
                 await step(ground, telegram)

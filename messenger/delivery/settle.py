@@ -12,9 +12,8 @@ from typing import Final
 from butlers.butler import Ground
 from messenger.channels.base import Receipt, SendFailed
 from messenger.delivery.outcome import Next
-from messenger.maintenance import circuit_breaker
 from messenger.retry import asked_for, until_written
-from messenger.storage import attempts, cards, rate_limits, transitions
+from messenger.storage import attempts, breakers, cards, rate_limits, transitions
 from messenger.storage import deliveries as store
 from messenger.storage.attempts import PartEnd
 from messenger.storage.deliveries import Claimed
@@ -160,7 +159,7 @@ async def heed(connection: Connection, claimed: Claimed, result: Receipt | SendF
     if isinstance(result, SendFailed) and result.reason == "rate_limited":
         wait = timedelta(seconds=asked_for(result.retry_after))
         await rate_limits.obey(connection, claimed.channel, claimed.address, wait)
-    await circuit_breaker.heed(connection, claimed.channel, result)
+    await breakers.heed(connection, claimed.channel, result)
 
 
 async def write_down(ground: Ground, claimed: Claimed, end: tuple[int, Receipt | SendFailed], then: Next) -> bool:

@@ -6,8 +6,8 @@ from typing import Final
 from messenger.delivery import expire
 from messenger.delivery.lease import Desk
 from messenger.loop import either
-from messenger.maintenance import circuit_breaker, expirer
-from messenger.storage import cards, queries, rate_limits, transitions
+from messenger.maintenance import expirer
+from messenger.storage import breakers, cards, queries, rate_limits, transitions
 from messenger.storage import deliveries as store
 from shared import answers
 from shared.db.pool import Connection
@@ -48,7 +48,7 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
                 reaped = await reap(connection) + await expirer.close_unanswered(connection)
                 await transitions.close_answered(connection)
                 written = await transitions.delayed_no_more(connection) + await transitions.sooner(connection)
-                written += await circuit_breaker.tell_owner(connection)
+                written += await breakers.tell_owner(connection)
                 await rate_limits.forget(connection)
             reaped += await expire.all_ended(desk.ground.db)
             async with desk.ground.db.work() as connection:

@@ -18,6 +18,7 @@ from messenger.delivery import expire, worker
 from messenger.delivery.lease import Desk
 from messenger.maintenance import circuit_breaker, reaper
 from messenger.route_execute import WAIT_SECONDS
+from messenger.storage import breakers
 from shared import answers
 from shared.channels.base import Wire
 from shared.channels.realms import SANDBOX_TOKEN
@@ -93,7 +94,7 @@ async def at_work(house: House, desk: Desk) -> AsyncIterator[dict[str, str]]:
 
 async def tell(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await circuit_breaker.tell_owner(connection)
+        return await breakers.tell_owner(connection)
 
 
 def mails_about(house: House, words: str) -> list[object]:
@@ -133,9 +134,7 @@ async def test_while_it_is_paused_nothing_of_the_channel_is_claimed(quiet: House
 
 async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: House, message: str) -> None:
     async with quiet.ground("messenger").db.work() as connection:
-        await circuit_breaker.heed(
-            connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
-        )
+        await breakers.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
     told = await in_queue(quiet, message)
     await quiet.sql.execute(PAST, told)
     await work(quiet.desk())
@@ -148,7 +147,7 @@ async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: Hous
 
 async def test_a_channel_that_answers_and_takes_nothing_pauses_again_at_once(quiet: House) -> None:
     channel, told = Probed(works=True), 0
-    for failures in (circuit_breaker.MOST_FAILURES, 1, 1):
+    for failures in (breakers.MOST_FAILURES, 1, 1):
         for _ in range(failures):
             assert not await stands(quiet)
             await heed(quiet, DOWN)
@@ -175,7 +174,7 @@ async def test_of_a_pause_long_after_another_the_owner_hears_anew(quiet: House) 
 
 
 async def test_that_a_hand_is_needed_is_told_whatever_was_told_before(quiet: House) -> None:
-    for _ in range(circuit_breaker.MOST_FAILURES):
+    for _ in range(breakers.MOST_FAILURES):
         await heed(quiet, DOWN)
     await quiet.sql.execute(TWO_PROBES)
     assert await tell(quiet) == 1
@@ -184,10 +183,10 @@ async def test_that_a_hand_is_needed_is_told_whatever_was_told_before(quiet: Hou
     await heed(quiet, LOCKED_OUT)
     assert await tell(quiet) == 1
     async with quiet.ground("messenger").db.work() as connection:
-        await connection.execute(circuit_breaker.STILL, "telegram", "unreachable", "nobody there")
+        await connection.execute(breakers.STILL, "telegram", "unreachable", "nobody there")
     assert await tell(quiet) == 0
     async with quiet.ground("messenger").db.work() as connection:
-        await connection.execute(circuit_breaker.STILL, "telegram", "unauthorized", "Unauthorized")
+        await connection.execute(breakers.STILL, "telegram", "unauthorized", "Unauthorized")
     assert await tell(quiet) == 1
 
 
@@ -206,12 +205,12 @@ async def test_what_was_to_be_told_and_was_over_too_soon_is_told_of_the_next_pau
 
 async def heed(house: House, result: Receipt | SendFailed) -> None:
     async with house.ground("messenger").db.work() as connection:
-        await circuit_breaker.heed(connection, "telegram", result)
+        await breakers.heed(connection, "telegram", result)
 
 
 async def stands(house: House) -> bool:
     async with house.ground("messenger").db.work() as connection:
-        return await circuit_breaker.stands(connection, "telegram")
+        return await breakers.stands(connection, "telegram")
 
 
 async def probed(house: House, channel: Probed) -> None:
@@ -231,7 +230,7 @@ async def test_who_waits_for_a_channel_that_does_not_work_is_told_so_at_once(sit
     async with opened(site) as house:
         await house.box.api("faults", channel="telegram", stage="getMe", fault="401", times=1000)
         async with house.ground("messenger").db.work() as connection:
-            await circuit_breaker.heed(
+            await breakers.heed(
                 connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
             )
         answer, seconds = await timed(house, message)
@@ -251,9 +250,7 @@ async def timed(house: House, message: str) -> tuple[Answer, float]:
 
 async def test_the_word_of_a_pause_is_kept_nowhere(quiet: House, message: str) -> None:
     async with quiet.ground("messenger").db.work() as connection:
-        await circuit_breaker.heed(
-            connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
-        )
+        await breakers.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
     told = await quiet.notify(message=message)
     assert (told["status"], told["message"]) == ("queued", answers.PAUSED)
     kept = (await quiet.row(ANSWER, told["notification_id"]))["answer"]
@@ -266,7 +263,7 @@ async def test_five_failures_in_a_row_pause_it_and_a_success_between_starts_anew
     for results, paused in (([down] * 4, False), ([other, *[down] * 4], False), ([down], True)):
         for result in results:
             async with quiet.ground("messenger").db.work() as connection:
-                await circuit_breaker.heed(connection, "telegram", result)
+                await breakers.heed(connection, "telegram", result)
         assert ((await quiet.row(PAUSE, "telegram"))["since"] is not None) is paused
     assert await tell(quiet) == 0, "what comes back at the first probes is not worth a message"
 
@@ -286,7 +283,7 @@ async def test_what_nobody_answered_for_counts_as_a_failure_until_the_next_recei
     for results, paused in rounds:
         for result in results:
             async with quiet.ground("messenger").db.work() as connection:
-                await circuit_breaker.heed(connection, "telegram", result)
+                await breakers.heed(connection, "telegram", result)
         assert bool(await quiet.sql.fetchval(f"SELECT since IS NOT NULL FROM ({PAUSE}) p", "telegram")) is paused
 
 
@@ -313,7 +310,7 @@ async def test_failures_of_more_than_ten_minutes_ago_do_not_count(quiet: House) 
     down = SendFailed("unavailable", "refused", proved_not_sent=True, is_down=True)
     for n in range(6):
         async with quiet.ground("messenger").db.work() as connection:
-            await circuit_breaker.heed(connection, "telegram", down)
+            await breakers.heed(connection, "telegram", down)
             if n == 3:
                 earlier = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '601 seconds'"
                 await connection.execute(earlier)
@@ -361,9 +358,7 @@ async def taken(house: House, both: list[Probed]) -> int:
 
 async def test_of_two_messengers_one_takes_the_probe(quiet: House) -> None:
     async with quiet.ground("messenger").db.work() as connection:
-        await circuit_breaker.heed(
-            connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
-        )
+        await breakers.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
     both, stopping, ground = [Probed(), Probed()], asyncio.Event(), quiet.ground("messenger")
     loops = [
         asyncio.ensure_future(circuit_breaker.run(ground, {"telegram": one}, one.paused, stopping)) for one in both
@@ -393,7 +388,7 @@ async def test_the_owner_is_told_once_per_pause_by_the_other_channel(quiet: Hous
 
 async def test_a_pause_that_is_over_is_not_told_any_more(quiet: House) -> None:
     async with quiet.ground("messenger").db.work() as connection:
-        await circuit_breaker.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
+        await breakers.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
     assert await tell(quiet) == 1
     await quiet.sql.execute(FREE)
     await work(quiet.desk())
@@ -405,7 +400,7 @@ async def test_a_pause_that_is_over_is_not_told_any_more(quiet: House) -> None:
 async def test_readyz_and_metrics_show_it(quiet: House) -> None:
     ground, paused = quiet.ground("messenger"), dict[str, str]()
     async with ground.db.work() as connection:
-        await circuit_breaker.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
+        await breakers.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
     stopping = asyncio.Event()
     loop = asyncio.ensure_future(circuit_breaker.run(ground, {"email": Probed("email")}, paused, stopping))
     shown = await until(lambda: paused.get("email"))

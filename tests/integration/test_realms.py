@@ -11,9 +11,8 @@ import pytest_asyncio
 from messenger.cards import approval, closing, digest
 from messenger.channels.base import SendFailed
 from messenger.channels.telegram import TelegramChannel
-from messenger.maintenance import circuit_breaker
 from messenger.sandbox.journal import Lines
-from messenger.storage import cards, queries
+from messenger.storage import breakers, cards, queries
 from shared.addresses import Address
 from shared.channels import realms
 from shared.channels.realms import SANDBOX, SANDBOX_TOKEN
@@ -197,8 +196,8 @@ async def test_the_pause_of_a_live_channel_is_not_told_in_the_sandbox(
     await mixed.sql.execute(FREE)
     await mixed.sql.execute("UPDATE messenger.deliveries SET origin_butler = 'told' WHERE origin_butler = 'messenger'")
     async with mixed.ground("messenger").db.work() as connection:
-        await circuit_breaker.heed(connection, "telegram", LOCKED_OUT)
-        assert await circuit_breaker.tell_owner(connection) == 1
+        await breakers.heed(connection, "telegram", LOCKED_OUT)
+        assert await breakers.tell_owner(connection) == 1
     assert [row["channel"] for row in await mixed.sql.fetch(TOLD)] == told
     await mixed.sql.execute(FREE)
 

@@ -156,7 +156,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("prepare.failed", M, "send.send_part"),
     # Stage 8
     after("marker.locked", M, "pending_actions.lock_authority"),
-    after("marker.judged", M, "worker.authorize", when=lambda seen: seen["kwargs"].get("marker")),
+    after("marker.judged", M, "mark.authorize", when=lambda seen: seen["kwargs"].get("marker")),
     after("marker.written", M, "deliveries.mark"),
     after("marker.spent", M, "pending_actions.spend"),
     after("marker.approved", M, "pending_actions.move", within="_mark"),

@@ -1,0 +1,134 @@
+"""Which channels are paused: circuit breakers as rows that all Messengers share; the only writer of messenger.pauses."""
+
+from typing import Final
+
+from messenger.channels.base import Receipt, SendFailed
+from messenger.storage import cards
+from shared.db.pool import Connection
+from shared.db.wake import tell
+from shared.display.visible import visible
+from shared.telemetry.logs import logger
+
+log = logger("messenger.storage.breakers")
+
+# So many failures in a row within ten minutes, whichever messages they met: an answer alone is waited for a minute.
+MOST_FAILURES: Final = 5
+# Until something has gone out the owner hears of the next pause within ten minutes only if it is another: that a hand
+# is needed is always told.
+PAUSE: Final = """
+INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
+VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
+ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
+    next_probe_at = EXCLUDED.next_probe_at, probes = p.probes + (p.next_probe_at IS NOT NULL)::int,
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes'
+        AND $2 IN (p.reason, 'unreachable') THEN p.told_at END
+WHERE p.since IS NULL RETURNING channel
+"""
+FAILED: Final = """
+INSERT INTO messenger.pauses AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
+ON CONFLICT (channel) DO UPDATE SET detail = $2,
+    failures = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.failures + 1 ELSE 1 END,
+    first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.first_failed_at
+        ELSE clock_timestamp() END,
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.told_at END
+WHERE p.since IS NULL RETURNING failures
+"""
+WORKED: Final = "DELETE FROM messenger.pauses WHERE channel = $1 AND since IS NULL"
+# Of several Messengers one takes the probe. A login that is refused is tried ever more seldom, up to 5 minutes.
+TAKE_PROBE: Final = """
+UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
+    * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
+WHERE since IS NOT NULL AND (next_probe_at <= clock_timestamp() OR next_probe_at > clock_timestamp()
+    + CASE reason WHEN 'unauthorized' THEN interval '5 minutes' ELSE interval '5 seconds' END) RETURNING channel
+"""
+STILL: Final = """
+UPDATE messenger.pauses SET reason = $2, detail = $3,
+    told_at = CASE WHEN $2 IN (reason, 'unreachable') THEN told_at END WHERE channel = $1 AND since IS NOT NULL
+"""
+# Who answers a probe may still take nothing: until something has gone out, one failure pauses the channel again.
+LIFT: Final = """
+UPDATE messenger.pauses SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
+WHERE channel = $1 AND since IS NOT NULL
+"""
+PROBE_NOW: Final = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL"
+PAUSED: Final = """
+SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
+WHERE since IS NOT NULL ORDER BY channel
+"""
+# Of what was told and did not go, since it was over for a moment, the next pause tells again.
+UNTOLD: Final = "UPDATE messenger.pauses SET told_at = NULL WHERE channel <> $1 AND since IS NULL"
+STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.pauses WHERE channel = $1 AND since IS NOT NULL)"
+# A connection that comes back by itself at once is not worth a message; one that is lost again is.
+TELL: Final = """
+UPDATE messenger.pauses p SET told_at = clock_timestamp(), waiting = (SELECT count(*) FROM messenger.deliveries d
+    WHERE d.channel = p.channel AND d.status = 'queued')
+WHERE since IS NOT NULL AND told_at IS NULL AND (reason = 'unauthorized' OR probes > 1) RETURNING channel
+"""
+
+
+async def heed(connection: Connection, channel: str, result: Receipt | SendFailed) -> None:
+    """What an attempt's end says about its whole channel; the transaction is that which settles the attempt.
+
+    A word on the message itself, a receipt or a refusal, shows that the channel works; what is put off shows nothing.
+    """
+    if isinstance(result, Receipt) or result.reason == "provider_rejected":
+        await connection.execute(WORKED, channel)
+    elif result.reason == "unauthorized":
+        await _begin(connection, channel, result)
+    elif result.is_down or not result.proved_not_sent:
+        failures = await connection.fetchval(FAILED, channel, visible(result.message)[:500])
+        if failures is not None and failures >= MOST_FAILURES:
+            await _begin(connection, channel, result)
+
+
+async def _begin(connection: Connection, channel: str, result: SendFailed) -> None:
+    if await connection.fetchval(PAUSE, channel, reason_of(result), visible(result.message)[:500]) is not None:
+        log.warning("the channel pauses itself", channel=channel, why=result.message)
+        await tell(connection, "cards")
+
+
+def reason_of(result: SendFailed) -> str:
+    return "unauthorized" if result.reason == "unauthorized" else "unreachable"
+
+
+async def stands(connection: Connection, channel: str) -> bool:
+    """Whether nothing of this channel is claimed at the moment."""
+    return bool(await connection.fetchval(STANDS, channel))
+
+
+async def tell_owner(connection: Connection) -> int:
+    """Queue the word about each pause that the owner has not heard of; how many."""
+    told = [row["channel"] for row in await connection.fetch(TELL)]
+    for channel in told:
+        await cards.tell_elsewhere(connection, channel)
+    return len(told)
+
+
+async def paused(connection: Connection) -> list[Record]:
+    """Each paused channel: channel, reason, detail, since, waiting, next_probe_at."""
+    return list(await connection.fetch(PAUSED))
+
+
+async def told_nothing(connection: Connection, channel: str) -> None:
+    """What was told by this channel did not go: the next pause of another one tells again."""
+    await connection.execute(UNTOLD, channel)
+
+
+async def probe_now(connection: Connection) -> None:
+    """Let every paused channel be probed at once."""
+    await connection.execute(PROBE_NOW)
+
+
+async def take_probes(connection: Connection) -> list[str]:
+    """The channels that are this Messenger's to probe now."""
+    return [row["channel"] for row in await connection.fetch(TAKE_PROBE)]
+
+
+async def still_paused(connection: Connection, channel: str, failed: SendFailed) -> None:
+    """Write down what the probe was told."""
+    await connection.execute(STILL, channel, reason_of(failed), failed.message[:500])
+
+
+async def lift(connection: Connection, channel: str) -> None:
+    """The channel answers; one more failure before anything has gone out pauses it again."""
+    await connection.execute(LIFT, channel, MOST_FAILURES - 1)
