@@ -1,10 +1,10 @@
-"""Which channels are paused: circuit breakers as rows that all Messengers share; the only writer of messenger.pauses."""
+"""Which channels are paused: the circuit breakers, as rows that all Messengers share; only writer of their table."""
 
 from typing import Final
 
 from messenger.channels.base import Receipt, SendFailed
 from messenger.storage import cards
-from shared.db.pool import Connection
+from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display.visible import visible
 from shared.telemetry.logs import logger
@@ -88,6 +88,7 @@ async def _begin(connection: Connection, channel: str, result: SendFailed) -> No
 
 
 def reason_of(result: SendFailed) -> str:
+    """Why a channel pauses: its login is refused, or nobody answers."""
     return "unauthorized" if result.reason == "unauthorized" else "unreachable"
 
 

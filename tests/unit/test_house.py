@@ -43,7 +43,7 @@ SQL_FILES = (
     "butlers/setup/migrate.py",
     "messenger/storage/cards.py",
     "messenger/storage/rate_limits.py",
-    "messenger/maintenance/circuit_breaker.py",
+    "messenger/storage/breakers.py",
     "messenger/maintenance/purger.py",
     "messenger/inbound/bounces.py",
     "messenger/storage/attempts.py",
