@@ -19,6 +19,7 @@ from shared.auth import keystore
 from shared.auth.keypairs import public_key
 from shared.channels import realms
 from shared.config.settings import Settings
+from shared.db import dsn
 from shared.db.pool import Connection
 from shared.errors import ButlersError
 from shared.storage import contacts, keyring
@@ -147,7 +148,7 @@ async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Re
     for name in (*migrate.names_of(entries), keystore.UP) if has_logins else ():
         if (keystore.folder(settings.home, name) / "password").exists():
             password = keystore.read(settings.home, name).password
-            if not await logins.opens(keystore.dsn_as(keystore.admin_dsn(settings), name, password)):
+            if not await logins.opens(dsn.dsn_as(dsn.admin_dsn(settings), name, password)):
                 text = f"The login of {name} does not open by the password here; it may have been changed from within."
                 yield Result("roles", "wrong", text, "Run `butlers migrate`, which sets it again.")
     for text, remedy in await logins.left_open(connection, len(entries) if has_logins else 0):

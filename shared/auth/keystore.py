@@ -4,18 +4,13 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from shared import home_folder
 from shared.auth.keypairs import generate_key, public_key
-from shared.config.settings import Settings
 from shared.errors import Misconfigured
-from shared.postgres import server as postgres
 
 OWNER = "owner"
 UP = "up"
-DATABASE = "butlers"
-LAST_PORT = 65535
 # The public keys that key.pem had before, one a line, the oldest first.
 FORMER = "former"
 
@@ -143,58 +138,3 @@ def _draft(path: Path, content: bytes) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return draft
-
-
-def admin_dsn(settings: Settings) -> str:
-    """The URL that may make roles and tables: DATABASE_URL, or the embedded server if it runs."""
-    if settings.database_url is not None:
-        dsn = settings.database_url.reveal()
-        if not _has_fitting_ports(dsn):
-            raise Misconfigured("DATABASE_URL names a port that is none.", "Use a number from 1 to 65535.")
-        return dsn
-    server = postgres.running(settings.home)
-    if server is None:
-        raise Misconfigured("The database is not running.", "Start everything with `butlers up`, or set DATABASE_URL.")
-    return server.dsn_of(DATABASE)
-
-
-def _has_fitting_ports(dsn: str) -> bool:
-    """Whether each of the hosts, separated by commas as libpq has them, has a fitting port or none."""
-    hosts = urlsplit(dsn).netloc.rpartition("@")[2].split(",")
-    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
-    return all(not port or (port.isdecimal() and port.isascii() and 0 < int(port) <= LAST_PORT) for port in ports)
-
-
-def trouble(error: BaseException) -> str:
-    """What the database or the way to it says is wrong, as the end of a sentence without its full stop."""
-    if isinstance(error, TimeoutError):
-        return "it does not answer"
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
-    return next(iter(str(error).splitlines()), type(error).__name__).strip().rstrip(".")
-
-
-def place_of(dsn: str) -> str:
-    """Where that database is, as a person would know it: no login, no password."""
-    return f"{unquote(urlsplit(dsn).netloc.rpartition('@')[2]) or 'this machine'}/{database_of(dsn)}"
-
-
-def dsn_as(admin: str, name: str, password: str) -> str:
-    """The same database by the login of one daemon; without a password by the login of the URL, under that name."""
-    parts = urlsplit(admin)
-    if not password:
-        query = f"{parts.query}&" if parts.query else ""
-        return urlunsplit((parts.scheme, parts.netloc, parts.path, f"{query}butlers.me={quote(name)}", ""))
-    login = f"{quote(database_of(admin))}_{name}:{quote(password, safe='')}"
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, f"{login}@{host}", parts.path, parts.query, ""))
-
-
-def database_of(dsn: str) -> str:
-    """The database's name in a URL."""
-    return urlsplit(dsn).path.lstrip("/") or "postgres"
-
-
-def role_of(dsn: str, name: str) -> str:
-    """The login role of one daemon in that database."""
-    return f"{database_of(dsn)}_{name}"

@@ -13,6 +13,7 @@ import pytest_asyncio
 from shared.auth import keystore
 from shared.auth.keypairs import fingerprint, generate_key, public_key
 from shared.auth.tokens import Signer
+from shared.db import dsn
 from shared.rpc import request_of
 from shared.storage import keyring
 from tests.acceptance.test_owner_commands import refused, said
@@ -191,7 +192,7 @@ async def test_a_login_that_may_make_no_roles_replaces_nothing(bench: Bench) -> 
     house = await bench.house()
     try:
         before = keystore.read(house.home, "greeter")
-        weak = keystore.dsn_as(house.dsn, "messenger", keystore.read(house.home, "messenger").password)
+        weak = dsn.dsn_as(house.dsn, "messenger", keystore.read(house.home, "messenger").password)
         code, _, wrong = await house.butlers("keys", "rotate", "greeter", DATABASE_URL=weak)
         assert (code, wrong.count("\n"), "DATABASE_URL" in wrong) == (1, 1, True)
         code, _, wrong = await house.butlers("keys", "retire", "greeter", DATABASE_URL=weak)

@@ -21,6 +21,7 @@ from butlers import fleet
 from butlers.setup import migrate
 from shared.auth import keystore
 from shared.config.settings import Settings
+from shared.db import dsn as dsn_db
 from shared.db.pool import Database
 from shared.db.wake import listen
 from shared.errors import ButlersError
@@ -45,7 +46,7 @@ class Installation:
     def login(self) -> tuple[str, str]:
         """The URL of `butlers up`, and the password in it."""
         password = keystore.read(self.folder / "home", keystore.UP).password
-        return keystore.dsn_as(self.server.dsn_of(keystore.DATABASE), keystore.UP, password), password
+        return dsn_db.dsn_as(self.server.dsn_of(dsn_db.DATABASE), keystore.UP, password), password
 
     def lose(self) -> None:
         os.kill(self.server.pid, signal.SIGKILL)
@@ -68,7 +69,7 @@ def installed() -> Iterator[Installation]:
     made = Installation(folder, postgres.start(folder / "home", system_folder=folder / "system"))
     try:
         write_fleet(folder / "fleet", ("greeter",))
-        dsn = made.server.dsn_of(keystore.DATABASE)
+        dsn = made.server.dsn_of(dsn_db.DATABASE)
         asyncio.run(migrate.ensure_database(dsn))
         settings = Settings.from_env({"BUTLERS_HOME": str(folder / "home")})
         asyncio.run(migrate.migrate(settings, dsn, fleet.load(folder / "fleet")))

@@ -20,6 +20,7 @@ from butlers import fleet
 from butlers.setup import migrate
 from shared.auth import keystore
 from shared.config.settings import Settings
+from shared.db import dsn
 from shared.postgres import server as postgres
 from tests.rig.bench import write_fleet
 from tests.rig.gate import server_of
@@ -58,10 +59,10 @@ class Installation:
 
     @property
     def dsn(self) -> str:
-        return self.server.dsn_of(keystore.DATABASE)
+        return self.server.dsn_of(dsn.DATABASE)
 
     def login(self, name: str) -> str:
-        return keystore.dsn_as(self.dsn, name, keystore.read(self.folder / "home", name).password)
+        return dsn.dsn_as(self.dsn, name, keystore.read(self.folder / "home", name).password)
 
     async def gets_in(self, name: str) -> bool:
         try:

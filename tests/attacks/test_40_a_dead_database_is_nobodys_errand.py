@@ -20,8 +20,8 @@ import pytest
 from fastmcp import Client
 
 from butlers.cli.notify import mint
-from shared.auth import keystore
 from shared.config.settings import Settings
+from shared.db import dsn
 from shared.errors import ButlersError
 from shared.postgres import server as postgres
 from tests.rig.bench import free_block, write_fleet
@@ -145,7 +145,7 @@ async def test_after_both_are_killed_each_next_start_succeeds_by_itself(installe
         up = await asyncio.to_thread(installed.up)
         assert not HARMFUL.search("\n".join(line for line in installed.said().splitlines() if "postgres" in line))
         server = installed.server()
-        connection = await asyncpg.connect(server.dsn_of(keystore.DATABASE))
+        connection = await asyncpg.connect(server.dsn_of(dsn.DATABASE))
         # What a session is busy with goes on for a while without its server, and holds the data's memory.
         busy = asyncio.ensure_future(connection.execute(BUSY if number % 2 else "SELECT pg_sleep(600)"))
         await asyncio.sleep(0.1)

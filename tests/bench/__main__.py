@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from shared.auth import keystore
+from shared.db import dsn
 from shared.postgres import server as postgres
 from tests.bench.figures import APART, ONE_PROCESS, Mode, Run, Spread, table, with_figures
 from tests.bench.fleet import House, Running, house, resident_megabytes
@@ -61,7 +61,7 @@ def _dsn(here: House) -> str:
     server = postgres.running(here.home)
     if server is None:
         raise RuntimeError("The database is not running.")
-    return server.dsn_of(keystore.DATABASE)
+    return server.dsn_of(dsn.DATABASE)
 
 
 def main() -> None:

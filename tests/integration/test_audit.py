@@ -18,6 +18,7 @@ from shared.audit import Cover
 from shared.auth import keystore
 from shared.auth.keypairs import generate_key, public_key, sign
 from shared.config.settings import Secret
+from shared.db import dsn
 from shared.db.pool import Connection
 from shared.storage import audit_seals, pending_actions
 from shared.storage.pending_actions import Event
@@ -394,7 +395,7 @@ async def test_the_gate_never_waits_for_the_sealer(audit: House) -> None:
 async def test_a_seal_is_made_by_the_messenger_and_changed_by_nobody(audit: House, name: str) -> None:
     await sealed(audit, 1)
     keys = keystore.read(audit.settings.home, name)
-    connection = await asyncpg.connect(keystore.dsn_as(audit.dsn, name, keys.password))
+    connection = await asyncpg.connect(dsn.dsn_as(audit.dsn, name, keys.password))
     try:
         for text in (
             "UPDATE shared.audit_seals SET n = 7",

@@ -14,6 +14,7 @@ from butlers.console.storage import sessions
 from butlers.daemon.assembly import TOPICS
 from butlers.setup import logins, migrate
 from shared.auth import keystore
+from shared.db import dsn
 from shared.errors import Misconfigured
 from tests.integration.house import BUTLERS, House, Rows
 from tests.privileges.matrix import SCHEMAS
@@ -53,7 +54,7 @@ LIMITS = {
 @asynccontextmanager
 async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
     keys = keystore.read(house.settings.home, name)
-    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, name, keys.password))
+    connection = await asyncpg.connect(dsn.dsn_as(house.dsn, name, keys.password))
     try:
         yield connection
     finally:
@@ -76,15 +77,15 @@ async def test_a_login_begins_with_limits(still_house: House, name: str) -> None
         with pytest.raises(REFUSED):
             await connection.execute("SET temp_file_limit = -1")
     limit = await still_house.sql.fetchval(
-        "SELECT rolconnlimit FROM pg_roles WHERE rolname = $1", keystore.role_of(still_house.dsn, name)
+        "SELECT rolconnlimit FROM pg_roles WHERE rolname = $1", dsn.role_of(still_house.dsn, name)
     )
     assert limit == logins.limit_of(name)
 
 
 async def test_who_may_make_roles_and_is_no_superuser_ends_what_a_login_of_its_own_has_open(still_house: House) -> None:
     maker, name = f"maker_{uuid4().hex[:8]}", f"visitor_{uuid4().hex[:8]}"
-    made = keystore.role_of(still_house.dsn, name)
-    database = keystore.database_of(still_house.dsn)
+    made = dsn.role_of(still_house.dsn, name)
+    database = dsn.database_of(still_house.dsn)
     await still_house.sql.execute(f"CREATE ROLE {maker} LOGIN CREATEROLE PASSWORD 'w'")
     await still_house.sql.execute(f'GRANT CONNECT ON DATABASE "{database}" TO {maker}')
     where = still_house.dsn.rpartition("@")[2]
@@ -125,7 +126,7 @@ async def test_who_is_no_login_of_this_database_is_nobody(still_house: House, ro
 
 
 async def test_a_group_that_could_be_taken_can_be_taken_no_more_after_the_next_migration(still_house: House) -> None:
-    taken = keystore.role_of(still_house.dsn, "greeter")
+    taken = dsn.role_of(still_house.dsn, "greeter")
     await still_house.sql.execute(f'GRANT butlers_group_butler TO "{taken}" WITH SET TRUE')
     async with logged_in(still_house, "greeter") as connection:
         await connection.execute("SET ROLE butlers_group_butler; RESET ROLE")
@@ -269,7 +270,7 @@ async def test_attempts_to_sign_in_pass_one_by_one(still_house: House) -> None:
 
 async def test_the_server_is_never_told_a_password_and_keeps_the_same_of_it_for_ever(still_house: House) -> None:
     kept = "SELECT rolname, rolpassword FROM pg_authid WHERE rolname LIKE $1 ORDER BY 1"
-    like = f"{keystore.database_of(still_house.dsn)}\\_%"
+    like = f"{dsn.database_of(still_house.dsn)}\\_%"
     before = await still_house.sql.fetch(kept, like)
     assert len(before) == 7
     for row in before:
@@ -284,8 +285,8 @@ async def test_a_password_changed_from_within_is_named_and_set_again(bench: Benc
     house = await bench.house()
     try:
         keys = keystore.read(house.home, "greeter")
-        connection = await asyncpg.connect(keystore.dsn_as(house.dsn, "greeter", keys.password))
-        await connection.execute(f"ALTER ROLE {keystore.role_of(house.dsn, 'greeter')} PASSWORD 'mine'")
+        connection = await asyncpg.connect(dsn.dsn_as(house.dsn, "greeter", keys.password))
+        await connection.execute(f"ALTER ROLE {dsn.role_of(house.dsn, 'greeter')} PASSWORD 'mine'")
         await connection.close()
         told = "roles: The login of greeter does not open by the password here; it may have been changed from within. "
         _, out, _ = await house.butlers("doctor")
@@ -294,6 +295,6 @@ async def test_a_password_changed_from_within_is_named_and_set_again(bench: Benc
         ]
         assert (await house.butlers("migrate"))[0::2] == (0, "")
         assert "roles: " not in (await house.butlers("doctor"))[1]
-        await (await asyncpg.connect(keystore.dsn_as(house.dsn, "greeter", keys.password))).close()
+        await (await asyncpg.connect(dsn.dsn_as(house.dsn, "greeter", keys.password))).close()
     finally:
         house.close()

@@ -14,6 +14,7 @@ from messenger.delivery import worker
 from messenger.delivery.lease import Desk
 from shared.auth import keystore
 from shared.channels.base import Wire
+from shared.db import dsn
 from shared.db.pool import Database
 from tests.integration.desks import due, in_queue, lose_lease, reap, work
 from tests.integration.house import House
@@ -79,7 +80,7 @@ async def gate(cut: Cut) -> AsyncIterator[Gate]:
 async def away(still_house: House, cut: Cut, gate: Gate) -> AsyncIterator[Desk]:
     """A Messenger's desk whose database is gone once a part has ended."""
     password = keystore.read(still_house.settings.home, keystore.UP).password
-    database = await Database.open(keystore.dsn_as(by_port(still_house.dsn, gate.port), keystore.UP, password))
+    database = await Database.open(dsn.dsn_as(by_port(still_house.dsn, gate.port), keystore.UP, password))
 
     async def go() -> None:
         gate.shut()

@@ -11,6 +11,7 @@ from butlers.daemon.assembly import acting
 from butlers.daemon.assembly import database as start
 from messenger.delivery.lease import Desk
 from shared.auth import keystore
+from shared.db import dsn
 from shared.db.pool import Database
 from shared.errors import Unavailable
 from shared.gate.accept import accept
@@ -35,7 +36,7 @@ async def cut(still_house: House) -> AsyncIterator[Cut]:
 async def database(still_house: House, cut: Cut) -> AsyncIterator[Database]:
     """The pool of a process whose way to PostgreSQL goes through the relay."""
     password = keystore.read(still_house.settings.home, keystore.UP).password
-    made = await Database.open(keystore.dsn_as(cut.dsn(still_house.dsn), keystore.UP, password))
+    made = await Database.open(dsn.dsn_as(cut.dsn(still_house.dsn), keystore.UP, password))
     yield made
     await made.close()
 

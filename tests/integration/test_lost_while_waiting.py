@@ -19,6 +19,7 @@ from shared import answers
 from shared.auth import keystore
 from shared.auth.tokens import Caller
 from shared.contracts import ErrorClass, RouteResponse, Timing, failure, wire
+from shared.db import dsn
 from shared.db.pool import Database
 from shared.errors import ButlersError
 from shared.rpc import Answer
@@ -119,7 +120,7 @@ async def outage(still_house: House) -> AsyncIterator[Outage]:
 async def by_port(house: House, port: int) -> AsyncIterator[Database]:
     """A pool that comes to the house's rows by this port of this computer."""
     password = keystore.read(house.settings.home, keystore.UP).password
-    database = await Database.open(keystore.dsn_as(gated(house.dsn, port), keystore.UP, password))
+    database = await Database.open(dsn.dsn_as(gated(house.dsn, port), keystore.UP, password))
     yield database
     await database.close()
 

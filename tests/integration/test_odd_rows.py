@@ -10,6 +10,7 @@ import pytest
 
 from butlers.tools.notify import route_request
 from shared.auth import keystore
+from shared.db import dsn
 from tests.integration.desks import ACTION, admitted, new_chat
 from tests.integration.house import House, Rows, Site, opened
 
@@ -142,7 +143,7 @@ def statement(table: str, row: Row) -> str:
 async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
     """A connection by the login of that daemon; nothing it does stays."""
     password = keystore.read(house.settings.home, name).password
-    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, name, password))
+    connection = await asyncpg.connect(dsn.dsn_as(house.dsn, name, password))
     try:
         await connection.execute("BEGIN")
         yield connection

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from shared.auth import keystore
+from shared.db import dsn
 from tests.integration.desks import ACTION, OLDER, admitted, new_chat
 from tests.integration.house import NAMES, House, Rows
 from tests.rig.waiting import until
@@ -46,7 +47,7 @@ EVENT = "INSERT INTO shared.approval_events (event_type, actor) VALUES ('approve
 async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
     """A connection by the login of that daemon; nothing it does stays."""
     keys = keystore.read(house.settings.home, name)
-    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, name, keys.password))
+    connection = await asyncpg.connect(dsn.dsn_as(house.dsn, name, keys.password))
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -286,27 +287,27 @@ async def test_the_login_of_one_process_mode_reads_nothing_without_a_role(still_
 
 
 async def test_the_login_of_one_process_mode_is_what_its_role_is(still_house: House) -> None:
-    role = keystore.role_of(still_house.dsn, "greeter")
+    role = dsn.role_of(still_house.dsn, "greeter")
     async with logged_in(still_house, keystore.UP) as connection:
         await connection.execute("SELECT set_config('role', $1, true)", role)
         assert await connection.fetchval("SELECT shared.me()") == "greeter"
         await connection.fetch("SELECT * FROM shared.contacts")
         with pytest.raises(REFUSED):
             await connection.execute(RULE)
-    await refused(still_house, keystore.UP, f"SET ROLE {keystore.role_of(still_house.dsn, keystore.OWNER)}")
+    await refused(still_house, keystore.UP, f"SET ROLE {dsn.role_of(still_house.dsn, keystore.OWNER)}")
 
 
 @pytest.mark.parametrize("name", EVERYBODY)
 async def test_no_login_may_do_more_than_its_grants(still_house: House, name: str) -> None:
     text = "SELECT rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication FROM pg_roles WHERE rolname = $1"
-    assert set(await still_house.row(text, keystore.role_of(still_house.dsn, name))) == {False}
+    assert set(await still_house.row(text, dsn.role_of(still_house.dsn, name))) == {False}
 
 
 async def test_a_row_that_a_butler_forged_goes_to_the_owner_for_a_yes_and_nowhere_else(
     house: House, message: str
 ) -> None:
     keys = keystore.read(house.settings.home, "greeter")
-    connection = await asyncpg.connect(keystore.dsn_as(house.dsn, "greeter", keys.password))
+    connection = await asyncpg.connect(dsn.dsn_as(house.dsn, "greeter", keys.password))
     forged = row("greeter", "greeter", message=message)
     try:
         await connection.execute(INSERT, *forged)

@@ -8,6 +8,7 @@ import pytest
 
 from shared import answers
 from shared.auth import keystore
+from shared.db import dsn
 from shared.db.pool import Record
 from shared.gate.accept import accept
 from shared.gate.decide import OWN_REACTIONS
@@ -285,7 +286,7 @@ async def test_everybody_who_looks_sees_the_same(still_house: House, name: str) 
     chat, other = new_chat(), new_chat()
     await received(still_house, f"{chat}:7", chat)
     await received(still_house, f"{other}:7", other, "health")
-    role = keystore.role_of(still_house.dsn, name)
+    role = dsn.role_of(still_house.dsn, name)
     for thread, unproved in ((f"{chat}:7", False), (f"{chat}:8", True), (f"{other}:7", True)):
         call = accept("greeter", {"channel": "telegram", "message": "x", **by_telegram(thread)})
         async with still_house.sql.transaction():

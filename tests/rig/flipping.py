@@ -17,6 +17,7 @@ from typing import Final
 from uuid import uuid4
 
 from shared.auth import keystore
+from shared.db import dsn
 from shared.db.pool import Database
 from shared.gate.owner_decision import Word, decide
 from shared.rpc import request_of, tool_object
@@ -126,7 +127,7 @@ async def ground(fleet: Fleet) -> AsyncIterator[Ground]:
             by = await contacts.owner(connection)
             assert by is not None
         people = [await fleet.contact(f"Friend {n}", telegram=FIRST_CHAT + n) for n in range(PEOPLE + 1)]
-        owner = pool.acting_as(keystore.role_of(fleet.house.dsn, keystore.OWNER))
+        owner = pool.acting_as(dsn.role_of(fleet.house.dsn, keystore.OWNER))
         for one in people[1:]:
             async with owner.work() as connection:
                 await rules.add(connection, NewRule("allow", {"contact_id": one}), by["id"])

@@ -23,6 +23,7 @@ from butlers.cli.notify import mint
 from butlers.setup import migrate
 from shared.auth import keystore as home
 from shared.config.settings import Settings
+from shared.db import dsn
 from shared.postgres import server as postgres
 from tests.privileges import attempts, matrix
 from tests.rig.bench import free_block, write_fleet
@@ -110,7 +111,7 @@ class Machine:
 
     @property
     def dsn(self) -> str:
-        return self.server.dsn_of(home.DATABASE)
+        return self.server.dsn_of(dsn.DATABASE)
 
     def env(self) -> dict[str, str]:
         """What every daemon is told; the URL names no login, so that each takes its own."""
@@ -118,7 +119,7 @@ class Machine:
             "PATH": os.defpath,
             "HOME": str(self.folder),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "DATABASE_URL": f"postgresql:///{home.DATABASE}?host={self.server.folder}",
+            "DATABASE_URL": f"postgresql:///{dsn.DATABASE}?host={self.server.folder}",
             "BUTLERS_HOME": str(self.home),
             "BUTLERS_FLEET": str(self.folder / "fleet"),
             "BUTLERS_PORT_BASE": str(self.base),
@@ -224,7 +225,7 @@ def surroundings(machine: Machine) -> tuple[list[str], list[str]]:
 def doors(machine: Machine, password: str) -> list[str]:
     """The other logins by the greeter's password, and the superuser; by it and by their own names."""
     others = {*USERS, "console", home.OWNER, home.UP} - {"greeter"}
-    logins = [*(home.role_of(machine.dsn, name) for name in sorted(others)), "postgres"]
+    logins = [*(dsn.role_of(machine.dsn, name) for name in sorted(others)), "postgres"]
     server = machine.dsn.rpartition("@")[2]
     return [f"postgresql://{login}:{secret}@{server}" for login in logins for secret in (password, login)]
 
@@ -249,7 +250,7 @@ async def test_a_butler_s_process_finds_its_own_keys_its_own_cells_and_nothing_e
     password = home.read(machine.home, "greeter").password
     tried, allowed = await cells(machine)
     files, folders = surroundings(machine)
-    own = home.dsn_as(machine.dsn, "greeter", password)
+    own = dsn.dsn_as(machine.dsn, "greeter", password)
     keys = home.folder(machine.home, "greeter")
     told = machine.probe(
         {"files": files, "folders": folders, "doors": [*doors(machine, password), own], "own": own, "cells": tried}
