@@ -7,7 +7,6 @@ is tried again later and later, so that it does not stand before the others of i
 from datetime import timedelta
 from typing import Final
 
-from butlers.tools.notify import same_envelope
 from messenger.channels.base import SendFailed
 from messenger.delivery import settle
 from messenger.delivery.outcome import Ended, after
@@ -17,7 +16,7 @@ from messenger.storage import deliveries as store
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Blocked
 from shared import answers
-from shared.contracts import NotifyEnvelope, wire
+from shared.contracts import NotifyEnvelope, same_envelope, wire
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError
 from shared.model import Finding

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from butlers.butler import Answer, Arguments, Ground
-from butlers.tools.notify import rows_say, same_envelope, wait_settled
+from butlers.outcomes import rows_say, wait_settled
 from messenger import poison
 from messenger.delivery import lease
 from messenger.maintenance import reopener
@@ -24,6 +24,7 @@ from shared.contracts import (
     RouteResult,
     Timing,
     failure,
+    same_envelope,
     wire,
 )
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable

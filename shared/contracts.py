@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.hashing import canonical
+
 Intent = Literal["send", "reply", "react"]
 ChannelName = Literal["telegram", "email"]
 AnswerStatus = Literal["ok", "error", "queued", "uncertain", "pending_approval", "pending_missing_identifier"]
@@ -216,3 +218,26 @@ def failure(error_class: ErrorClass, message: str, *, retryable: bool | None = N
     """An error object whose `retryable` follows its class unless said otherwise."""
     hint = error_class in RETRYABLE if retryable is None else retryable
     return Failure.model_validate({"class": error_class, "message": message, "retryable": hint})
+
+
+def route_request(
+    envelope: Mapping[str, object], origin: str, request_id: str, *, again: bool = False
+) -> dict[str, object]:
+    """route.v1 around a notify request; the context names who calls, the token proves it."""
+    return {
+        "schema_version": "route.v1",
+        "request_context": {
+            "request_id": request_id,
+            "source_channel": "mcp",
+            "source_endpoint_identity": "switchboard",
+            "source_sender_identity": origin,
+        },
+        "target": {"butler": "messenger", "tool": "route.execute"},
+        "input": {"context": {"notify_request": envelope, **({"again": True} if again else {})}},
+    }
+
+
+def same_envelope(brought: Mapping[str, object], stored: Mapping[str, object]) -> bool:
+    """Whether an envelope that was carried is the one that was admitted, its notification_id aside."""
+    plain = [{k: v for k, v in one.items() if k != "notification_id" and v is not None} for one in (brought, stored)]
+    return canonical(plain[0]) == canonical(plain[1])

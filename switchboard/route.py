@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from butlers.butler import Ground
-from butlers.tools.notify import rows_say
+from butlers.outcomes import rows_say
 from shared import answers
 from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
 from shared.db.pool import Connection

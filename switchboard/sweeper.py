@@ -6,8 +6,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from butlers.butler import Ground
-from butlers.tools.notify import route_request
-from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse
+from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse, route_request
 from shared.db.pool import Record
 from shared.loops import apart
 from shared.telemetry.logs import logger

@@ -1,20 +1,17 @@
 """The core tool `notify`: accept, then the gate, then the way to the Switchboard (seed 001)."""
 
-import asyncio
 import time
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Ground, Tool
+from butlers.outcomes import rows_say, wait_settled
 from butlers.refusals import note_refusal
 from shared import answers
 from shared.auth.tokens import Caller
-from shared.contracts import NotifyResponse, RouteResponse
-from shared.db.pool import Database
+from shared.contracts import NotifyResponse, RouteResponse, route_request
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
-from shared.hashing import canonical
-from shared.storage import standing
 from shared.storage.contacts import UnknownContact
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
@@ -22,9 +19,6 @@ from shared.telemetry.metrics import notifications_total
 log = logger("butlers.notify")
 # Waits nest: Messenger 10 s, Switchboard 12, butler 14 (design section 4).
 WAIT_SECONDS: Final = 14.0
-POLL_SECONDS: Final = 0.5
-# A process that stops gives what is in hand this long to end, and then says how it stands.
-HURRIED_SECONDS: Final = 1.5
 
 DESCRIPTION: Final = (
     "Tell somebody something by Telegram or e-mail. Without contact_id and recipient it goes to the owner at once; "
@@ -136,21 +130,6 @@ async def _route(ground: Ground, call: NotifyCall, notification_id: str, *, agai
     raise HopFailed(response.error.message, timed_out=unreachable)
 
 
-def route_request(envelope: Answer, origin: str, request_id: str, *, again: bool = False) -> dict[str, object]:
-    """route.v1 around a notify request; the context names who calls, the token proves it."""
-    return {
-        "schema_version": "route.v1",
-        "request_context": {
-            "request_id": request_id,
-            "source_channel": "mcp",
-            "source_endpoint_identity": "switchboard",
-            "source_sender_identity": origin,
-        },
-        "target": {"butler": "messenger", "tool": "route.execute"},
-        "input": {"context": {"notify_request": envelope, **({"again": True} if again else {})}},
-    }
-
-
 async def _after_failure(ground: Ground, before: NotifyResponse, failed: HopFailed) -> NotifyResponse:
     """What the rows say; a hop that is down or slow is no failure of the message, a broken one is said.
 
@@ -169,38 +148,3 @@ async def _after_failure(ground: Ground, before: NotifyResponse, failed: HopFail
         f"{failed.message} The message is kept; asking again with the same words tells how it stands.",
         retryable=True,
     )
-
-
-async def rows_say(db: Database, notification_id: str, butler: str) -> NotifyResponse | None:
-    """How a message of this butler stands; None where that cannot be read now, which is never told as its failure."""
-    try:
-        async with db.work() as connection:
-            return await standing.own(connection, notification_id, butler)
-    except ButlersError as lost:
-        log.warning("how it stands cannot be read", notification=notification_id, why=lost.message)
-        return None
-
-
-async def wait_settled(ground: Ground, notification_id: str, deadline: float) -> NotifyResponse:
-    """The answer once it is more than `queued`, or delayed; else the current one at the deadline (monotonic)."""
-    hurried = False
-    while True:
-        ticket = ground.wakes["settled"].ticket(notification_id)
-        async with ground.db.work() as connection:
-            found = await standing.status(connection, notification_id)
-        if ground.stopping.is_set() and not hurried:
-            deadline, hurried = min(deadline, time.monotonic() + HURRIED_SECONDS), True
-        answer = found or answers.queued(notification_id)
-        left = deadline - time.monotonic()
-        if answer.status != "queued" or answers.is_delayed(answer) or left <= 0:
-            return answer
-        try:
-            await asyncio.wait_for(ticket.wait(), min(POLL_SECONDS, left))
-        except TimeoutError:
-            continue
-
-
-def same_envelope(brought: Answer, stored: Answer) -> bool:
-    """Whether an envelope that was carried is the one that was admitted, its notification_id aside."""
-    plain = [{k: v for k, v in one.items() if k != "notification_id" and v is not None} for one in (brought, stored)]
-    return canonical(plain[0]) == canonical(plain[1])

@@ -7,12 +7,12 @@ from itertools import count
 from typing import Final
 from uuid import uuid4
 
-from butlers.tools.notify import route_request
 from messenger.channels.base import Channel, Prepared, SendFailed
 from messenger.delivery import worker
 from messenger.delivery.lease import Desk
 from messenger.maintenance import reaper
 from shared.channels.base import Wire
+from shared.contracts import route_request
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
 from tests.integration.house import House

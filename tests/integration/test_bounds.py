@@ -31,8 +31,8 @@ from butlers.daemon.connection_limits import (
 )
 from butlers.daemon.discovery import Directory
 from butlers.daemon.host import _server
-from butlers.tools.notify import route_request
 from shared.auth.tokens import Caller, Verifier
+from shared.contracts import route_request
 from shared.rpc import _encoded, request_of
 from tests.integration.house import House
 from tests.rig.waiting import LONGEST

@@ -13,12 +13,12 @@ import pytest_asyncio
 from butlers.butler import Ground
 from butlers.daemon.app import Door
 from butlers.daemon.assembly import acting
-from butlers.tools.notify import route_request, tell
+from butlers.tools.notify import tell
 from messenger.route_execute import execute
 from shared import answers
 from shared.auth import keystore
 from shared.auth.tokens import Caller
-from shared.contracts import ErrorClass, RouteResponse, Timing, failure, wire
+from shared.contracts import ErrorClass, RouteResponse, Timing, failure, route_request, wire
 from shared.db import dsn
 from shared.db.pool import Database
 from shared.errors import ButlersError

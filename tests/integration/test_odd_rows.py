@@ -8,8 +8,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from butlers.tools.notify import route_request
 from shared.auth import keystore
+from shared.contracts import route_request
 from shared.db import dsn
 from tests.integration.desks import ACTION, admitted, new_chat
 from tests.integration.house import House, Rows, Site, opened

@@ -4,8 +4,8 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.tools.notify import route_request
 from messenger.maintenance import expirer
+from shared.contracts import route_request
 from shared.rpc import Answer
 from tests.integration.desks import ACTION, friend, new_chat
 from tests.integration.house import House

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.tools.notify import route_request
+from shared.contracts import route_request
 from shared.errors import HopFailed
 from shared.rpc import Answer
 from switchboard import sweeper
