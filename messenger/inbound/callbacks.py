@@ -122,5 +122,5 @@ async def _is_owner(connection: Connection, sender: str, chat: str) -> bool:
     """The owner, in the owner's own private chat: both are the stored number."""
     if sender != chat or not is_private_chat(chat):
         return False
-    target = await contacts.resolve(connection, contacts.Whom("recipient", chat), "telegram")
+    target = await contacts.target_of(connection, contacts.Whom("recipient", chat), "telegram")
     return isinstance(target, contacts.Target) and target.is_owner

@@ -2,14 +2,14 @@
 
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Misconfigured
-from shared.storage.contacts import MissingIdentifier, Target, Whom, resolve
+from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
 
 
 async def target_now(connection: Connection, row: Record) -> Target:
     """The target of a notification's row; nobody who could be sent to where there is none."""
     channel = row["envelope"]["delivery"]["channel"]
     try:
-        found = await resolve(connection, Whom.parse(row["whom"]), channel)
+        found = await target_of(connection, Whom.parse(row["whom"]), channel)
     except (InvalidInput, Misconfigured):
         return Target(address="?")
     return Target(address="?") if isinstance(found, MissingIdentifier) else found

@@ -14,7 +14,7 @@ from shared.db.wake import tell
 from shared.gate.accept import NotifyCall
 from shared.gate.decide import cooled_down
 from shared.gate.evaluate import weigh
-from shared.gate.resolve import action_of, aim
+from shared.gate.resolve import action_of, resolve
 from shared.idempotency import notification_key
 from shared.model import Decision, Finding
 from shared.storage import cooldown, notifications, pending_actions
@@ -41,7 +41,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
     """
     async with by.db.work() as connection:
         delivery = call.envelope.delivery
-        target = await aim(connection, call.envelope, call.whom)
+        target = await resolve(connection, call.envelope, call.whom)
         lineage = await _lineage(connection, by, call)
         new = _new(by, call, lineage)
         facts = await gather(connection, delivery.channel, new.id)

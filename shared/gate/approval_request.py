@@ -14,7 +14,7 @@ from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import thread_of
 from shared.gate.admit import why_asked, why_missing
 from shared.gate.decide import decide
-from shared.gate.resolve import action_of, aim, going
+from shared.gate.resolve import action_of, going, resolve
 from shared.model import Finding
 from shared.storage import notifications
 from shared.storage.contacts import MissingIdentifier, Target, UnknownContact, Whom
@@ -78,7 +78,7 @@ async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -
     """
     meant = Whom.parse(whom)
     try:
-        return await aim(connection, envelope, meant)
+        return await resolve(connection, envelope, meant)
     except UnknownContact:
         raise
     except (InvalidInput, Misconfigured):

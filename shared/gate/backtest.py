@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection
 from shared.errors import InvalidInput, Misconfigured
-from shared.gate.resolve import action_of, aim
+from shared.gate.resolve import action_of, resolve
 from shared.storage import rules
 from shared.storage.contacts import MissingIdentifier, Whom
 from shared.storage.rules import Past
@@ -17,7 +17,7 @@ async def actions(connection: Connection) -> list[Past]:
     for row in reversed(await rules.past(connection)):
         try:
             envelope = NotifyEnvelope.model_validate(row["envelope"])
-            target = await aim(connection, envelope, Whom.parse(row["whom"]))
+            target = await resolve(connection, envelope, Whom.parse(row["whom"]))
         except (InvalidInput, Misconfigured, ValidationError):
             continue
         if not isinstance(target, MissingIdentifier):

@@ -16,7 +16,7 @@ from shared.display.approval import marking
 from shared.errors import ButlersError
 from shared.gate.accept import thread_of
 from shared.gate.decide import decide
-from shared.gate.resolve import action_of, aim, going
+from shared.gate.resolve import action_of, going, resolve
 from shared.model import Action, Decision, Facts
 from shared.storage import cooldown, notifications
 from shared.storage.contacts import MissingIdentifier, Target, Whom
@@ -48,7 +48,7 @@ async def look(connection: Connection, notification_id: str, *, lock: bool) -> J
     if row is None:
         raise ButlersError("The notification is not there.")
     envelope = notifications.envelope_of(row)
-    target = await aim(connection, envelope, Whom.parse(row["whom"]))
+    target = await resolve(connection, envelope, Whom.parse(row["whom"]))
     if isinstance(target, MissingIdentifier):
         return target
     channel, asked_at = envelope.delivery.channel, row["created_at"]

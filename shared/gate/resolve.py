@@ -14,13 +14,13 @@ from shared.gate.accept import thread_of
 from shared.hashing import Content, content_sha
 from shared.model import Action
 from shared.storage import threads
-from shared.storage.contacts import MissingIdentifier, Target, Whom, resolve
+from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
 
 
-async def aim(connection: Connection, envelope: NotifyEnvelope, whom: Whom) -> Target | MissingIdentifier:
+async def resolve(connection: Connection, envelope: NotifyEnvelope, whom: Whom) -> Target | MissingIdentifier:
     """Stage 2: the address meant, and whether the thread it is named by is proved; what cannot be read raises."""
     delivery = envelope.delivery
-    target = await resolve(connection, whom, delivery.channel)
+    target = await target_of(connection, whom, delivery.channel)
     if isinstance(target, MissingIdentifier) or delivery.intent == "send":
         return target
     address = Address(delivery.channel, target.address)

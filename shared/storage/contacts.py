@@ -81,7 +81,7 @@ WHERE i.type = $1 AND i.lookup = $2
 """
 
 
-async def resolve(connection: Connection, whom: Whom, channel: str) -> Target | MissingIdentifier:
+async def target_of(connection: Connection, whom: Whom, channel: str) -> Target | MissingIdentifier:
     """The address meant, or that there is none on file (seed 001, Default Recipient Resolution).
 
     Raises InvalidInput for an unknown contact and Misconfigured for an owner without an entry.

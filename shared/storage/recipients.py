@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from shared.db.pool import Connection
 from shared.errors import InvalidInput, Misconfigured
-from shared.storage.contacts import MissingIdentifier, Target, Whom, resolve
+from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ async def recipient(connection: Connection, whom: str, channel: str, sent_to: st
     """Who has the address `sent_to`, which the Messenger wrote; without one, what `whom` resolves to now."""
     try:
         meant = Whom.parse(whom) if sent_to is None else Whom("recipient", sent_to)
-        return found(await resolve(connection, meant, channel))
+        return found(await target_of(connection, meant, channel))
     except (InvalidInput, Misconfigured):
         return Recipient(address=sent_to or "")
 

@@ -12,7 +12,7 @@ from shared.db import dsn
 from shared.db.pool import Record
 from shared.gate.accept import accept
 from shared.gate.decide import OWN_REACTIONS
-from shared.gate.resolve import aim
+from shared.gate.resolve import resolve
 from shared.rpc import Answer
 from shared.storage import contacts
 from shared.storage.contacts import Target
@@ -291,7 +291,7 @@ async def test_everybody_who_looks_sees_the_same(still_house: House, name: str) 
         call = accept("greeter", {"channel": "telegram", "message": "x", **by_telegram(thread)})
         async with still_house.sql.transaction():
             await still_house.sql.execute("SELECT set_config('role', $1, true)", role)
-            target = await aim(still_house.sql, call.envelope, call.whom)
+            target = await resolve(still_house.sql, call.envelope, call.whom)
         assert isinstance(target, Target)
         assert target.unproved is unproved
 
