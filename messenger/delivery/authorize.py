@@ -16,7 +16,7 @@ from shared.db.pool import Connection, Record
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.gate.decide import decide
 from shared.gate.delays import delay
-from shared.gate.evaluate import Judged, look, weigh
+from shared.gate.evaluate import Evaluation, evaluate, weigh
 from shared.hashing import reference
 from shared.model import Finding
 from shared.storage import deliveries, notifications, pending_actions, withdrawals
@@ -34,18 +34,18 @@ async def authorize(connection: Connection, claimed: Claimed, realm: str, *, mar
     if claimed.notification_id is None:
         raise ButlersError("A card is checked by its action.")
     try:
-        judged = await look(connection, claimed.notification_id, lock=marker)
+        judged = await evaluate(connection, claimed.notification_id, lock=marker)
     except (InvalidInput, Misconfigured) as gone:
         row = await notifications.one(connection, claimed.notification_id)
         return Blocked("parked", (Finding("nobody_there", gone.message),), row)
-    if marker and isinstance(judged, Judged) and await _taken_back(connection, judged.row):
+    if marker and isinstance(judged, Evaluation) and await _taken_back(connection, judged.row):
         said = answers.withdrawn(judged.row["origin_butler"])
         return Blocked("cancelled", (Finding("withdrawn", said),))
     held: str | None = None
-    while marker and isinstance(judged, Judged) and judged.decision.rule_id not in {None, held}:
+    while marker and isinstance(judged, Evaluation) and judged.decision.rule_id not in {None, held}:
         held = judged.decision.rule_id
         await pending_actions.lock_rule(connection, str(held))
-        judged = await look(connection, claimed.notification_id, lock=marker)
+        judged = await evaluate(connection, claimed.notification_id, lock=marker)
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)
         return Blocked("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
@@ -53,7 +53,7 @@ async def authorize(connection: Connection, claimed: Claimed, realm: str, *, mar
     return _now_or_later(_verdict(judged, claimed), judged)
 
 
-async def _beside_others(connection: Connection, judged: Judged, claimed: Claimed) -> Judged:
+async def _beside_others(connection: Connection, judged: Evaluation, claimed: Claimed) -> Evaluation:
     """Judged anew by what only the Messenger can know.
 
     That a similar message to this third party may have arrived, and that the owner had this one sent again.
@@ -69,7 +69,7 @@ async def _beside_others(connection: Connection, judged: Judged, claimed: Claime
     return replace(judged, facts=facts, decision=decision)
 
 
-def _here(judged: Judged, realm: str) -> Judged:
+def _here(judged: Evaluation, realm: str) -> Evaluation:
     """Denied where it was asked for another realm than this Messenger sends in, whatever the rows say is set up.
 
     INVARIANT: what was asked for the sandbox, where anybody can say yes, never leaves by a live channel.
@@ -87,7 +87,7 @@ async def _taken_back(connection: Connection, row: Record) -> bool:
     return not await deliveries.begun(connection, row["id"])
 
 
-def _now_or_later(verdict: Authorized | Blocked, judged: Judged) -> Authorized | Blocked:
+def _now_or_later(verdict: Authorized | Blocked, judged: Evaluation) -> Authorized | Blocked:
     """What may leave waits all the same while the owner delays it."""
     later = delay(judged.action, judged.facts) if isinstance(verdict, Authorized) else None
     if later is None:
@@ -95,14 +95,14 @@ def _now_or_later(verdict: Authorized | Blocked, judged: Judged) -> Authorized |
     return Blocked("delayed", (Finding(later.code, later.text),), judged.row, until=later.until)
 
 
-def _marked(judged: Judged, claimed: Claimed) -> Judged:
+def _marked(judged: Evaluation, claimed: Claimed) -> Evaluation:
     """What goes to the owner once more after an unknown ending says so at its beginning."""
     if claimed.kind != "owner" or not claimed.repeated:
         return judged
     return replace(judged, notes=(f"Possible repeat (ref {reference(claimed.id)})",))
 
 
-def _verdict(judged: Judged, claimed: Claimed) -> Authorized | Blocked:
+def _verdict(judged: Evaluation, claimed: Claimed) -> Authorized | Blocked:
     decision, row, sha = judged.decision, judged.row, judged.action.content_sha
     now = (judged.target.address, "owner" if judged.action.is_owner else "third_party")
     elsewhere = now if now != (claimed.address, claimed.kind) else ("", "")

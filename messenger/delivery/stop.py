@@ -14,7 +14,7 @@ from messenger.verdict import Blocked
 from shared import answers
 from shared.db.pool import Connection, Record, wait_briefly
 from shared.gate.admit import tool_args, why_asked
-from shared.gate.evaluate import look
+from shared.gate.evaluate import evaluate
 from shared.storage import deliveries, notifications, pending_actions, standing
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event, Parked, Why
@@ -94,7 +94,7 @@ async def _late(connection: Connection, claimed: Claimed) -> None:
 async def duplicate(connection: Connection, claimed: Claimed) -> None:
     """The second fence, met at the marker: it ends with the first one's answer, and waits until there is one."""
     notification_id = str(claimed.notification_id)
-    judged = await look(connection, notification_id, lock=True)
+    judged = await evaluate(connection, notification_id, lock=True)
     if isinstance(judged, MissingIdentifier):
         return
     origin, lineage = judged.row["origin_butler"], judged.row["lineage"]

@@ -20,7 +20,7 @@ from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.errors import Unreadable
 from shared.gate.admit import tool_args
-from shared.gate.evaluate import Judged, afresh, look
+from shared.gate.evaluate import Evaluation, afresh, evaluate
 from shared.loops import apart
 from shared.storage import deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import UnknownContact
@@ -105,9 +105,9 @@ async def identified(ground: Ground) -> int:
 
 async def _released(connection: Connection, notification_id: str, ground: Ground) -> None:
     """The same question becomes an ordinary one, with an address; nothing leaves that nothing allows."""
-    judged = await look(connection, notification_id, lock=True)
+    judged = await evaluate(connection, notification_id, lock=True)
     action = await pending_actions.open_of(connection, notification_id)
-    if not isinstance(judged, Judged) or action is None or action["status"] != "pending":
+    if not isinstance(judged, Evaluation) or action is None or action["status"] != "pending":
         return
     if judged.row["status"] != "pending_missing_identifier":
         return
@@ -122,7 +122,7 @@ async def _released(connection: Connection, notification_id: str, ground: Ground
         await _asked(connection, judged, action, ground)
 
 
-async def _asked(connection: Connection, judged: Judged, action: Record, ground: Ground) -> None:
+async def _asked(connection: Connection, judged: Evaluation, action: Record, ground: Ground) -> None:
     envelope, target, notification_id = judged.envelope, judged.target, judged.row["id"]
     said = f"{envelope.origin_butler} wants to send this to {target.contact_name}. {judged.decision.text}"
     kept = tool_args(envelope, judged.row["whom"])
@@ -136,7 +136,7 @@ async def _asked(connection: Connection, judged: Judged, action: Record, ground:
     await tell(connection, "cards")
 
 
-async def _let_go(connection: Connection, judged: Judged, action: Record) -> None:
+async def _let_go(connection: Connection, judged: Evaluation, action: Record) -> None:
     notification_id, why = judged.row["id"], Why("messenger", judged.decision.text, judged.decision.rule_id)
     if not await pending_actions.let_go(connection, action["id"], action["revision"], why):
         return
@@ -145,7 +145,7 @@ async def _let_go(connection: Connection, judged: Judged, action: Record) -> Non
     await tell(connection, "released")
 
 
-async def _refused(connection: Connection, judged: Judged) -> None:
+async def _refused(connection: Connection, judged: Evaluation) -> None:
     notification_id, why = judged.row["id"], judged.decision.text
     await notifications.settle(connection, notification_id, answers.failed(notification_id, "forbidden", why))
     forbidden = Why("messenger", why, judged.decision.rule_id)

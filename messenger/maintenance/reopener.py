@@ -16,7 +16,7 @@ from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.errors import InvalidInput, Misconfigured
-from shared.gate.evaluate import Judged, afresh, look, weigh
+from shared.gate.evaluate import Evaluation, afresh, evaluate, weigh
 from shared.model import Decision, Finding
 from shared.storage import cooldown, deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import MissingIdentifier
@@ -37,7 +37,7 @@ async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
 async def begin(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
     """Whether what ended unsent begins anew by this word, decided afresh; the caller holds the notification's row."""
     try:
-        judged = await look(connection, notification_id, lock=True)
+        judged = await evaluate(connection, notification_id, lock=True)
         row = await notifications.locked(connection, notification_id)
     except (InvalidInput, Misconfigured):
         return False
@@ -45,11 +45,11 @@ async def begin(connection: Connection, notification_id: str, ground: Ground, sa
     if row is None or row["wiped"] or decision.verdict == "deny":
         return False
     await transitions.ask_again(connection, notification_id)
-    if decision.verdict == "allow" and isinstance(judged, Judged):
+    if decision.verdict == "allow" and isinstance(judged, Evaluation):
         lasts = notifications.lasts(judged.action.intent)
         await notifications.release(connection, notification_id, answers.queued(notification_id), lasts)
     else:
-        sha = judged.action.content_sha if isinstance(judged, Judged) else None
+        sha = judged.action.content_sha if isinstance(judged, Evaluation) else None
         missing = isinstance(judged, MissingIdentifier)
         await stop.park(connection, Blocked("parked", decision.findings, row, sha, missing=missing), row, ground)
         await tell(connection, "cards")
@@ -77,7 +77,7 @@ async def _ended(connection: Connection, row: Record) -> Literal["failed", "expi
 async def _cools(connection: Connection, row: Record) -> bool:
     """Whether the owner would be asked, and has said no to this butler there too often for that."""
     try:
-        judged = await look(connection, row["id"], lock=True)
+        judged = await evaluate(connection, row["id"], lock=True)
     except (InvalidInput, Misconfigured):
         return False
     if isinstance(judged, MissingIdentifier):
@@ -87,7 +87,7 @@ async def _cools(connection: Connection, row: Record) -> bool:
     return facts.cools_until is not None
 
 
-def _decided(judged: Judged | MissingIdentifier) -> Decision:
+def _decided(judged: Evaluation | MissingIdentifier) -> Decision:
     if isinstance(judged, MissingIdentifier):
         return Decision("park", (Finding("no_identifier", "There is no identifier on file now."),))
     # Whether the owner is asked too often was settled before, and the owner's own word is no question.

@@ -24,7 +24,7 @@ from shared.storage.facts import gather
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Evaluation:
     """Everything one look at a notification brings together."""
 
     row: Record
@@ -41,7 +41,7 @@ class Judged:
         return render(self.row, self.envelope, self.target, self.facts.sender, self.notes)
 
 
-async def look(connection: Connection, notification_id: str, *, lock: bool) -> Judged | MissingIdentifier:
+async def evaluate(connection: Connection, notification_id: str, *, lock: bool) -> Evaluation | MissingIdentifier:
     """Re-resolve, gather and decide; raises ButlersError where the facts cannot be read."""
     read = notifications.locked if lock else notifications.one
     row = await read(connection, notification_id)
@@ -56,7 +56,7 @@ async def look(connection: Connection, notification_id: str, *, lock: bool) -> J
     facts = replace(facts, in_time=row["too_late"] is not True)
     action = action_of(envelope, target, row["realm"], row["admitted_by"])
     facts, decision = await weigh(connection, action, facts)
-    return Judged(row, envelope, target, facts, action, decision)
+    return Evaluation(row, envelope, target, facts, action, decision)
 
 
 async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[Facts, Decision]:
@@ -69,7 +69,7 @@ async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[F
     return facts, decide(action, facts)
 
 
-def afresh(judged: Judged) -> Decision:
+def afresh(judged: Evaluation) -> Decision:
     """The decision about what waited: its time begins when authority is given, and an earlier yes counts no more."""
     return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
 

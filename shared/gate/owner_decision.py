@@ -17,7 +17,7 @@ from shared.db.wake import tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked
-from shared.gate.evaluate import Judged, look
+from shared.gate.evaluate import Evaluation, evaluate
 from shared.storage import audit_bindings, deliveries, notifications, pending_actions
 from shared.storage.pending_actions import Revision, Verdict, Why
 
@@ -130,14 +130,14 @@ def _new_text(action: Record, message: str) -> str | None:
 
 async def _ask_anew(connection: Connection, action: Record, change: Edit) -> None:
     try:
-        judged = await look(connection, action["notification_id"], lock=True)
+        judged = await evaluate(connection, action["notification_id"], lock=True)
     except Misconfigured as gone:
         raise InvalidInput(gone.message, "Deny it.") from None
-    sha = judged.action.content_sha if isinstance(judged, Judged) else None
+    sha = judged.action.content_sha if isinstance(judged, Evaluation) else None
     row = await notifications.locked(connection, action["notification_id"])
     assert row is not None  # noqa: S101  # a notification is never deleted
     kept = tool_args(notifications.envelope_of(row), row["whom"])
-    said = why_asked(row["origin_butler"], judged.decision.findings) if isinstance(judged, Judged) else None
+    said = why_asked(row["origin_butler"], judged.decision.findings) if isinstance(judged, Evaluation) else None
     anew = Revision(action["id"], action["revision"], sha, kept, change.lasts, said, event="edited")
     why = Why("owner", None, surface=change.surface, contact=change.by)
     if await pending_actions.revise(connection, anew, why) is None:
@@ -147,10 +147,10 @@ async def _ask_anew(connection: Connection, action: Record, change: Edit) -> Non
 
 async def _approve(connection: Connection, word: Word, action: Record) -> Outcome:
     try:
-        judged = await look(connection, action["notification_id"], lock=True)
+        judged = await evaluate(connection, action["notification_id"], lock=True)
     except (InvalidInput, Misconfigured) as gone:
         return Outcome("impossible", gone.message)
-    if not isinstance(judged, Judged) or not judged.target.deliverable:
+    if not isinstance(judged, Evaluation) or not judged.target.deliverable:
         return Outcome("impossible", "There is no address it could go to.")
     if judged.action.content_sha != action["content_sha"] or word.shown not in {None, action["content_sha"]}:
         return await _ask_again(connection, word, action, judged)
@@ -190,7 +190,7 @@ def denied(*, begun: bool) -> str:
     return f"Denied. {'What had left before may have arrived.' if begun else 'Nothing was sent.'}"
 
 
-async def _ask_again(connection: Connection, word: Word, action: Record, judged: Judged) -> Outcome:
+async def _ask_again(connection: Connection, word: Word, action: Record, judged: Evaluation) -> Outcome:
     """What would go out is not what the card showed: no yes can be taken for it."""
     kept = tool_args(judged.envelope, judged.row["whom"])
     said = why_asked(judged.row["origin_butler"], judged.decision.findings)

@@ -15,7 +15,7 @@ from butlers.console.storage import sessions
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.gate.admit import tool_args
-from shared.gate.evaluate import Judged, look
+from shared.gate.evaluate import Evaluation, evaluate
 from shared.gate.owner_decision import Word, decide
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Revision, Why
@@ -79,8 +79,8 @@ async def _add_and_send(house: House, connection: Connection, contact_id: str, f
 
 async def _send(house: House, connection: Connection, row: Record, by: str, entry: str) -> None:
     """Bind the question to the entry just added, and say yes to it."""
-    judged = await look(connection, row["notification_id"], lock=True)
-    if not isinstance(judged, Judged) or judged.target.entry_id != entry:
+    judged = await evaluate(connection, row["notification_id"], lock=True)
+    if not isinstance(judged, Evaluation) or judged.target.entry_id != entry:
         raise InvalidInput(MOVED, LOOK_AGAIN)
     lasts, kept = house.ground.settings.approval_ttl, tool_args(judged.envelope, judged.row["whom"])
     sha, word = judged.action.content_sha, Why("owner", None, surface="console", contact=by)

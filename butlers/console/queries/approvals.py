@@ -12,7 +12,7 @@ from shared.display.approval import Asked, foot, thread_words
 from shared.display.visible import in_line, seen, visible
 from shared.errors import ButlersError, Unreadable
 from shared.gate.approval_request import asked
-from shared.gate.evaluate import Judged, look
+from shared.gate.evaluate import Evaluation, evaluate
 from shared.gate.resolve import going
 from shared.hashing import short
 from shared.storage import notifications, pending_actions, recipients
@@ -169,7 +169,7 @@ async def letter(connection: Connection, row: Record) -> Letter:
     except Unreadable as odd:
         return _unreadable(row, odd)
     delivery, found = envelope.delivery, await _seen(connection, row)
-    if row["open"] and isinstance(found, Judged):
+    if row["open"] and isinstance(found, Evaluation):
         to, delivery = recipients.found(found.target), going(envelope, found.target).delivery
     else:
         to = await recipient(connection, row["whom"], delivery.channel, None if row["open"] else row["sent_to"])
@@ -214,16 +214,16 @@ def _unreadable(row: Record, odd: Unreadable) -> Letter:
     )
 
 
-async def _seen(connection: Connection, row: Record) -> Judged | MissingIdentifier | ButlersError:
+async def _seen(connection: Connection, row: Record) -> Evaluation | MissingIdentifier | ButlersError:
     try:
-        return await look(connection, row["notification_id"], lock=False)
+        return await evaluate(connection, row["notification_id"], lock=False)
     except ButlersError as gone:
         return gone
     except OverflowError:
         return Unreadable("A time stored of this message cannot be read.")
 
 
-def _wires(found: Judged | MissingIdentifier | ButlersError) -> tuple[int, str]:
+def _wires(found: Evaluation | MissingIdentifier | ButlersError) -> tuple[int, str]:
     """How many parts it goes out in, or why it cannot."""
     if isinstance(found, ButlersError):
         return 0, visible(found.message)
