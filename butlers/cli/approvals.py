@@ -144,13 +144,13 @@ def edit(
 
 
 def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
-    from shared.gate.owner_decision import Word, decide  # noqa: PLC0415  # keeps --help quick
+    from shared.gate.owner_decision import OwnerDecision, apply  # noqa: PLC0415  # keeps --help quick
 
     def word(connection: Connection, about: About) -> "Awaitable[Outcome]":
         lasts = about.settings.approval_ttl
-        return decide(
+        return apply(
             connection,
-            Word(about.action_id, approve, about.by, "cli", lasts, reason, about.revision, shown=about.shown),
+            OwnerDecision(about.action_id, approve, about.by, "cli", lasts, reason, about.revision, shown=about.shown),
         )
 
     _carry_out(action_id, home_folder, word)

@@ -14,7 +14,7 @@ from shared.channels import realms
 from shared.db.pool import Connection, Record
 from shared.display.visible import visible
 from shared.errors import HopFailed, Unavailable
-from shared.gate.owner_decision import Word, decide
+from shared.gate.owner_decision import OwnerDecision, apply
 from shared.storage import contacts, pending_actions, refusals, resolutions
 from shared.storage.refusals import Refused
 from shared.storage.resolutions import Resolution
@@ -107,7 +107,9 @@ async def _decided(connection: Connection, desk: Desk, press: approval.Press, by
     if action is None or not approval.genuine(desk.ground.secret, action, press):
         return approval.STALE, approval.NOT_VALID
     lasts, realm = desk.ground.settings.approval_ttl, realms.realm_of(desk.ground.settings, "telegram")
-    outcome = await decide(connection, Word(press.about, press.verb == "ok", by, "telegram", lasts, realm=realm))
+    outcome = await apply(
+        connection, OwnerDecision(press.about, press.verb == "ok", by, "telegram", lasts, realm=realm)
+    )
     if outcome.code != NOT_HERE:
         await asking.adopt(connection, press.about, action["revision"], pressed)
     return outcome.code, outcome.text

@@ -31,7 +31,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class OwnerDecision:
     """Who says what to which action, and by which surface."""
 
     action_id: str
@@ -63,7 +63,7 @@ class Edit:
     realm: str | None = None
 
 
-async def decide(connection: Connection, word: Word) -> Outcome:
+async def apply(connection: Connection, word: OwnerDecision) -> Outcome:
     """Carry the word out in the caller's transaction."""
     action = await pending_actions.open_action(connection, word.action_id)
     if action is None:
@@ -145,7 +145,7 @@ async def _ask_anew(connection: Connection, action: Record, change: Edit) -> Non
     await tell(connection, "cards")
 
 
-async def _approve(connection: Connection, word: Word, action: Record) -> Outcome:
+async def _approve(connection: Connection, word: OwnerDecision, action: Record) -> Outcome:
     try:
         judged = await evaluate(connection, action["notification_id"], lock=True)
     except (InvalidInput, Misconfigured) as gone:
@@ -171,7 +171,7 @@ async def _approve(connection: Connection, word: Word, action: Record) -> Outcom
     return Outcome("approved", "Approved. It goes out now.")
 
 
-async def _deny(connection: Connection, word: Word, action: Record) -> Outcome:
+async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> Outcome:
     verdict = Verdict(word.action_id, action["revision"], "denied", word.by, word.surface, word.reason)
     notification_id = await pending_actions.decide(connection, verdict)
     if notification_id is None:
@@ -190,7 +190,7 @@ def denied(*, begun: bool) -> str:
     return f"Denied. {'What had left before may have arrived.' if begun else 'Nothing was sent.'}"
 
 
-async def _ask_again(connection: Connection, word: Word, action: Record, judged: Evaluation) -> Outcome:
+async def _ask_again(connection: Connection, word: OwnerDecision, action: Record, judged: Evaluation) -> Outcome:
     """What would go out is not what the card showed: no yes can be taken for it."""
     kept = tool_args(judged.envelope, judged.row["whom"])
     said = why_asked(judged.row["origin_butler"], judged.decision.findings)
@@ -202,7 +202,7 @@ async def _ask_again(connection: Connection, word: Word, action: Record, judged:
     return Outcome("changed", "It has changed since it was shown. A new card follows.")
 
 
-async def _too_late(connection: Connection, word: Word) -> Outcome:
+async def _too_late(connection: Connection, word: OwnerDecision) -> Outcome:
     again = await pending_actions.open_action(connection, word.action_id)
     if again is None:
         return Outcome("impossible", "There is no such question.")

@@ -180,8 +180,10 @@ class House:
         async with self.ground("messenger").db.work() as connection:
             owner = await contacts.owner(connection)
             assert owner is not None
-            word = owner_decision.Word(str(action_id), approve, owner["id"], "test", timedelta(hours=72), reason)
-            return await owner_decision.decide(connection, word)
+            word = owner_decision.OwnerDecision(
+                str(action_id), approve, owner["id"], "test", timedelta(hours=72), reason
+            )
+            return await owner_decision.apply(connection, word)
 
     async def press(self, card: Mapping[str, object], verb: str = "ok", *, who: int = OWNER) -> Record:
         """Press a button of a card; the update's row once it is handled."""

@@ -168,8 +168,8 @@ async def test_a_card_that_stands_in_the_sandbox_loses_its_buttons_and_shows_no_
     async with mixed.ground("messenger").db.work() as connection:
         owner = await contacts.owner(connection)
         assert owner is not None
-        word = owner_decision.Word(action, False, owner["id"], "cli", mixed.settings.approval_ttl)  # noqa: FBT003
-        assert (await owner_decision.decide(connection, word)).code == "denied"
+        word = owner_decision.OwnerDecision(action, False, owner["id"], "cli", mixed.settings.approval_ttl)  # noqa: FBT003
+        assert (await owner_decision.apply(connection, word)).code == "denied"
     heard: list[tuple[str, Mapping[str, object]]] = []
 
     class Recorder(TelegramChannel):
@@ -209,13 +209,13 @@ async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed:
     for realm in (SANDBOX, None):
         async with mixed.ground("messenger").db.work() as connection:
             for approve in (True, False):
-                word = owner_decision.Word(action, approve, owner, "telegram", ttl, realm=realm)
-                assert (await owner_decision.decide(connection, word)).code == "not_here"
+                word = owner_decision.OwnerDecision(action, approve, owner, "telegram", ttl, realm=realm)
+                assert (await owner_decision.apply(connection, word)).code == "not_here"
             change = owner_decision.Edit(action, "other words", owner, "telegram", ttl, realm=realm)
             assert (await owner_decision.edit(connection, change)).code == "not_here"
     async with mixed.ground("messenger").db.work() as connection:
-        word = owner_decision.Word(action, True, owner, "telegram", ttl, realm="77")  # noqa: FBT003
-        assert (await owner_decision.decide(connection, word)).code == "approved"
+        word = owner_decision.OwnerDecision(action, True, owner, "telegram", ttl, realm="77")  # noqa: FBT003
+        assert (await owner_decision.apply(connection, word)).code == "approved"
 
 
 async def test_noes_said_in_the_sandbox_keep_no_question_about_what_is_live_away(mixed: House) -> None:

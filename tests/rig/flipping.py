@@ -19,7 +19,7 @@ from uuid import uuid4
 from shared.auth import keystore
 from shared.db import dsn
 from shared.db.pool import Database
-from shared.gate.owner_decision import Word, decide
+from shared.gate.owner_decision import OwnerDecision, apply
 from shared.rpc import request_of, tool_object
 from shared.storage import brakes, contacts, rules
 from shared.storage.brakes import Scope
@@ -217,9 +217,11 @@ async def _ask(on: Ground, stop: asyncio.Event, flipped: Flipped) -> None:
     while not stop.is_set():
         told = await _notify(on, flipped, on.asked)
         if "action_id" in told:
-            word = Word(str(told["action_id"]), approve=True, by=on.by, surface="cli", lasts=timedelta(hours=72))
+            word = OwnerDecision(
+                str(told["action_id"]), approve=True, by=on.by, surface="cli", lasts=timedelta(hours=72)
+            )
             async with on.owner.work() as connection:
-                await decide(connection, word)
+                await apply(connection, word)
 
 
 async def _judge(on: Ground, flipped: Flipped) -> None:

@@ -174,8 +174,10 @@ async def _decide(on: Track, action_id: str, one: Decider) -> tuple[str, str]:
                 change = owner_decision.Edit(action_id, f"Dinner? {uuid4()}", on.owner, one.surface, LASTS, 1)
                 outcome = await owner_decision.edit(connection, change)
             else:
-                word = owner_decision.Word(action_id, one.word == "approve", on.owner, one.surface, LASTS, None, 1)
-                outcome = await owner_decision.decide(connection, word)
+                word = owner_decision.OwnerDecision(
+                    action_id, one.word == "approve", on.owner, one.surface, LASTS, None, 1
+                )
+                outcome = await owner_decision.apply(connection, word)
     except InvalidInput as refused:
         return "refused", refused.message
     return outcome.code, outcome.text

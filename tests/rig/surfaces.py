@@ -18,7 +18,7 @@ import aiohttp
 
 from butlers.cli.session import as_owner, owner_id
 from butlers.console.storage.sessions import make_sign_in_link
-from shared.gate.owner_decision import Word, decide
+from shared.gate.owner_decision import OwnerDecision, apply
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
 from tests.rig.outside import SENDS, Entry, _keyboard, short_id
@@ -144,7 +144,7 @@ class Owner:
         settings = self._fleet.house.settings
         async with as_owner(settings) as connection:
             by = await owner_id(connection)
-            said = await decide(connection, Word(asked.action_id, yes, by, "cli", settings.approval_ttl))
+            said = await apply(connection, OwnerDecision(asked.action_id, yes, by, "cli", settings.approval_ttl))
         return _late(said.text) if said.code == "late" else said.code
 
 

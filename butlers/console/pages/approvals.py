@@ -11,7 +11,7 @@ from butlers.console.queries import decided as views_decided
 from butlers.console.session import House, Session, demand_csrf, demand_id, read_form
 from shared.db.pool import Connection
 from shared.errors import InvalidInput, Misconfigured
-from shared.gate.owner_decision import Edit, Word, decide, edit
+from shared.gate.owner_decision import Edit, OwnerDecision, apply, edit
 from shared.storage import contacts
 
 LONGEST_REASON: Final = 500
@@ -50,10 +50,10 @@ async def submit(house: House, request: Request, session: Session) -> Response:
                 outcome = await edit(connection, Edit(action_id, typed, by, "console", lasts, int(revision)))
             else:
                 reason = None if WORDS[word] else form.get("reason", "").strip()[:LONGEST_REASON] or None
-                said = Word(
+                said = OwnerDecision(
                     action_id, WORDS[word], by, "console", lasts, reason, int(revision), shown=form.get("shown")
                 )
-                outcome = await decide(connection, said)
+                outcome = await apply(connection, said)
     except InvalidInput as refused:
         return await _page(house, action_id, session, notice=str(refused), typed=typed)
     if outcome.code in {"approved", "denied", "edited"}:

@@ -16,7 +16,7 @@ from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.gate.admit import tool_args
 from shared.gate.evaluate import Evaluation, evaluate
-from shared.gate.owner_decision import Word, decide
+from shared.gate.owner_decision import OwnerDecision, apply
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Revision, Why
 
@@ -88,7 +88,7 @@ async def _send(house: House, connection: Connection, row: Record, by: str, entr
     revision = await pending_actions.revise(connection, bound, word)
     if revision is None:
         raise InvalidInput(MOVED, LOOK_AGAIN)
-    outcome = await decide(connection, Word(row["id"], True, by, "console", lasts, revision=revision))  # noqa: FBT003
+    outcome = await apply(connection, OwnerDecision(row["id"], True, by, "console", lasts, revision=revision))  # noqa: FBT003
     if outcome.code != "approved":
         raise InvalidInput(outcome.text, "Nothing was added and nothing was sent.")
 
