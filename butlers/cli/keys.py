@@ -15,7 +15,7 @@ from butlers.setup import logins, migrate
 from shared.auth import keystore
 from shared.auth.keypairs import fingerprint, generate_key, public_key
 from shared.config.settings import Settings
-from shared.db import dsn as dsn_db
+from shared.db.dsn import admin_dsn, trouble
 from shared.db.pool import LOST, Connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.storage import keyring, pending_actions
@@ -115,17 +115,17 @@ def _demand_keys(settings: Settings, name: str) -> None:
 @asynccontextmanager
 async def _as_admin(settings: Settings) -> AsyncIterator[Connection]:
     """A connection by the login that makes the others."""
-    connection = await migrate.connect(dsn_db.admin_dsn(settings))
+    connection = await migrate.connect(admin_dsn(settings))
     try:
         await migrate.demand_schema(connection)
         yield connection
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
-            f"The login of DATABASE_URL may not do this, and the old key counts as before: {dsn_db.trouble(refused)}.",
+            f"The login of DATABASE_URL may not do this, and the old key counts as before: {trouble(refused)}.",
             "Run the same again with the login that ran `butlers migrate`.",
         ) from None
     except LOST as lost:
-        raise Unavailable(f"The database was lost: {dsn_db.trouble(lost)}.", "Run the same again.") from None
+        raise Unavailable(f"The database was lost: {trouble(lost)}.", "Run the same again.") from None
     finally:
         await connection.close()
 
@@ -136,7 +136,7 @@ async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
     The new key counts before it lies on file. The password lies on file a moment before it counts: who is cut off in
     between finds a login that does not open until a second run, or until `butlers migrate`.
     """
-    where, dsn, (pem, public) = settings.home, dsn_db.admin_dsn(settings), generate_key()
+    where, dsn, (pem, public) = settings.home, admin_dsn(settings), generate_key()
     async with _as_admin(settings) as connection:
         await logins.one_role(connection, dsn)  # who may not set a password is refused before anything is replaced
         if name != keystore.UP:
@@ -158,7 +158,7 @@ async def _replace_password(connection: Connection, settings: Settings, name: st
     former = keystore.read(where, name).password
     keystore.replace_password(where, name, secrets.token_urlsafe(32))
     try:
-        await logins.ensure_login(connection, where, dsn_db.admin_dsn(settings), name)
+        await logins.ensure_login(connection, where, admin_dsn(settings), name)
     except (asyncpg.PostgresError, *LOST):
         keystore.replace_password(where, name, former)
         raise

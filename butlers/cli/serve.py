@@ -21,7 +21,7 @@ from butlers.setup import logins
 from shared.auth import keystore
 from shared.channels import realms
 from shared.config.settings import Secret, Settings
-from shared.db import dsn as dsn_db
+from shared.db.dsn import DATABASE, admin_dsn, dsn_as
 from shared.errors import Misconfigured
 from shared.postgres import server as postgres
 
@@ -45,14 +45,14 @@ def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None
     _demand_free_ports(settings, len(entries))
     stop = Stop()
     if settings.database_url is not None:
-        dsn = dsn_db.admin_dsn(settings)
+        dsn = admin_dsn(settings)
         _import_servers()
         _up(settings, dsn, entries, stop)
         return
     with _embedded(settings.home) as starting:
         _import_servers()
         stop.look()
-        _up(settings, starting.wait().dsn_of(dsn_db.DATABASE), entries, stop)
+        _up(settings, starting.wait().dsn_of(DATABASE), entries, stop)
 
 
 class Stop:
@@ -154,7 +154,7 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     for name, url in urls.items():
         page = name in {"console", "sandbox"}
         say(f"{name:<14} {url}{'' if page else '/mcp'}")
-    connection = await connect(dsn_db.dsn_as(dsn, "console", keystore.read(settings.home, "console").password))
+    connection = await connect(dsn_as(dsn, "console", keystore.read(settings.home, "console").password))
     try:
         wrong = await realms.console_only(connection)
         link = await make_sign_in_link(connection, urls["console"], secrets.token_urlsafe(24))
@@ -189,7 +189,7 @@ def run(
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
     default_port(settings, entries, name)
-    dsn = "" if name == "sandbox" else dsn_db.admin_dsn(settings)
+    dsn = "" if name == "sandbox" else admin_dsn(settings)
     _log(settings, name)
 
     async def ready(served: "Sequence[Served]") -> None:
@@ -218,12 +218,12 @@ def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None) ->
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
     if settings.database_url is not None:
-        asyncio.run(steps.migrate(settings, dsn_db.admin_dsn(settings), entries))
+        asyncio.run(steps.migrate(settings, admin_dsn(settings), entries))
         say("The database and the keys are ready.")
         return
     server = postgres.start(settings.home)
     try:
-        dsn = server.dsn_of(dsn_db.DATABASE)
+        dsn = server.dsn_of(DATABASE)
         asyncio.run(steps.ensure_database(dsn))
         asyncio.run(steps.migrate(settings, dsn, entries))
     finally:

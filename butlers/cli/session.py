@@ -19,7 +19,7 @@ from butlers.setup import logins
 from butlers.setup.migrate import demand_schema
 from shared.auth import keystore
 from shared.config.settings import Settings, current
-from shared.db import dsn as dsn_db
+from shared.db.dsn import admin_dsn, dsn_as, place_of, trouble
 from shared.db.pool import LOST, Connection, Record, prepare_connection
 from shared.db.proof import connect
 from shared.display.visible import in_line, printable, rows
@@ -53,16 +53,16 @@ async def as_owner(settings: Settings) -> AsyncIterator[Connection]:
 @asynccontextmanager
 async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
     """One connection by the login of that daemon."""
-    admin = dsn_db.admin_dsn(settings)
+    admin = admin_dsn(settings)
     keys = keystore.read(settings.home, name)
-    dsn = dsn_db.dsn_as(admin, name, keys.password)
+    dsn = dsn_as(admin, name, keys.password)
     try:
         connection = await connect(dsn, 10)
     except asyncpg.InvalidAuthorizationSpecificationError:
         raise Misconfigured("The database does not know this installation.", "Run `butlers migrate`.") from None
     except (*LOST, asyncpg.PostgresError) as lost:
         way = "Start it with `butlers up`." if settings.database_url is None else "Start it, or correct DATABASE_URL."
-        where, why = dsn_db.place_of(dsn), dsn_db.trouble(lost)
+        where, why = place_of(dsn), trouble(lost)
         raise Unavailable(f"The database {where} cannot be reached: {why}.", way) from None
     try:
         await demand_schema(connection)
@@ -70,7 +70,7 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
         await prepare_connection(connection)
         yield connection
     except LOST as lost:
-        raise Unavailable(f"The database was lost: {dsn_db.trouble(lost)}.", "Try again in a moment.") from None
+        raise Unavailable(f"The database was lost: {trouble(lost)}.", "Try again in a moment.") from None
     finally:
         await connection.close(timeout=2)
 

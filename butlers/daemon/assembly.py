@@ -25,7 +25,7 @@ from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
 from shared.channels.realms import SANDBOX_OWNER
 from shared.config.settings import Settings
-from shared.db import dsn as dsn_db
+from shared.db.dsn import dsn_as, role_of
 from shared.db.pool import BREATH_SECONDS, Database
 from shared.db.wake import Wake
 from shared.errors import Away, Misconfigured
@@ -86,7 +86,7 @@ async def _connected(plan: Plan) -> Database:
     keys = keystore.read(plan.settings.home, login)
     # Read anew for each connection, since it may be replaced meanwhile.
     password = (lambda: keystore.read(plan.settings.home, login).password) if keys.has_login else None
-    dsn = dsn_db.dsn_as(plan.dsn, login, keys.password)
+    dsn = dsn_as(plan.dsn, login, keys.password)
     db = await Database.open(dsn, most=logins.pool_of(login), password=password)
     try:
         async with acting(plan, db, "switchboard").work() as connection:
@@ -119,7 +119,7 @@ def acting(plan: Plan, db: Database, name: str) -> Database:
     if not plan.together:
         return db
     if has_logins(plan):
-        return db.acting_as(dsn_db.role_of(plan.dsn, name))
+        return db.acting_as(role_of(plan.dsn, name))
     return db.named(name)
 
 
@@ -131,7 +131,7 @@ def has_logins(plan: Plan) -> bool:
 def listening_dsn(plan: Plan) -> str:
     """The URL by which this process listens for wake hints."""
     login = keystore.UP if plan.together else plan.names[0]
-    return dsn_db.dsn_as(plan.dsn, login, keystore.read(plan.settings.home, login).password)
+    return dsn_as(plan.dsn, login, keystore.read(plan.settings.home, login).password)
 
 
 class Assembly:

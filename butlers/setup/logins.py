@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from shared.auth import keystore
-from shared.db import dsn as dsn_db
+from shared.db.dsn import database_of, role_of
 from shared.db.pool import Connection
 from shared.db.proof import connect
 from shared.errors import Misconfigured
@@ -220,18 +220,18 @@ async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Se
     for name in names:
         await ensure_login(connection, where, dsn, name)
         for group in GROUPS.get(name, ("butlers_group_butler",)):
-            await _do(connection, GRANT_GROUP, group, dsn_db.role_of(dsn, name))
+            await _do(connection, GRANT_GROUP, group, role_of(dsn, name))
     await ensure_login(connection, where, dsn, keystore.UP)
     for name in names:
         if name != keystore.OWNER:
-            await _do(connection, GRANT_ROLE, dsn_db.role_of(dsn, name), dsn_db.role_of(dsn, keystore.UP))
+            await _do(connection, GRANT_ROLE, role_of(dsn, name), role_of(dsn, keystore.UP))
     for name in RESERVED_FOR:
-        await _do(connection, GRANT_RESERVED, dsn_db.role_of(dsn, name))
+        await _do(connection, GRANT_RESERVED, role_of(dsn, name))
 
 
 async def ensure_login(connection: Connection, where: Path, dsn: str, name: str) -> None:
     """A login is made once; its password follows the file, whatever it was changed to meanwhile."""
-    role, database = dsn_db.role_of(dsn, name), dsn_db.database_of(dsn)
+    role, database = role_of(dsn, name), database_of(dsn)
     if len(role) > LONGEST_ROLE:
         raise Misconfigured(f"`{role}` is too long for a database role.", "Give the database a shorter name.")
     if role.startswith("butlers_group_"):
@@ -246,7 +246,7 @@ async def ensure_login(connection: Connection, where: Path, dsn: str, name: str)
 
 async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
     """End what is connected by that login; who holds its password comes back by itself. Misconfigured if it stays."""
-    role = dsn_db.role_of(dsn, name)
+    role = role_of(dsn, name)
     pids = [row["pid"] for row in await connection.fetch(CONNECTED, role)]
     taken = connection.transaction()
     await taken.start()

@@ -15,7 +15,7 @@ from shared.auth.keypairs import public_key
 from shared.auth.password import has_password, write_password
 from shared.channels import realms
 from shared.config.settings import Settings
-from shared.db import dsn as dsn_db
+from shared.db.dsn import database_of, place_of, trouble
 from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
 from shared.errors import InvalidInput, Misconfigured, Unavailable
@@ -56,14 +56,14 @@ def names_of(entries: Sequence[fleet.Entry]) -> list[str]:
 
 async def connect(dsn: str) -> Connection:
     """One connection by this URL to a server of a version we know, or one sentence why not."""
-    where = dsn_db.place_of(dsn)
+    where = place_of(dsn)
     try:
         connection = await connect_proved(dsn, 10)
     except REFUSED as refused:
-        why = dsn_db.trouble(refused)
+        why = trouble(refused)
         raise Misconfigured(f"The database {where} refused the login: {why}.", "Correct DATABASE_URL.") from None
     except (*LOST, asyncpg.PostgresError, ValueError) as lost:
-        why = dsn_db.trouble(lost)
+        why = trouble(lost)
         raise Unavailable(
             f"The database {where} cannot be reached: {why}.", "Start it, or correct DATABASE_URL."
         ) from None
@@ -79,7 +79,7 @@ async def connect(dsn: str) -> Connection:
 async def ensure_database(dsn: str) -> None:
     """Make the embedded server's database where it is missing."""
     parts = urlsplit(dsn)
-    name = dsn_db.database_of(dsn)
+    name = database_of(dsn)
     connection = await connect(urlunsplit((parts.scheme, parts.netloc, "/postgres", parts.query, "")))
     try:
         if not await connection.fetchval(DATABASE_EXISTS, name):
@@ -149,7 +149,7 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
             await _ensure_owner(connection, settings)
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
-            f"The login of DATABASE_URL may not do this: {dsn_db.trouble(refused)}.",
+            f"The login of DATABASE_URL may not do this: {trouble(refused)}.",
             "Use the login that owns the database and may create roles.",
         ) from None
     finally:
@@ -184,7 +184,7 @@ async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
             await connection.run_sync(_one_by_one)
             await connection.run_sync(run)
     except (SQLAlchemyError, CommandError, asyncpg.PostgresError) as failed:
-        why = dsn_db.trouble(_first_cause(failed))
+        why = trouble(_first_cause(failed))
         raise Misconfigured(
             f"The database's schema cannot be brought from {found or 'nothing'} to {head()}: {why}.",
             "Nothing was changed; remove that cause, or restore a backup.",

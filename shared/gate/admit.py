@@ -14,12 +14,12 @@ from shared.db.wake import tell
 from shared.gate.accept import NotifyCall
 from shared.gate.decide import cooled_down
 from shared.gate.evaluate import weigh
+from shared.gate.gather import gather
 from shared.gate.resolve import action_of, resolve
 from shared.idempotency import notification_key
 from shared.model import Decision, Finding
 from shared.storage import cooldown, notifications, pending_actions
 from shared.storage.contacts import MissingIdentifier
-from shared.storage.facts import gather
 from shared.storage.notifications import Current, NewNotification
 from shared.storage.pending_actions import Event, Parked
 

@@ -14,11 +14,11 @@ from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import thread_of
 from shared.gate.admit import why_asked, why_missing
 from shared.gate.decide import decide
+from shared.gate.gather import gather
 from shared.gate.resolve import action_of, going, resolve
 from shared.model import Finding
 from shared.storage import notifications
 from shared.storage.contacts import MissingIdentifier, Target, UnknownContact, Whom
-from shared.storage.facts import gather
 
 # Why this revision was made, where the house or the owner made it: a butler writes in no other name than its own.
 MADE: Final = """

@@ -16,11 +16,11 @@ from shared.display.approval import marking
 from shared.errors import ButlersError
 from shared.gate.accept import thread_of
 from shared.gate.decide import decide
+from shared.gate.gather import gather
 from shared.gate.resolve import action_of, going, resolve
 from shared.model import Action, Decision, Facts
 from shared.storage import cooldown, notifications
 from shared.storage.contacts import MissingIdentifier, Target, Whom
-from shared.storage.facts import gather
 
 
 @dataclass(frozen=True, slots=True)

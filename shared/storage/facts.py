@@ -3,9 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from shared.db.pool import Connection
-from shared.errors import Unavailable
-from shared.model import Approval, Brake, Facts, Rule
+from shared.db.pool import Connection, Record
 
 FACTS = """
 SELECT
@@ -35,24 +33,11 @@ WHERE notification_id = $1 AND status IN ('approved', 'executing')
 """
 
 
-async def gather(
-    connection: Connection,
-    channel: str,
-    notification_id: str,
-    *,
-    approval: bool = False,
-    asked_at: datetime | None = None,
-) -> Facts:
-    """Realm, standing rules with their uses, and the owner's yes if asked for; raises if any cannot be read.
+async def facts(connection: Connection, channel: str, notification_id: str, asked_at: datetime | None) -> Record | None:
+    """realm, sender, rules (with their uses by others), brakes and restored, in one view of the database."""
+    return await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at)
 
-    `asked_at` is None for what is asked now.
-    """
-    row = await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at)
-    if row is None:
-        raise Unavailable("The facts cannot be read.", "Try again in a moment.")
-    rules = tuple(Rule(**fact) for fact in row["rules"])
-    found = await connection.fetchrow(APPROVAL, UUID(notification_id)) if approval else None
-    yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
-    brakes = tuple(Brake(**fact) for fact in row["brakes"])
-    realm, sender, restored = row["realm"] or "", row["sender"] or "", row["restored"]
-    return Facts(realm=realm, rules=rules, approval=yes, brakes=brakes, sender=sender, restored=restored)
+
+async def approval(connection: Connection, notification_id: str) -> Record | None:
+    """The owner's yes that stands: id, content_sha, wire_shas."""
+    return await connection.fetchrow(APPROVAL, UUID(notification_id))

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from shared.auth import keystore
 from shared.auth.keypairs import public_key
-from shared.db import dsn as dsn_db
+from shared.db.dsn import dsn_as
 from tests.rig.bench import Bench, House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -36,7 +36,7 @@ async def house(bench: Bench) -> AsyncIterator[House]:
 
 def login_of(house: House, name: str) -> str:
     """The URL by which that daemon connects, as it stands on file."""
-    return dsn_db.dsn_as(house.dsn, name, keystore.read(house.home, name).password)
+    return dsn_as(house.dsn, name, keystore.read(house.home, name).password)
 
 
 async def opens(dsn: str) -> bool:

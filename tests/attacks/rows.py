@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import asyncpg
 
-from shared.db import dsn as dsn_db
+from shared.db.dsn import dsn_as
 from shared.storage import contacts
 from tests.attacks.doors import notify
 from tests.attacks.world import Arguments, Seen, World
@@ -43,7 +43,7 @@ async def sql(world: World, given: Arguments) -> Seen:
 async def hints(world: World, given: Arguments) -> Seen:
     """Wake hints on `topic` as fast as `sessions` of the login `as` can send them: of each `times` 200,000."""
     name, topic, times = str(given["as"]), str(given["topic"]), int(str(given["times"]))
-    dsn = dsn_db.dsn_as(world.fleet.house.dsn, name, world.keys(name).password)
+    dsn = dsn_as(world.fleet.house.dsn, name, world.keys(name).password)
 
     async def send() -> None:
         session = await asyncpg.connect(dsn)

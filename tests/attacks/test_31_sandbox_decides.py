@@ -21,7 +21,7 @@ import pytest_asyncio
 from messenger.cards import approval, digest, uncertain
 from shared.auth import keystore
 from shared.channels.realms import NOT_HERE
-from shared.db import dsn as dsn_db
+from shared.db.dsn import dsn_as
 from shared.db.pool import prepare_connection
 from shared.storage import contacts, pairings
 from tests.integration.sandbox_runner import Running, running
@@ -219,9 +219,7 @@ async def test_a_butler_that_calls_its_live_mail_the_sandboxs(live_mail: Mixed) 
     """A compromised butler writes the realm itself, and gets its yes there; the mail goes by no live server."""
     asked = await live_mail.ask()
     [row] = await live_mail.fleet.sql(COPIED, asked["notification_id"])
-    dsn = dsn_db.dsn_as(
-        live_mail.fleet.house.dsn, "greeter", keystore.read(live_mail.fleet.house.home, "greeter").password
-    )
+    dsn = dsn_as(live_mail.fleet.house.dsn, "greeter", keystore.read(live_mail.fleet.house.home, "greeter").password)
     butler = await asyncpg.connect(dsn)
     try:
         await prepare_connection(butler)

@@ -21,7 +21,7 @@ from butlers import fleet
 from butlers.setup import migrate
 from shared.auth import keystore
 from shared.config.settings import Settings
-from shared.db import dsn as dsn_db
+from shared.db.dsn import DATABASE, dsn_as
 from shared.db.pool import Database
 from shared.db.wake import listen
 from shared.errors import ButlersError
@@ -46,7 +46,7 @@ class Installation:
     def login(self) -> tuple[str, str]:
         """The URL of `butlers up`, and the password in it."""
         password = keystore.read(self.folder / "home", keystore.UP).password
-        return dsn_db.dsn_as(self.server.dsn_of(dsn_db.DATABASE), keystore.UP, password), password
+        return dsn_as(self.server.dsn_of(DATABASE), keystore.UP, password), password
 
     def lose(self) -> None:
         os.kill(self.server.pid, signal.SIGKILL)
@@ -69,7 +69,7 @@ def installed() -> Iterator[Installation]:
     made = Installation(folder, postgres.start(folder / "home", system_folder=folder / "system"))
     try:
         write_fleet(folder / "fleet", ("greeter",))
-        dsn = made.server.dsn_of(dsn_db.DATABASE)
+        dsn = made.server.dsn_of(DATABASE)
         asyncio.run(migrate.ensure_database(dsn))
         settings = Settings.from_env({"BUTLERS_HOME": str(folder / "home")})
         asyncio.run(migrate.migrate(settings, dsn, fleet.load(folder / "fleet")))

@@ -15,7 +15,7 @@ import aiohttp
 import asyncpg
 
 from shared.auth import keystore
-from shared.db import dsn as dsn_db
+from shared.db.dsn import dsn_as
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import DAEMONS, Fleet
@@ -83,7 +83,7 @@ class World:
         if name == "superuser":
             return self.fleet.db
         if name not in self.logins or self.logins[name].is_closed():
-            dsn = dsn_db.dsn_as(self.fleet.house.dsn, name, self.keys(name).password)
+            dsn = dsn_as(self.fleet.house.dsn, name, self.keys(name).password)
             self.logins[name] = await asyncpg.connect(dsn, timeout=30, command_timeout=30)
         return self.logins[name]
 

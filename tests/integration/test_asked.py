@@ -95,7 +95,12 @@ async def test_a_yes_to_what_a_page_showed_is_none_to_anything_else(still_house:
         owner = await contacts.owner(connection)
         assert owner is not None
         word = owner_decision.OwnerDecision(
-            str(row["id"]), True, owner["id"], "console", timedelta(hours=1), shown="another"
-        )  # noqa: FBT003
+            str(row["id"]),
+            True,  # noqa: FBT003
+            owner["id"],
+            "console",
+            timedelta(hours=1),
+            shown="another",
+        )
         assert (await owner_decision.apply(connection, word)).code == "changed"
     assert (await still_house.row(ACTION, told))["status"] == "pending"

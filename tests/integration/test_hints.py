@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from butlers.daemon.assembly import HEARD, TOPICS, Assembly, listening_dsn
 from shared.auth import keystore
-from shared.db import dsn as dsn_db
+from shared.db.dsn import dsn_as
 from shared.db.wake import MOST_A_SECOND, listen
 from shared.telemetry.metrics import metrics_text
 from tests.integration.house import BUTLERS, House
@@ -25,7 +25,7 @@ FLOOD = "SELECT pg_notify('cards', n::text) FROM generate_series(1, 100000) n"
 @pytest_asyncio.fixture(loop_scope="module")
 async def health(still_house: House) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
     keys = keystore.read(still_house.settings.home, "health")
-    connection = await asyncpg.connect(dsn_db.dsn_as(still_house.dsn, "health", keys.password))
+    connection = await asyncpg.connect(dsn_as(still_house.dsn, "health", keys.password))
     yield connection
     await connection.close()
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from shared.auth import keystore
-from shared.db import dsn as dsn_db
+from shared.db.dsn import database_of, dsn_as, role_of
 from tests.integration.house import House
 from tests.privileges import attempts, matrix, rows
 from tests.privileges.matrix import ROLES, VERBS, Rows
@@ -66,15 +66,15 @@ async def tried(still_house: House) -> AsyncIterator[Tried]:
     """One connection per role, the stranger's by a login that may connect and nothing else."""
     house, sql = still_house, still_house.sql
     await sql.execute(f"CREATE ROLE {STRANGER} LOGIN PASSWORD 'w'")
-    logins = {role: dsn_db.role_of(house.dsn, name) for role, name in ROLES.items() if name} | {"PUBLIC": "public"}
+    logins = {role: role_of(house.dsn, name) for role, name in ROLES.items() if name} | {"PUBLIC": "public"}
     connections: dict[str, Rows] = {}
     try:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await asyncpg.connect(f"postgresql://{STRANGER}:w@{_server(house)}")
-        await sql.execute(f"GRANT CONNECT ON DATABASE {dsn_db.database_of(house.dsn)} TO {STRANGER}")
+        await sql.execute(f"GRANT CONNECT ON DATABASE {database_of(house.dsn)} TO {STRANGER}")
         for role, name in ROLES.items():
             password = keystore.read(house.settings.home, name).password if name else "w"
-            dsn = dsn_db.dsn_as(house.dsn, name, password) if name else f"postgresql://{STRANGER}:w@{_server(house)}"
+            dsn = dsn_as(house.dsn, name, password) if name else f"postgresql://{STRANGER}:w@{_server(house)}"
             connections[role] = await asyncpg.connect(dsn)
         yield Tried(house, logins, connections, await attempts.writable(sql))
     finally:
@@ -139,7 +139,7 @@ async def test_there_are_many_cells_and_some_of_each_kind() -> None:
 
 
 async def test_every_butler_is_what_one_of_them_is(tried: Tried) -> None:
-    groups = {str(row[0]): row[1] for row in await tried.house.sql.fetch(GROUPS, dsn_db.database_of(tried.house.dsn))}
+    groups = {str(row[0]): row[1] for row in await tried.house.sql.fetch(GROUPS, database_of(tried.house.dsn))}
     assert groups["health"] == groups[matrix.BUTLER] != groups["switchboard"]
 
 

@@ -141,4 +141,4 @@ def test_one_place_alone_connects() -> None:
             text = path.read_text()
             assert str(path.relative_to(root)) in allowed or "asyncpg.connect(" not in text, path
             assert "create_pool(" not in text or path.name == "pool.py", path
-    assert asyncpg.protocol.Protocol.__module__ == "shared.proof"
+    assert asyncpg.protocol.Protocol.__module__ == "shared.db.proof"

@@ -111,7 +111,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     # Stages 1 to 5 in the butler
     after("accept.accepted", B, "notify.accept"),
     after("admit.lineage", B, "admit._lineage"),
-    after("admit.gathered", B, "facts.gather"),
+    after("admit.gathered", B, "gather.gather"),
     after("admit.written", B, "notifications.admit"),
     *commit("admit.call", B, "admit.admit"),
     after("park.written", B, "pending_actions.park"),

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from messenger.maintenance import expirer
 from shared.auth import keystore
-from shared.db import dsn as dsn_db
+from shared.db.dsn import role_of
 from shared.db.pool import Database, Record
 from shared.errors import InvalidInput
 from shared.gate import owner_decision
@@ -92,7 +92,7 @@ class Track:
 
     def by(self, surface: str) -> Database:
         """The way in of that surface, in its own role."""
-        return self.pool.acting_as(dsn_db.role_of(self.dsn, SURFACES[surface]))
+        return self.pool.acting_as(role_of(self.dsn, SURFACES[surface]))
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ async def track(house: House) -> AsyncIterator[Track]:
             contact = await contacts.add_contact(connection, "Anna", [])
             await contacts.set_identifier(connection, contact, "telegram", "7000000001")
         call = accept("health", {"channel": "telegram", "message": "Lunch?", "contact_id": contact})
-        by = Admitter("health", pool.acting_as(dsn_db.role_of(house.dsn, "health")), LASTS, lambda: str(uuid4()))
+        by = Admitter("health", pool.acting_as(role_of(house.dsn, "health")), LASTS, lambda: str(uuid4()))
         yield Track(pool, house.dsn, owner["id"], (await admit(by, call)).notification_id)
 
 

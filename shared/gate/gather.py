@@ -1,0 +1,31 @@
+"""Stage 3, gather: everything the decision leans on, or nothing: what cannot be read raises."""
+
+from datetime import datetime
+
+from shared.db.pool import Connection
+from shared.errors import Unavailable
+from shared.model import Approval, Brake, Facts, Rule
+from shared.storage import facts
+
+
+async def gather(
+    connection: Connection,
+    channel: str,
+    notification_id: str,
+    *,
+    approval: bool = False,
+    asked_at: datetime | None = None,
+) -> Facts:
+    """Realm, standing rules with their uses, and the owner's yes if asked for; raises if any cannot be read.
+
+    `asked_at` is None for what is asked now.
+    """
+    row = await facts.facts(connection, channel, notification_id, asked_at)
+    if row is None:
+        raise Unavailable("The facts cannot be read.", "Try again in a moment.")
+    rules = tuple(Rule(**fact) for fact in row["rules"])
+    found = await facts.approval(connection, notification_id) if approval else None
+    yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
+    brakes = tuple(Brake(**fact) for fact in row["brakes"])
+    realm, sender, restored = row["realm"] or "", row["sender"] or "", row["restored"]
+    return Facts(realm=realm, rules=rules, approval=yes, brakes=brakes, sender=sender, restored=restored)
