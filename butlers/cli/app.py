@@ -15,14 +15,18 @@ from butlers.cli import (
     approvals,
     audit,
     brake,
+    config,
     contacts,
     deliveries,
     doctor,
     keys,
+    mcp_config,
     notify,
+    pair,
     rules,
     serve,
     sign_in,
+    status,
     tokens,
     why,
 )
@@ -40,6 +44,11 @@ app: Final = typer.Typer(
 serve.add_to(app)
 sign_in.add_to(app)
 notify.add_to(app)
+app.command()(tokens.token)
+mcp_config.add_to(app)
+status.add_to(app)
+app.add_typer(pair.app, name="pair")
+app.add_typer(config.app, name="config")
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(rules.app, name="rules")

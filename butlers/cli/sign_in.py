@@ -5,7 +5,7 @@ import secrets
 
 import typer
 
-from butlers.cli.notify import answers_as, own_url
+from butlers.cli.client import answers_as, own_url
 from butlers.cli.options import HomeOption, JsonOption
 from butlers.cli.session import as_owner, say, say_json, settings_of
 from butlers.console.storage.sessions import LINK_LASTS, make_sign_in_link

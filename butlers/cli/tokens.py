@@ -1,14 +1,16 @@
-"""tokens list, revoke: what opens a butler to a client, and ending it."""
+"""token, tokens list, revoke: what opens a butler to a client, and ending it."""
 
 import asyncio
 from typing import Annotated
 
 import typer
 
-from butlers.cli.options import SHORT, HomeOption, JsonOption
+from butlers.cli.client import mint
+from butlers.cli.options import SHORT, FleetOption, HomeOption, JsonOption
 from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.auth import keystore
+from shared.config.settings import duration
 from shared.db.pool import Record
 from shared.errors import ButlersError
 from shared.storage import pending_actions
@@ -62,3 +64,14 @@ def revoke(
     if not asyncio.run(write()):
         raise ButlersError("It was revoked before.")
     say("Revoked. Within five seconds it opens nothing.")
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="The butler the token is for.")],
+    lasts: Annotated[str, typer.Option("--for", help="How long it counts, for example 30d.")] = "30d",
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Print a client token for one butler, and nothing else."""
+    settings = settings_of(fleet_folder, home_folder)
+    say(asyncio.run(mint(settings, name, duration(lasts))))

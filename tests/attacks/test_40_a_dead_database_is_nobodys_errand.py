@@ -19,7 +19,7 @@ import asyncpg
 import pytest
 from fastmcp import Client
 
-from butlers.cli.notify import mint
+from butlers.cli.client import mint
 from shared.config.settings import Settings
 from shared.db import dsn
 from shared.errors import ButlersError

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from fastmcp import Client
 
-from butlers.cli.notify import mint
+from butlers.cli.client import mint
 from tests.contract.asking import REQUIRED, asked_by_the_owner, context, envelope, notification, part, refused, without
 from tests.rig import fresh
 from tests.rig.bench import BUTLERS, OWNER, OWNER_EMAIL, Bench

@@ -14,7 +14,7 @@ import asyncpg
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from butlers.cli.notify import mint
+from butlers.cli.client import mint
 from shared.auth import keystore
 from shared.auth.tokens import Signer
 from shared.db.pool import Record, prepare_connection

@@ -19,7 +19,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import fleet
-from butlers.cli.notify import mint
+from butlers.cli.client import mint
 from butlers.setup import migrate
 from shared.auth import keystore as home
 from shared.config.settings import Settings

@@ -1,0 +1,21 @@
+"""config: what the environment says."""
+
+import typer
+
+from butlers.cli.options import HomeOption
+from butlers.cli.session import say, settings_of
+from shared.config.settings import dump
+
+app = typer.Typer(help="What the environment says.", no_args_is_help=True)
+
+
+@app.callback()
+def _() -> None:
+    """Keep `dump` a word of its own while it is the only one."""
+
+
+@app.command("dump")
+def config_dump(home_folder: HomeOption = None) -> None:
+    """Print every setting; secrets are masked."""
+    for name, value in dump(settings_of(None, home_folder)).items():
+        say(f"{name}={value}")

@@ -1,0 +1,56 @@
+"""pair: make a channel known as yours."""
+
+import asyncio
+import json
+import secrets
+
+import typer
+
+from butlers.cli.options import HomeOption
+from butlers.cli.session import as_owner, say, settings_of
+from shared.errors import Misconfigured, Unavailable
+from shared.storage import pairings as pairing
+
+app = typer.Typer(help="Make a channel known as yours.", no_args_is_help=True)
+
+
+@app.callback()
+def _() -> None:
+    """Keep `telegram` a word of its own while it is the only one."""
+
+
+@app.command("telegram")
+def pair_telegram(home_folder: HomeOption = None) -> None:
+    """Print a link; opening it in Telegram makes that private chat the owner's."""
+    settings = settings_of(None, home_folder)
+    if settings.telegram_token is None:
+        raise Misconfigured("BUTLERS_TELEGRAM_TOKEN is not set.", "Get a token from @BotFather and set it.")
+    code = secrets.token_urlsafe(16)
+    bot = settings.telegram_token.reveal()
+
+    async def offer() -> str:
+        name = await _bot_name(settings.telegram_base_url, bot)
+        async with as_owner(settings) as connection:
+            await pairing.offer(connection, code)
+        return name
+
+    bot_name = asyncio.run(offer())
+    say(f"Open this within 15 minutes and press Start: https://t.me/{bot_name}?start={code}")
+
+
+async def _bot_name(base_url: str, bot: str) -> str:
+    import aiohttp  # noqa: PLC0415
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session,
+            session.get(f"{base_url}/bot{bot}/getMe") as response,
+        ):
+            answer = json.loads(await response.read())
+            return str(answer["result"]["username"])
+    except (aiohttp.ClientError, TimeoutError):
+        raise Unavailable(
+            f"{base_url} cannot be reached.", "Try again, or correct BUTLERS_TELEGRAM_BASE_URL."
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise Unavailable("Telegram does not know this bot.", "Check BUTLERS_TELEGRAM_TOKEN.") from None
