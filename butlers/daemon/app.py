@@ -25,8 +25,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from butlers.butler import Answer, Arguments, Butler, Ground, Kind, Loop, Parts, Tool
 from butlers.daemon.connection_limits import Share
 from butlers.refusals import note_refusal
-from butlers.tools.notification_status import status_tools
+from butlers.tools.notification_status import status_tool
 from butlers.tools.notify import notify_tool
+from butlers.tools.withdraw import withdraw_tool
 from shared.auth.tokens import Caller, Unauthorized, Verifier
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
@@ -214,7 +215,10 @@ def skip_header_schemas(server: FastMCP) -> None:
 def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, Door]:
     """The daemon with its core tools and its own, and its door for the same process."""
     parts = butler.build(ground)
-    tools = [guarded(ground, tool) for tool in (notify_tool(ground), *status_tools(ground), *parts.tools)]
+    tools = [
+        guarded(ground, tool)
+        for tool in (notify_tool(ground), status_tool(ground), withdraw_tool(ground), *parts.tools)
+    ]
     server = ToolServer(
         butler.name,
         instructions=butler.description,

@@ -121,7 +121,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     before("wait.begun", B, "outcomes.wait_settled"),
     after("wait.answered", B, "outcomes.wait_settled"),
     after("tell.answered", B, "notify.tell"),
-    *commit("withdraw.asked", B, "notification_status._withdraw"),
+    *commit("withdraw.asked", B, "withdraw._withdraw"),
     before("heartbeat.begun", B, "rpc.Hops.call", when=_argument("heartbeat")),
     after("heartbeat.told", B, "rpc.Hops.call", when=_argument("heartbeat")),
     # Stage 6 in the Switchboard

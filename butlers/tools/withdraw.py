@@ -1,0 +1,51 @@
+"""The core tool `withdraw`: take back what has not left yet."""
+
+import time
+from typing import Final
+
+from butlers.butler import Answer, Arguments, Ground, Tool
+from butlers.tools.notification_status import ID, OPEN, answered, id_of, own, parameters, wait_for_news
+from shared import answers
+from shared.auth.tokens import Caller
+from shared.contracts import NotifyResponse
+from shared.db.wake import tell
+from shared.storage import withdrawals
+
+WITHDRAW_SECONDS: Final = 5.0
+WITHDRAW_POLL_SECONDS: Final = 0.2
+WITHDRAW_DESCRIPTION: Final = (
+    "Take back one of your notifications. What is not being sent yet never goes out; anything else is answered as "
+    "it stands."
+)
+
+
+def withdraw_tool(ground: Ground) -> Tool:
+    """The tool as every butler has it."""
+
+    async def withdraw(_: Caller, arguments: Arguments) -> Answer:
+        return await answered(_withdraw(ground, arguments))
+
+    return Tool("withdraw", WITHDRAW_DESCRIPTION, parameters(notification_id=ID), withdraw)
+
+
+async def _withdraw(ground: Ground, arguments: Arguments) -> NotifyResponse:
+    notification_id = id_of(arguments, {"notification_id"})
+    answer = await own(ground, notification_id)
+    if answer.status not in OPEN:
+        return answer
+    async with ground.db.work() as connection:
+        await withdrawals.ask(connection, notification_id, ground.name)
+        await tell(connection, "cards")
+    ground.wakes["cards"]()
+    deadline = time.monotonic() + WITHDRAW_SECONDS
+    while True:
+        ticket = ground.wakes["settled"].ticket(notification_id)
+        async with ground.db.work() as connection:
+            found = await withdrawals.outcome(connection, notification_id, ground.name)
+        answer = await own(ground, notification_id)
+        if answer.status not in OPEN:
+            return answer
+        if found == "being_sent":
+            return answer.model_copy(update={"message": answers.ALREADY_BEING_SENT})
+        if not await wait_for_news(ground, ticket, deadline, WITHDRAW_POLL_SECONDS):
+            return answer.model_copy(update={"message": answers.WITHDRAWAL_NOTED})
