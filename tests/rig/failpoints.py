@@ -186,7 +186,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     before("poll.begun", M, "poller._poll_once"),
     *commit("poll.stored", M, "poller._poll_once"),
     before("press.judged", M, "pending_actions.decide"),
-    after("press.decided", M, "callbacks.decide"),
+    after("press.decided", M, "callbacks.apply"),
     *commit("press.handled", M, "updates._turn", when=_handles(presses=True)),
     after("press.shown", M, "telegram.TelegramChannel.call", within="transition"),
     after("message.brought", M, "messages._bring_in"),

@@ -15,7 +15,6 @@ from types import FrameType
 import pytest
 
 from shared.gate import admit, gather
-from shared.storage import facts
 from tests.chaos.crew import STOPPABLE, Schedule
 from tests.rig.failpoints import (
     BY_NAME,
@@ -80,9 +79,9 @@ def test_an_armed_process_ends_itself_at_the_nth_time_and_not_before(nth: str, c
 
 
 def test_a_function_is_watched_wherever_it_was_imported_to_and_an_import_only_there() -> None:
-    places = imported(gather.gather, facts)
+    places = imported(gather.gather, gather)
     assert (admit, "gather") in places
-    assert (facts, "gather") in places
+    assert (gather, "gather") in places
     assert imported(gather.gather, admit) == []
 
 
