@@ -13,7 +13,6 @@ from shared.addresses import is_private_chat
 from shared.channels import realms
 from shared.db.pool import Connection, Record
 from shared.display.visible import visible
-from shared.errors import HopFailed, Unavailable
 from shared.gate.owner_decision import OwnerDecision, apply
 from shared.storage import contacts, pending_actions, refusals, resolutions
 from shared.storage.refusals import Refused
@@ -23,10 +22,7 @@ from shared.telemetry.logs import logger
 log = logger("messenger.inbound.callbacks")
 
 VERBS: Final = frozenset({*approval.VERBS, *uncertain.VERBS, digest.SHOW})
-# What ends by itself: the database or the Switchboard is away.
-PASSING: Final = (Unavailable, HopFailed)
 NOT_HERE: Final = "not_here"
-FAILED: Final = "This could not be carried out now. It is tried again for a minute; look at it again after that."
 # What was tried and did nothing, as the audit says it.
 REFUSED: Final = {
     "stranger": "A press by somebody who is not the owner, or not in the owner's private chat.",

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from messenger.channels.telegram import Call, ProviderRefused, TelegramChannel
 from messenger.delivery.lease import Desk
-from messenger.inbound.callbacks import FAILED, PASSING, acknowledge, handle_press
+from messenger.inbound.callbacks import acknowledge, handle_press
 from messenger.inbound.messages import handle_message
 from messenger.storage import updates
 from shared.db.pool import Record
-from shared.errors import ButlersError
+from shared.errors import ButlersError, HopFailed, Unavailable
 from shared.loops import apart
 from shared.telemetry.logs import logger
 
@@ -63,3 +64,8 @@ async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: boo
         except ProviderRefused as refused:
             log.info("not shown", method=method, why=refused.message)
     return done
+
+
+# What ends by itself: the database or the Switchboard is away.
+PASSING: Final = (Unavailable, HopFailed)
+FAILED: Final = "This could not be carried out now. It is tried again for a minute; look at it again after that."

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from messenger.inbound.callbacks import FAILED
+from messenger.inbound.updates import FAILED
 from messenger.maintenance import expirer
 from shared.hashing import reference
 from shared.storage import contacts, pending_actions

@@ -3,6 +3,8 @@
 import ast
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,15 @@ def test_it_fits(bug: Bug) -> None:
     for path, text in edited(ROOT, bug.edits).items():
         ast.parse(text)
         assert text != path.read_text(encoding="utf-8")
+
+
+def test_none_is_caught_for_a_name_that_is_not_there(tmp_path: Path) -> None:
+    for bug in BUGS:
+        for path, text in edited(ROOT, bug.edits).items():
+            (tmp_path / f"{bug.name}__{path.stem}.py").write_text(text, encoding="utf-8")
+    ruff = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--select", "F821", "--quiet", tmp_path]
+    found = subprocess.run(ruff, capture_output=True, text=True, check=False)
+    assert found.stdout == ""
 
 
 def test_the_tests_it_names_exist() -> None:
