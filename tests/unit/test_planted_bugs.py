@@ -26,7 +26,15 @@ def test_none_is_caught_for_a_name_that_is_not_there(tmp_path: Path) -> None:
     for bug in BUGS:
         for path, text in edited(ROOT, bug.edits).items():
             (tmp_path / f"{bug.name}__{path.stem}.py").write_text(text, encoding="utf-8")
-    ruff = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--select", "F821", "--quiet", tmp_path]
+    ruff = [
+        str(Path(sys.executable).with_name("ruff")),
+        "check",
+        "--isolated",
+        "--select",
+        "F821",
+        "--quiet",
+        str(tmp_path),
+    ]
     found = subprocess.run(ruff, capture_output=True, text=True, check=False)
     assert found.stdout == ""
 
