@@ -4,15 +4,8 @@ A row that says nothing we can carry out ends at once, with an answer and one li
 is tried again later and later, so that it does not stand before the others of its address.
 """
 
-from datetime import timedelta
 from typing import Final
 
-from messenger.channels.base import SendFailed
-from messenger.delivery import settle
-from messenger.delivery.outcome import Ended, after
-from messenger.retry import backoff
-from messenger.storage import attempts
-from messenger.storage import deliveries as store
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Blocked
 from shared import answers
@@ -25,7 +18,6 @@ from shared.storage.pending_actions import Event, Why
 
 SAID: Final = "What is stored of this message cannot be read."
 CODE: Final = "cannot_be_rendered"
-BROKEN: Final = SendFailed("unreadable", "A mistake of ours ended it.", proved_not_sent=False)
 OVER: Final = frozenset({"ok", "error", "uncertain"})
 
 
@@ -68,16 +60,3 @@ def travels(row: Record) -> bool:
         return same_envelope(wire(envelope), row["envelope"])
     except (ValueError, RecursionError):
         return False
-
-
-async def put_off(connection: Connection, claimed: Claimed, jitter: float) -> None:
-    """Try it again later and later; where a part is past its marker nobody knows, as after any lost answer."""
-    if claimed.notification_id is not None:
-        await notifications.locked(connection, claimed.notification_id)
-    marked = [part["n"] for part in await attempts.parts(connection, claimed.id) if part["status"] == "sending"]
-    for n in marked:
-        then = after(Ended(BROKEN, last_part=True, kind=claimed.kind, attempt=claimed.attempt, jitter=jitter))
-        await settle.part_ended(connection, claimed, n, then)
-    if not marked:
-        wait = timedelta(seconds=backoff(claimed.attempt, jitter))
-        await store.turn(connection, claimed, ["claimed", "sending"], "queued", "broken", wait)

@@ -11,9 +11,10 @@ from butlers.daemon import discovery
 from shared.config.settings import duration
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError
+from shared.gate.backtest import Past
 from shared.model import Decision
 from shared.storage import contacts, rules
-from shared.storage.rules import NewRule, Past
+from shared.storage.rules import NewRule
 
 app = typer.Typer(help="What may leave without asking you, and what may never.", no_args_is_help=True)
 DenyOption = Annotated[bool, typer.Option("--deny", help="Never, instead of without asking.")]
@@ -111,14 +112,14 @@ def try_out(
     async def read() -> list[tuple[Past, Decision]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await rules.list_rules(connection), rule_id, "rule")
-            return list(rules.would_have(rules.rule_of(row), await backtest.actions(connection)))
+            return list(backtest.would_have(rules.rule_of(row), await backtest.actions(connection)))
 
     found = asyncio.run(read())
     if as_json:
         lines = [_line(one, decision) for one, decision in found]
-        say_json({"counts": rules.tally(found), "lines": lines})
+        say_json({"counts": backtest.tally(found), "lines": lines})
         return
-    say(f"It speaks of {len(found)} messages: {rules.tallied(found)}.")
+    say(f"It speaks of {len(found)} messages: {backtest.tallied(found)}.")
     if found:
         lines = [_line(one, decision) for one, decision in found]
         table(("message", "at", "then", "would be", "text"), [list(line.values()) for line in lines])

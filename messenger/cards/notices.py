@@ -6,16 +6,14 @@ from butlers.butler import Ground
 from messenger.cards import channel_paused
 from messenger.cards import restored as restored_cards
 from messenger.cards import strangers as strangers_cards
-from messenger.delivery import restored
-from messenger.inbound import strangers
-from messenger.storage import queries
+from messenger.storage import queries, strangers
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.db.pool import Connection
 
 CHECKS: Final = {
     strangers.NOTICE: strangers_cards.check,
-    restored.NOTICE: restored_cards.check,
+    restored_cards.NOTICE: restored_cards.check,
     None: channel_paused.check,
 }
 

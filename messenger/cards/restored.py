@@ -1,6 +1,7 @@
 """The card about a backup that was put back."""
 
 from datetime import datetime
+from typing import Final
 
 from butlers.butler import Ground
 from messenger.cards import approval
@@ -37,3 +38,6 @@ def words(at: datetime) -> tuple[str, str]:
         "For a day after that you are asked, whatever rules you had, since the same may be asked for again."
     )
     return title, f"{title}\n{text}"
+
+
+NOTICE: Final = "restored"

@@ -2,8 +2,8 @@
 
 from butlers.butler import Ground
 from messenger.cards import approval
-from messenger.inbound.strangers import COUNTED, MOST_BYTES, MOST_MESSAGES, MOST_SENDERS
 from messenger.storage.deliveries import Claimed
+from messenger.storage.strangers import COUNTED, MOST_BYTES, MOST_MESSAGES, MOST_SENDERS
 from messenger.verdict import Authorized, Blocked
 from shared.channels.realms import realm_of
 from shared.db.pool import Connection

@@ -8,6 +8,7 @@ on stands before it.
 from typing import Final
 
 from butlers.butler import Ground
+from messenger.cards.restored import NOTICE
 from messenger.storage import addressing, cards, deliveries, queries, transitions, updates
 from messenger.storage.deliveries import Enqueued
 from shared import answers
@@ -19,7 +20,6 @@ from shared.storage.pending_actions import Event, Revision, Why
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.restored")
-NOTICE: Final = "restored"
 MAY_HAVE_LEFT: Final = Why("messenger", "A backup was put back: it may have left since that was made.")
 ASKED_BEFORE: Final = "A backup was put back: you may have answered this since that was made, and it may have left."
 

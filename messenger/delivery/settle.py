@@ -11,8 +11,8 @@ from typing import Final
 
 from butlers.butler import Ground
 from messenger.channels.base import Receipt, SendFailed
-from messenger.delivery.outcome import Next
-from messenger.retry import asked_for, until_written
+from messenger.delivery.outcome import Ended, Next, after
+from messenger.retry import asked_for, backoff, until_written
 from messenger.storage import attempts, breakers, cards, rate_limits, transitions
 from messenger.storage import deliveries as store
 from messenger.storage.attempts import PartEnd
@@ -187,3 +187,19 @@ async def write_down(ground: Ground, claimed: Claimed, end: tuple[int, Receipt |
             log.error("an outcome is given up", delivery=claimed.id, outcome=then.outcome, receipt=then.provider_id)
     ground.wakes["settled"](str(claimed.notification_id))
     return written
+
+
+BROKEN: Final = SendFailed("unreadable", "A mistake of ours ended it.", proved_not_sent=False)
+
+
+async def put_off(connection: Connection, claimed: Claimed, jitter: float) -> None:
+    """Try it again later and later; where a part is past its marker nobody knows, as after any lost answer."""
+    if claimed.notification_id is not None:
+        await notifications.locked(connection, claimed.notification_id)
+    marked = [part["n"] for part in await attempts.parts(connection, claimed.id) if part["status"] == "sending"]
+    for n in marked:
+        then = after(Ended(BROKEN, last_part=True, kind=claimed.kind, attempt=claimed.attempt, jitter=jitter))
+        await part_ended(connection, claimed, n, then)
+    if not marked:
+        wait = timedelta(seconds=backoff(claimed.attempt, jitter))
+        await store.turn(connection, claimed, ["claimed", "sending"], "queued", "broken", wait)

@@ -11,8 +11,8 @@ from typing import Final
 from messenger.delivery.lease import RENEW_SECONDS, Desk
 from messenger.delivery.mark import NotOurs
 from messenger.delivery.send import deliver
+from messenger.delivery.settle import put_off
 from messenger.loop import either
-from messenger.poison import put_off
 from messenger.storage import deliveries, queries
 from messenger.storage.deliveries import Claimed
 from shared.errors import ButlersError, Unavailable

@@ -5,8 +5,7 @@ from typing import Final
 
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery.lease import Desk
-from messenger.inbound import strangers
-from messenger.storage import updates
+from messenger.storage import strangers, updates
 from shared.errors import ButlersError
 from shared.loops import pause
 from shared.telemetry.logs import logger

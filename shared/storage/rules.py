@@ -1,18 +1,16 @@
 """Standing rules, made and revoked by the owner: the only writer of shared.approval_rules."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Literal
 from uuid import UUID
 
 from shared.addresses import parse_recipient
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
-from shared.gate.decide import decide, matches
 from shared.hashing import canonical
-from shared.model import Action, Decision, Facts, Rule, Verdict
+from shared.model import Rule, Verdict
 from shared.storage.pending_actions import Event, record
 
 ADD: Final = """
@@ -36,7 +34,6 @@ PAST: Final = """
 SELECT id::text, envelope, whom, realm, admitted_by, status, created_at FROM shared.notifications
 WHERE wiped_at IS NULL ORDER BY created_at DESC LIMIT 1000
 """
-DAY: Final = timedelta(days=1)
 # What became, or would become, of a message, as every surface says it.
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "allow": "sent without asking",
@@ -58,17 +55,6 @@ class NewRule:
     lasts: timedelta | None = None
     # The pending action on whose page it was begun.
     created_from: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A notification of the past, as the action it would be today."""
-
-    notification_id: str
-    at: datetime
-    status: str
-    message: str
-    action: Action
 
 
 def constraints_of(
@@ -196,28 +182,3 @@ def rule_of(row: Record) -> Rule:
         bounded=bounded,
         realm=row["realm"],
     )
-
-
-def would_have(rule: Rule, actions: Iterable[Past]) -> Iterator[tuple[Past, Decision]]:
-    """What this rule alone, unused at first, would have made of those it speaks of; `actions` oldest first. Pure."""
-    uses: list[datetime] = []
-    for one in actions:
-        if not matches(rule, one.action):
-            continue
-        today = sum(at > one.at - DAY for at in uses)
-        alone = Facts(realm=one.action.realm, rules=(replace(rule, used=len(uses), used_today=today),))
-        decision = decide(one.action, alone)
-        if decision.verdict == "allow" and decision.rule_id == rule.id:
-            uses.append(one.at)
-        yield one, decision
-
-
-def tally(found: Sequence[tuple[Past, Decision]]) -> dict[Verdict, int]:
-    """How many of what `would_have` found ended by each verdict."""
-    counts = Counter(decision.verdict for _, decision in found)
-    return {verdict: counts[verdict] for verdict in VERDICTS}
-
-
-def tallied(found: Sequence[tuple[Past, Decision]]) -> str:
-    """The same for a person, such as `3 sent without asking, 0 asked all the same, 1 forbidden`."""
-    return ", ".join(f"{count} {VERDICTS[verdict]}" for verdict, count in tally(found).items())

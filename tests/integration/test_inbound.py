@@ -6,9 +6,8 @@ from functools import partial, reduce
 import pytest
 
 from messenger.channels.telegram import TelegramChannel
-from messenger.inbound import strangers
 from messenger.inbound import updates as updates_inbound
-from messenger.storage import updates
+from messenger.storage import strangers, updates
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.storage import contacts, pairings
 from tests.integration.house import House

@@ -8,11 +8,12 @@ import pytest
 
 from shared.db.pool import Record
 from shared.errors import InvalidInput
+from shared.gate.backtest import Past, would_have
 from shared.gate.delays import delay
 from shared.model import Brake, Facts, Rule
 from shared.storage.history import told
 from shared.storage.recipients import Recipient
-from shared.storage.rules import Past, constraints_of, scope, would_have
+from shared.storage.rules import constraints_of, scope
 from tests.unit.test_policy import ANNA, TO_ANNA, TO_OWNER
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -133,7 +133,7 @@ def _number(text: str) -> int | None:
 
 
 async def _tried(connection: Connection, rule: Rule) -> views_rules.Tried:
-    return views_rules.tried(list(rules.would_have(rule, await backtest.actions(connection))))
+    return views_rules.tried(list(backtest.would_have(rule, await backtest.actions(connection))))
 
 
 async def _page(

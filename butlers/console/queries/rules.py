@@ -7,8 +7,9 @@ from typing import Final
 from butlers.console.labels import STATUS, count, excerpt, moment
 from shared.db.pool import Record
 from shared.display.visible import visible
+from shared.gate.backtest import Past, tallied
 from shared.model import Decision
-from shared.storage.rules import VERDICTS, Past, scope, tallied
+from shared.storage.rules import VERDICTS, scope
 
 MOST: Final = 50
 
