@@ -9,13 +9,6 @@ Status = Literal[
     "refused", "cancelled", "expired", "dead", "abandoned", "bounced",
 ]  # fmt: skip
 PartStatus = Literal["queued", "sending", "sent", "failed", "uncertain"]
-# What may happen to one.
-What = Literal[
-    "claim", "renew", "lease_lost", "prepare_failed", "marked",
-    "parked", "refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits", "whole",
-    "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
-    "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced", "restored",
-]  # fmt: skip
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 _WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
     "queued": ("claimed", "sent", "uncertain", "cancelled", "expired", "dead"),

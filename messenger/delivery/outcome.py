@@ -5,13 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from messenger.channels.base import Receipt, SendFailed
-from messenger.delivery.states import Delivery, Event, Part, step
 from messenger.retry import retry_at
 from shared.display.visible import visible
-from shared.model import What
 
 _ZERO: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_AT_ITS_MARKER: Final = Part("sending", 1, (1,))
+# Whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
+FREELY: Final = frozenset({"card", "reaction"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +38,21 @@ class Ended:
 
 
 def after(ended: Ended) -> Next:
-    """The next states of a part at its marker, by `states.step`, with the wait before another try."""
+    """Say what becomes of a part at its marker, and of its delivery, and how long to wait before another try."""
     result = ended.result
-    parts = (_AT_ITS_MARKER,) if ended.last_part else (_AT_ITS_MARKER, Part())
-    stepped = step(Delivery(ended.kind, parts, "sending", attempt=1), Event(_what(result), attempt=1))
-    assert stepped is not None  # noqa: S101  # a part at its marker admits every end
-    part, status = stepped.delivery.parts[0].status, stepped.delivery.status
     if isinstance(result, Receipt):
-        to = "sent" if status == "sent" else None
-        return Next(part, to, provider_id=result.provider_id, outcome="sent", detail=result.detail)
-    why, said = result.reason, visible(result.message)
+        to = "sent" if ended.last_part else None
+        return Next("sent", to, provider_id=result.provider_id, outcome="sent", detail=result.detail)
+    status, why, said = _status(result, ended.kind), result.reason, visible(result.message)
     wait = _wait(ended, result) if status == "queued" else timedelta()
-    return Next(part, status, why, wait, outcome=why, detail=said)
+    return Next(status, status, why, wait, outcome=why, detail=said)
 
 
-def _what(result: Receipt | SendFailed) -> What:
-    if isinstance(result, Receipt):
-        return "receipt"
+def _status(result: SendFailed, kind: str) -> str:
+    """INVARIANT: what may have arrived is repeated by no machine, but where a repeat does no harm."""
     if result.reason == "provider_rejected":
-        return "rejected"
-    return "not_sent" if result.proved_not_sent else "unknown"
+        return "failed"
+    return "queued" if result.proved_not_sent or kind in FREELY else "uncertain"
 
 
 def _wait(ended: Ended, result: SendFailed) -> timedelta:

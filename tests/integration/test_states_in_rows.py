@@ -13,7 +13,6 @@ from messenger.channels.base import Receipt, SendFailed
 from messenger.delivery import expire, settle
 from messenger.delivery import stop as stop_delivery
 from messenger.delivery.outcome import Ended, after
-from messenger.delivery.states import Delivery, Event, Part, step
 from messenger.maintenance import reaper
 from messenger.storage import attempts, queries
 from messenger.storage import deliveries as store
@@ -22,11 +21,12 @@ from messenger.storage.deliveries import Claimed, Enqueued
 from messenger.verdict import Blocked
 from shared import answers
 from shared.db.pool import Connection, Record
-from shared.model import LEGAL, Finding, What
+from shared.model import LEGAL, Finding
 from shared.storage import deliveries, notifications
 from tests.integration.desks import FREE, PAST, enqueue, friend, new_chat
 from tests.integration.desks import admitted as admit
 from tests.integration.house import House
+from tests.models.states import Delivery, Event, Part, What, step
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from shared.model import What
+from tests.models.states import What
 from tests.models.world import Happening, How, Preparing, Word, World
 
 CASES: Final = 3

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from messenger.delivery.states import Delivery, Event, Stepped, step
 from shared.model import LEGAL, Status
+from tests.models.states import Delivery, Event, Stepped, step
 from tests.models.walk import PER_WORLD, one_world, walk
 from tests.models.world import Broken
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from messenger.delivery.states import step
-from shared.model import What
+from tests.models.states import What, step
 from tests.models.world import KINDS, Broken, Stepping, World
 
 # So many steps, then everything comes to its end and a new world begins.

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from messenger.delivery.states import FREELY, Delivery, Effect, Event, Part, Stepped, step
-from shared.model import LEGAL, What
+from shared.model import LEGAL
+from tests.models.states import FREELY, Delivery, Effect, Event, Part, Stepped, What, step
 
 TERMINAL: Final = frozenset({"sent", "failed", "refused", "cancelled", "expired", "dead", "abandoned", "bounced"})
 KINDS: Final = ("third_party", "owner", "card", "reaction", "third_party")

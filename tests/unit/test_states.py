@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from messenger.delivery.states import LEASE_SECONDS, Delivery, Effect, Event, Part, step
 from shared.model import LEGAL, Status
+from tests.models.states import LEASE_SECONDS, Delivery, Effect, Event, Part, step
 
 ROOT = Path(__file__).resolve().parents[2]
 WAY = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| ((?:`\w+`(?:, )?)+) \| [^|]+ \|$", re.MULTILINE)

@@ -8,10 +8,17 @@ clock.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, Literal
 
-from shared.model import PartStatus, Status, What
+from shared.model import PartStatus, Status
 
+# What may happen to a delivery.
+What = Literal[
+    "claim", "renew", "lease_lost", "prepare_failed", "marked",
+    "parked", "refused", "expired", "cancelled", "delayed", "moved", "duplicate_waits", "whole",
+    "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
+    "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced", "restored",
+]  # fmt: skip
 LEASE_SECONDS: Final = 7.0
 # Whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
 FREELY: Final = frozenset({"card", "reaction"})
