@@ -7,9 +7,12 @@ WRITABLE_BY_OTHERS = 0o022
 
 
 def make(home: Path) -> None:
-    """Make it for this user alone, whatever the umask; one that is there stays as it is."""
+    """Make it so that only this user may write into it or list it, whatever the umask; one that is there stays as it is.
+
+    Others may pass through: a daemon under a user of its own has its keys below.
+    """
     home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(mode=0o700, exist_ok=True)
+    home.mkdir(mode=0o711, exist_ok=True)
 
 
 def is_open(home: Path) -> bool:

@@ -41,14 +41,14 @@ def test_what_is_replaced_belongs_to_whom_the_folder_belongs_and_nobody_else_rea
     assert keystore.read(tmp_path, "messenger").password == "another"
 
 
-def test_a_home_is_made_for_its_user_alone_and_a_wide_one_is_known(tmp_path: Path) -> None:
+def test_a_home_is_its_users_alone_to_write_and_a_wide_one_is_known(tmp_path: Path) -> None:
     house = tmp_path / "parent" / "house"
     before = os.umask(0)
     try:
         keystore.ensure(house, "messenger")
     finally:
         os.umask(before)
-    assert house.stat().st_mode & 0o777 == 0o700
+    assert house.stat().st_mode & 0o777 == 0o711
     assert (house / "keys").stat().st_mode & 0o022 == 0
     assert not home_folder.is_open(house)
     house.chmod(0o775)
