@@ -209,7 +209,7 @@ def stop_postgres(at_end: Mapping[str, str]) -> None:
         os.waitpid(pid, 0)
         return
     try:
-        postgres = importlib.import_module("shared.postgres")
+        postgres = importlib.import_module("shared.postgres.server")
         postgres.stop(postgres.start(Path(at_end["home"]), system_folder=Path(at_end["system"])))
     finally:
         os._exit(0)
