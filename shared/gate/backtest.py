@@ -1,4 +1,4 @@
-"""What was asked before, as the actions it would be today: what a standing rule is tried on."""
+"""Past notifications as the actions they would be today: the material for a standing rule's backtest."""
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from shared.storage.rules import Past
 
 
 async def actions(connection: Connection) -> list[Past]:
-    """The last thousand notifications, oldest first; what is for nobody now, or cannot be read, is left out."""
+    """Return the last thousand notifications, oldest first, without those for nobody now or that cannot be read."""
     found = []
     for row in reversed(await rules.past(connection)):
         try:
