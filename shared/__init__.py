@@ -1,1 +1,1 @@
-"""The ground every daemon stands on; imports nothing of ours."""
+"""The code that every daemon shares; it imports no other package of this product."""

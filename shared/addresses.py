@@ -1,8 +1,8 @@
-"""What a recipient may look like, and the one canonical form it is stored and sent in.
+"""The forms a recipient may have, and the one canonical form in which it is stored and sent.
 
-Pure and strict: one clean ASCII token or a refusal that says what to give instead. E-mail addresses
-are the dot-atom form of RFC 5322 3.2.3 at a host name of RFC 1123 2.1; nothing is unquoted, unfolded,
-normalised or guessed, because two spellings that look alike are two different people.
+Strict: one clean ASCII token, or a refusal that says what to give instead. E-mail addresses are the dot-atom form of
+RFC 5322 3.2.3 at a host name of RFC 1123 2.1; nothing is unquoted, unfolded, normalised or guessed, because two
+spellings that look alike are two different people. Pure.
 """
 
 import re
@@ -60,10 +60,10 @@ class Thread:
 
 
 def parse_recipient(text: str) -> Address:
-    """Read one recipient as a caller wrote it; spaces at the ends do not count.
+    """Parse one recipient as a caller wrote it, ignoring spaces at its ends.
 
-    The same value always parses to itself. Raises InvalidInput for everything that is not exactly one
-    e-mail address, numeric chat id or @username.
+    The value of the result always parses to itself. Raises InvalidInput for everything that is not exactly one e-mail
+    address, numeric chat id or @username.
     """
     token = _clean_token(text)
     if token.startswith("@"):
@@ -76,7 +76,7 @@ def parse_recipient(text: str) -> Address:
 
 
 def canonical(kind: str, value: str) -> str:
-    """The form in which a contact_info entry of this type (telegram, email) is stored.
+    """Return the form in which a contact_info entry of this type (telegram, email) is stored.
 
     A Telegram value may come as `telegram:<id>`. Raises InvalidInput if the value is of another type.
     """
@@ -91,17 +91,20 @@ def canonical(kind: str, value: str) -> str:
 
 
 def lookup_key(address: Address) -> str:
-    """What two addresses of one channel share if they are meant to be the same: ASCII letters folded, nothing else."""
+    """Return what equal addresses of one channel share: the value with ASCII letters folded, all else unchanged."""
     return address.value.translate(_ASCII_LOWER)
 
 
 def is_private_chat(value: str) -> bool:
-    """Whether a canonical Telegram value is a person's own chat: a positive number, never a group or an @username."""
+    """Return whether a canonical Telegram value is a person's own chat.
+
+    Such a value is a positive number, never a group or an @username.
+    """
     return _CHAT_ID.fullmatch(value) is not None and 0 < int(value) <= _MAX_ID
 
 
 def parse_thread(text: str) -> Thread:
-    """Read `<chat>:<message>`, the identity of one Telegram message; raises InvalidInput for anything else."""
+    """Parse `<chat>:<message>`, the identity of one Telegram message; raise InvalidInput for anything else."""
     chat, _, message = text.strip(" ").partition(":")
     fits = _CHAT_ID.fullmatch(chat) and _MESSAGE_ID.fullmatch(message)
     if not fits or abs(int(chat)) > _MAX_ID or int(message) > _MAX_MESSAGE:
@@ -119,7 +122,10 @@ def _channel(kind: str) -> Channel:
 
 
 def _clean_token(text: str) -> str:
-    """The text without spaces at its ends, made of visible ASCII without list or quoting marks."""
+    """Return the text without spaces at its ends.
+
+    Raises InvalidInput if it is not made of visible ASCII or holds list or quoting marks.
+    """
     if any(mark in text for mark in "\r\n\0"):
         _refuse("The recipient contains a line break or a NUL character.", _GIVE)
     if len(text) > MAX_LENGTH:

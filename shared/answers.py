@@ -1,4 +1,4 @@
-"""The answers a caller may get, each said once and in words that no model takes for a failure. Pure."""
+"""The answers a caller may get, each worded in one place so that no model takes it for a failure. Pure."""
 
 from typing import Final
 
@@ -44,24 +44,27 @@ BY_OWNER: Final = "The owner said that it arrived; the provider gave no receipt.
 
 
 def queued(notification_id: str, message: str = ACCEPTED) -> NotifyResponse:
-    """It is on its way."""
+    """Return the answer for a notification that is on its way."""
     return NotifyResponse(status="queued", notification_id=notification_id, message=message)
 
 
 def is_delayed(answer: NotifyResponse) -> bool:
-    """Whether the owner wants it later, so that waiting for its end is idle."""
+    """Return whether the owner wants the notification later, so that waiting for its end is pointless."""
     return answer.status == "queued" and answer.message == BRAKED
 
 
 def waiting(notification_id: str, action_id: str) -> NotifyResponse:
-    """It waits for the owner."""
+    """Return the answer for a notification that waits for the owner."""
     return NotifyResponse(
         status="pending_approval", notification_id=notification_id, action_id=action_id, message=WAITS_FOR_YES
     )
 
 
 def missing(notification_id: str, action_id: str, channel: str) -> NotifyResponse:
-    """It waits for an identifier (seed 001, Missing Channel Identifier Fallback)."""
+    """Return the answer for a notification that waits for an identifier.
+
+    Its words are the contract's (seed 001, Missing Channel Identifier Fallback).
+    """
     return NotifyResponse(
         status="pending_missing_identifier",
         notification_id=notification_id,
@@ -73,7 +76,7 @@ def missing(notification_id: str, action_id: str, channel: str) -> NotifyRespons
 def failed(
     notification_id: str | None, error_class: ErrorClass, message: str, *, retryable: bool | None = None
 ) -> NotifyResponse:
-    """It did not and will not go out as asked."""
+    """Return the answer for a notification that did not and will not go out as asked."""
     return NotifyResponse(
         status="error",
         notification_id=notification_id,
@@ -82,18 +85,21 @@ def failed(
 
 
 def refusal(wrote: str) -> str:
-    """That the provider does not take it; what it wrote, or a far end wrote through it, stands there as its words."""
+    """Say that the provider refused it, and quote what the provider wrote, or what a far end wrote through it."""
     return f"The provider refused it: {said(wrote)}"
 
 
 def bounced(notification_id: str, status: str, wrote: str) -> NotifyResponse:
-    """It was taken and came back; what the far end wrote stands after the code for it, as its words."""
+    """Return the answer for a mail that was taken and came back; quote what the far end wrote after its code."""
     words = f" The other mail server wrote: {said(wrote)}" if wrote else ""
     return failed(notification_id, "provider_rejected", f"It bounced: {status}.{words}")
 
 
 def uncertain(notification_id: str, error_class: ErrorClass, message: str = UNKNOWN) -> NotifyResponse:
-    """Nobody can know; it says so and does not look like something to try again."""
+    """Return the answer for a notification whose outcome nobody can know.
+
+    The answer says so and does not look like something to try again.
+    """
     return NotifyResponse(
         status="uncertain",
         notification_id=notification_id,
@@ -103,29 +109,38 @@ def uncertain(notification_id: str, error_class: ErrorClass, message: str = UNKN
 
 
 def about_thread(intent: str) -> str:
-    """What a butler is told whose thread nothing proves; `intent` is the one it goes out with."""
+    """Return what a butler is told if nothing proves its thread; `intent` is the one the message goes out with."""
     return UNSEEN_MESSAGE if intent == "react" else NEW_MESSAGE
 
 
 def withdrawn(butler: str) -> str:
-    """What is said of a message its own butler took back."""
+    """Return what is said of a message that its own butler withdrew."""
     return f"Withdrawn by {butler}. It was not sent."
 
 
 def may_reopen(answer: NotifyResponse) -> bool:
-    """Whether asking for the same thing again may begin it anew; the Messenger looks at how it really ended."""
+    """Return whether asking for the same thing again may begin it anew.
+
+    The Messenger checks how it really ended.
+    """
     if answer.error is None or answer.error.message == WIPED:
         return False
     return answer.error.error_class in {"provider_rejected", "timeout"}
 
 
 def sent(notification_id: str, delivered: Delivered, note: str | None = None) -> NotifyResponse:
-    """It arrived, by the provider's own receipt or by the owner's word, which the note then says."""
+    """Return the answer for a notification that arrived.
+
+    That is known by the provider's own receipt, or by the owner's word, which `note` then says.
+    """
     return NotifyResponse(status="ok", notification_id=notification_id, delivery=delivered, note=note)
 
 
 def as_tool_answer(answer: NotifyResponse) -> dict[str, object]:
-    """The object the tool returns; for a missing identifier exactly the contract's three keys."""
+    """Return the object the tool returns.
+
+    For a missing identifier it has exactly the contract's three keys, and `duplicate` and `note` where they are set.
+    """
     whole = wire(answer)
     if answer.status != "pending_missing_identifier":
         return whole

@@ -1,4 +1,4 @@
-"""Sealing the audit and judging it: what a seal binds, how seals make a chain, and what breaks it.
+"""The seals of the audit and how they are judged: what a seal binds, how seals make a chain, and what breaks it.
 
 A seal covers lines of shared.approval_events by their seq, binds each line's SHA-256 and the seal before, and is
 signed by the Messenger. Spans are half-open pairs of seq, ascending and apart; as text they are PostgreSQL's own
@@ -45,7 +45,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """What is wrong with the audit, by the seal and the line it concerns."""
+    """One fault found in the audit, with the seal and the line it concerns."""
 
     what: Literal[
         "seal_missing",
@@ -64,30 +64,30 @@ class Flaw:
 
 
 def line_of(seq: int, *columns: str | None) -> Line:
-    """The line with this number and these columns, each as one text, in the order of the table."""
+    """Make the line with this number and these columns, each as one text, in the order of the table."""
     return Line(seq, bytes.fromhex(digest("audit line.v1", str(seq), *columns)))
 
 
 def hash_of(seal: Seal) -> bytes:
-    """SHA-256 over all that a seal says and over the seal before."""
+    """Return the SHA-256 over all that a seal says and over the seal before."""
     lines = sha256(seal.digests).hexdigest()
     return bytes.fromhex(digest("audit seal.v1", seal.prev.hex(), str(seal.n), seal.seqs, seal.at, lines))
 
 
 def signed_words(seal: Seal) -> bytes:
-    """What the signature of a seal is made for; nothing else that is signed begins so."""
+    """Return the bytes that a seal's signature covers; nothing else that is signed begins with the same prefix."""
     return _PURPOSE + seal.hash
 
 
 class Cover:
-    """Gathers lines, in the order of their numbers, for one seal."""
+    """A collector of the lines for one seal, in the order of their numbers."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []
         self._digests = bytearray()
 
     def add(self, line: Line) -> None:
-        """Take one more line, with a higher number than the last."""
+        """Add one more line, whose number is higher than the last one's."""
         self._digests += line.digest
         if self._spans and self._spans[-1][1] == line.seq:
             self._spans[-1] = (self._spans[-1][0], line.seq + 1)
@@ -95,7 +95,7 @@ class Cover:
             self._spans.append((line.seq, line.seq + 1))
 
     def sealed(self, n: int, prev: bytes, at: str, sign: Callable[[bytes], bytes]) -> Seal | None:
-        """The seal over what was gathered, or None where that is nothing."""
+        """Return the signed seal over the collected lines, or None if there are none."""
         if not self._spans:
             return None
         seal = Seal(n, text_of(self._spans), bytes(self._digests), prev, at)
@@ -104,19 +104,19 @@ class Cover:
 
 
 def text_of(spans: Spans) -> str:
-    """The spans as PostgreSQL writes them."""
+    """Return the spans as PostgreSQL writes them."""
     return "{" + ",".join(f"[{low},{high})" for low, high in spans) + "}"
 
 
 def spans_of(text: str) -> Spans:
-    """The spans in PostgreSQL's text; none where it is empty or reaches without end."""
+    """Parse spans from PostgreSQL's text; return no spans if the text is empty or a span is unbounded."""
     if not _SPANS.fullmatch(text):
         return ()
     return [(int(low), int(high)) for low, high in _SPAN.findall(text)]
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same numbers in the fewest spans."""
+    """Return the fewest spans that hold the same numbers."""
     found: list[tuple[int, int]] = []
     for low, high in sorted(spans):
         if found and low <= found[-1][1]:
@@ -127,7 +127,7 @@ def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def numbers(seal: Seal) -> Iterator[int]:
-    """The numbers of the lines that it covers; none where it does not hold a digest for each."""
+    """Return the numbers of the lines that a seal covers, or no numbers unless it holds a digest for each."""
     spans = spans_of(seal.seqs)
     if sum(high - low for low, high in spans) * SIZE != len(seal.digests):
         return iter(())
@@ -135,7 +135,10 @@ def numbers(seal: Seal) -> Iterator[int]:
 
 
 def flaws_of_seal(seal: Seal, before: Seal | None, is_signed: Callable[[Seal], bool]) -> Iterator[Flaw]:
-    """What is wrong with a link: with itself, and with how it follows the one before (None: it is the first)."""
+    """Yield what is wrong with a seal: with itself, and with how it follows the seal before.
+
+    `before` is None if this is the first seal.
+    """
     expected = before.n + 1 if before else 1
     if seal.n > expected:
         which = f"seal {expected} is" if seal.n == expected + 1 else f"seals {expected} to {seal.n - 1} are"
@@ -150,14 +153,14 @@ def flaws_of_seal(seal: Seal, before: Seal | None, is_signed: Callable[[Seal], b
 
 
 class Lines:
-    """Compares the lines that are there with those that a seal covers."""
+    """A comparison of the lines that exist with those that a seal covers."""
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
         self._left = enumerate(numbers(seal))
 
     def meet(self, line: Line) -> Iterator[Flaw]:
-        """The flaws up to this line, the next one that is there."""
+        """Yield the flaws up to this line, which is the next one that exists."""
         for place, seq in self._left:
             if seq == line.seq:
                 if line.digest != self._seal.digests[place * SIZE : (place + 1) * SIZE]:
@@ -167,7 +170,7 @@ class Lines:
             yield self._removed(seq)
 
     def end(self) -> Iterator[Flaw]:
-        """The flaws after the last line that is there."""
+        """Return the flaws after the last line that exists."""
         return (self._removed(seq) for _, seq in self._left)
 
     def _removed(self, seq: int) -> Flaw:
@@ -175,7 +178,7 @@ class Lines:
 
 
 class Chain:
-    """What of the chain has been seen: its head, what it covers, and below which number no later seal looks."""
+    """The part of the chain seen so far: its head, what it covers, and below which number no later seal looks."""
 
     def __init__(self) -> None:
         self.head: Seal | None = None
@@ -184,7 +187,7 @@ class Chain:
         self._reach = [0, 0, 0]
 
     def add(self, seal: Seal) -> None:
-        """Go on to the next seal, in the order of n."""
+        """Add the next seal, in the order of `n`."""
         spans = spans_of(seal.seqs)
         self.head = seal
         self.seals += 1
@@ -196,5 +199,8 @@ class Chain:
 
     @property
     def floor(self) -> int:
-        """The number up to which a line is covered or was put in by hand: how far all but the last two seals reach."""
+        """The highest line number that any seal but the last two covers.
+
+        A line up to it is covered or was put in by hand.
+        """
         return max(self._reach[0] - 1, 0)

@@ -27,13 +27,13 @@ ButlerName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 
 
 class Request(BaseModel):
-    """What we are asked: an unknown key is refused, so that a misspelt one is never ignored."""
+    """A model of what others ask us: it refuses unknown keys, so that a misspelt one is never ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Response(BaseModel):
-    """What others answer: an unknown key is passed over, so that they may grow."""
+    """A model of what others answer us: it ignores unknown keys, so that their answers may grow."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -209,13 +209,13 @@ ENVELOPES: Mapping[str, type[BaseModel]] = {
 
 
 def wire(model: BaseModel) -> dict[str, object]:
-    """The model as the JSON object that travels: aliases used, absent fields left out."""
+    """Return the model as the JSON object that travels: aliases used, absent fields left out."""
     dumped: dict[str, object] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped
 
 
 def failure(error_class: ErrorClass, message: str, *, retryable: bool | None = None) -> Failure:
-    """An error object whose `retryable` follows its class unless said otherwise."""
+    """Make an error object whose `retryable` follows its class unless stated otherwise."""
     hint = error_class in RETRYABLE if retryable is None else retryable
     return Failure.model_validate({"class": error_class, "message": message, "retryable": hint})
 
@@ -223,7 +223,7 @@ def failure(error_class: ErrorClass, message: str, *, retryable: bool | None = N
 def route_request(
     envelope: Mapping[str, object], origin: str, request_id: str, *, again: bool = False
 ) -> dict[str, object]:
-    """route.v1 around a notify request; the context names who calls, the token proves it."""
+    """Wrap a notify request in a route.v1 envelope; its context names the caller, the token proves it."""
     return {
         "schema_version": "route.v1",
         "request_context": {
@@ -238,6 +238,6 @@ def route_request(
 
 
 def same_envelope(brought: Mapping[str, object], stored: Mapping[str, object]) -> bool:
-    """Whether an envelope that was carried is the one that was admitted, its notification_id aside."""
+    """Return whether the envelope that was carried is the one that was admitted, its notification_id aside."""
     plain = [{k: v for k, v in one.items() if k != "notification_id" and v is not None} for one in (brought, stored)]
     return canonical(plain[0]) == canonical(plain[1])

@@ -1,8 +1,8 @@
-"""One tree of errors: a stable code, one sentence saying what is wrong, one saying what to do."""
+"""The tree of errors: each has a stable code, one sentence saying what is wrong, and one saying what to do."""
 
 
 class ButlersError(Exception):
-    """Anything this product refuses or could not do, in words a person can act on."""
+    """Anything this product refuses or cannot do, in words a person can act on."""
 
     code = "internal_error"
     retryable = False
@@ -15,18 +15,21 @@ class ButlersError(Exception):
             self.code = code
 
     def __str__(self) -> str:
-        """Both sentences, as shown on a terminal."""
+        """Return both sentences, as shown on a terminal."""
         return f"{self.message} {self.remedy}".strip()
 
 
 class InvalidInput(ButlersError):
-    """The caller's words do not fit; nothing was written and nothing was sent."""
+    """The caller's input is invalid; nothing was written and nothing was sent."""
 
     code = "validation_error"
 
 
 class Unreadable(ButlersError):
-    """What a stored row says can be carried out neither now nor later: whoever meets it ends it, and goes on."""
+    """What a stored row says can be carried out neither now nor later.
+
+    The code that meets such a row ends it and goes on.
+    """
 
     code = "unreadable"
 
@@ -51,7 +54,7 @@ class Unavailable(ButlersError):
 
 
 class Away(Unavailable):
-    """Nobody is there yet: what starts or recovers may only need time."""
+    """Something this needs is not there yet: it may be starting or recovering, and may only need time."""
 
 
 class Misconfigured(ButlersError):

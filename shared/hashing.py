@@ -6,18 +6,18 @@ from hashlib import sha256
 
 
 def canonical(value: object) -> str:
-    """The one JSON text of a value: sorted keys, no spaces, characters as they are."""
+    """Return the one JSON text of a value: sorted keys, no spaces, characters as they are."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(kind: str, *fields: str | None) -> str:
-    """SHA-256 over a kind and its fields; absent and empty differ, and no two lists collide."""
+    """Return the SHA-256 over a kind and its fields; absent and empty differ, and no two lists collide."""
     return sha256(canonical([kind, *fields]).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What would go to whom: exactly what an approval is given for."""
+    """What would be sent to whom: exactly what an approval is given for."""
 
     realm: str
     origin: str
@@ -32,7 +32,7 @@ class Content:
 
 
 def content_sha(content: Content) -> str:
-    """Identifies a message to an address in a realm."""
+    """Return the hash that identifies a message to an address in a realm."""
     return digest(
         "content.v1",
         content.realm,
@@ -53,11 +53,17 @@ _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def reference(delivery_id: str) -> str:
-    """Four characters by which the owner tells deliveries apart, such as 7K2Q; always the same for the same id."""
+    """Return four characters by which the owner tells deliveries apart, such as 7K2Q.
+
+    They are always the same for the same id.
+    """
     number = int(digest("reference.v1", delivery_id)[:5], 16)
     return "".join(_DIGITS[number >> shift & 31] for shift in (15, 10, 5, 0))
 
 
 def short(sha: str | None) -> str:
-    """As much of a content's hash as the owner is shown, everywhere the same; `none` as long as there is no address."""
+    """Return the part of a content's hash that the owner is shown, everywhere the same.
+
+    It is `none` as long as there is no address.
+    """
     return sha[:8] if sha else "none"

@@ -1,8 +1,8 @@
-"""The folder BUTLERS_HOME itself, which everything that must stay the owner's own lies in."""
+"""The folder BUTLERS_HOME, which holds everything that must stay the owner's own."""
 
 from pathlib import Path
 
-# What others must not do with it: whoever may write here puts a folder of theirs in the place of one of ours.
+# What others must not do with it: who may write here can put a folder of theirs in the place of one of ours.
 WRITABLE_BY_OTHERS = 0o022
 
 
@@ -16,5 +16,8 @@ def make(home: Path) -> None:
 
 
 def is_open(home: Path) -> bool:
-    """Whether others may write into it, with the mark or without that keeps them from removing what is ours."""
+    """Return whether others may write into the folder.
+
+    The sticky bit, which keeps them from removing what is ours, makes no difference.
+    """
     return home.is_dir() and bool(home.stat().st_mode & WRITABLE_BY_OTHERS)

@@ -1,4 +1,4 @@
-"""Which calls are the same call: what was asked, by whom, in which lineage. Pure."""
+"""How equal calls are recognised: by what was asked, by whom, in which lineage. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,10 @@ class Asked:
 
 
 def request_sha(asked: Asked) -> str:
-    """Identifies the request, so that an identifier added or changed in between changes nothing."""
+    """Return the hash that identifies the request.
+
+    An identifier that is added or changed between two calls does not change it.
+    """
     return digest(
         "request.v1",
         asked.origin,
@@ -35,7 +38,7 @@ def request_sha(asked: Asked) -> str:
 
 
 def notification_key(origin: str, lineage: str, request: str) -> str:
-    """The idempotency key: the same origin, lineage and request are the same notification."""
+    """Return the idempotency key: the same origin, lineage and request are the same notification."""
     return digest("key.v1", origin, lineage, request)
 
 
@@ -43,7 +46,7 @@ EXPLICIT = "key:"
 
 
 def stated_lineage(context: Mapping[str, object] | None) -> str | None:
-    """The lineage the caller stated: an idempotency_key before a request_id, else None."""
+    """Return the lineage the caller stated: an idempotency_key before a request_id, else None."""
     for name, prefix in (("idempotency_key", EXPLICIT), ("request_id", "request:")):
         value = (context or {}).get(name)
         if isinstance(value, str) and value:

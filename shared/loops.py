@@ -1,4 +1,4 @@
-"""Waiting for the first of several things, and doing something beside others without taking them with it."""
+"""Waiting for the first of several events, and containing errors so that one task does not end the others."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from shared.errors import ButlersError
 def apart(
     log: BoundLogger, what: str, *, through: tuple[type[ButlersError], ...] = (), **about: object
 ) -> Iterator[None]:
-    """Log what goes wrong in here and go on behind it; a mistake of ours with its traceback.
+    """Log an error raised in the `with` block and go on after it; log a mistake of ours with its traceback.
 
-    Errors of the kinds `through` concern whoever called, and are raised.
+    Errors of the kinds in `through` concern the caller, and are raised.
     """
     try:
         yield
@@ -38,7 +38,7 @@ async def first_of(*events: asyncio.Event) -> None:
 
 
 async def pause(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event at most so long; true if it came."""
+    """Wait for the event for at most so many seconds; return whether it came."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
     return event.is_set()

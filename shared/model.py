@@ -1,4 +1,4 @@
-"""What the kernel speaks of: actions, facts, findings and decisions, and the states of a delivery. Pure."""
+"""The kernel's types: actions, facts, findings and decisions, and the states of a delivery. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
     "abandoned": ("sent",),
     "sent": ("bounced",),
 }
-# Every change of a delivery's status there is, as (from, to).
+# Every legal change of a delivery's status, as (from, to).
 LEGAL: Final[frozenset[tuple[Status, Status]]] = frozenset((old, new) for old, ways in _WAYS.items() for new in ways)
 Verdict = Literal["allow", "park", "deny"]
 
@@ -44,7 +44,7 @@ class Action:
     content_sha: str
     length: int  # of the message with its subject
     tool_name: str = "notify"
-    # It was asked in a thread that no message of theirs proves.
+    # Whether it was asked in a thread that no message that reached its butler proves.
     unproved: bool = False
 
 
@@ -76,7 +76,10 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """The owner's "stop, for now", on as of now; what is None is not narrowed. `until` is seconds since 1970."""
+    """The owner's "stop, for now", as far as it is on now; a field that is None narrows nothing.
+
+    `until` is seconds since 1970.
+    """
 
     butler: str | None = None
     contact_id: str | None = None
@@ -108,7 +111,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason, by code and as a sentence for the card and for `why`."""
+    """One reason of a decision, as a code and as a sentence for the card and for `why`."""
 
     code: str
     text: str

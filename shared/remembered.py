@@ -1,4 +1,4 @@
-"""A small bounded memory of answers that end; time is handed in, in any unit that only grows."""
+"""A small bounded cache of answers that expire; the caller hands in the time, in any unit that only grows."""
 
 from collections import OrderedDict
 from typing import Final, Generic, TypeVar
@@ -10,13 +10,13 @@ _MOST: Final = 1024
 
 
 class Remembered(Generic[K, V]):
-    """At most 1024 answers, each with its end; the least lately used goes first."""
+    """A cache of at most 1024 answers, each with its end; the least recently used one is dropped first."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
 
     def get(self, key: K, now: float) -> V | None:
-        """The answer, if there is one that has not ended."""
+        """Return the answer, or None if there is none or its end has come."""
         entry = self._entries.get(key)
         if entry is None or now >= entry[1]:
             self._entries.pop(key, None)
@@ -25,7 +25,7 @@ class Remembered(Generic[K, V]):
         return entry[0]
 
     def put(self, key: K, value: V, until: float) -> None:
-        """Remember an answer up to this time."""
+        """Remember an answer until this time."""
         self._entries[key] = (value, until)
         self._entries.move_to_end(key)
         if len(self._entries) > _MOST:

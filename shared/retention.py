@@ -1,8 +1,8 @@
-"""What is kept, and how long: every column that can hold text, once, with what becomes of it and why.
+"""What is kept and how long: every column that can hold text, once, with what becomes of it and why.
 
-Words go first, the fences that keep a message from going out twice much later. `messenger/maintenance/purger.py`
-carries it out, by the database's clock; docs/operations.md shows this list, and a test compares it with the
-catalogue. Pure.
+Words go first; the fences, which keep a message from going out twice, go much later.
+`messenger/maintenance/purger.py` carries this out, by the database's clock; docs/operations.md shows this list, and a
+test compares it with the catalogue. Pure.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ How = Literal["wiped", "removed", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Columns of one table with one fate: `wiped` alone or `removed` with their row after so long, or `kept`."""
+    """Columns of one table with one fate: `wiped` alone or `removed` with their row after a time, or `kept`."""
 
     table: str
     columns: str
@@ -131,12 +131,12 @@ LIST: Final = (
 
 
 def columns() -> list[str]:
-    """Every column of the list as schema.table.column, also what is in it twice."""
+    """Return every column of the list as schema.table.column; one that is in it twice is returned twice."""
     return [f"{kept.table}.{column}" for kept in LIST for column in kept.columns.split()]
 
 
 def as_table() -> str:
-    """The list as the table of docs/operations.md."""
+    """Return the list as the table of docs/operations.md."""
     rows = ["| table | columns | become | after | |", "| --- | --- | --- | --- | --- |"]
     for kept in LIST:
         days = 0 if kept.after is None else kept.after.days

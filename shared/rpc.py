@@ -1,4 +1,4 @@
-"""Calling another daemon's tool: within the process, or by one MCP request over HTTP.
+"""Calls of another daemon's tools: within the process, or by one MCP request over HTTP.
 
 Both ways present the same token to the same verifier and get the same object back. The request is the
 self-contained tools/call of MCP 2026-07-28; a client object per daemon would die with its connection.
@@ -27,18 +27,18 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class HopRefused(HopFailed):
-    """Whoever listens there does not take our calls."""
+    """What listens at the other end does not take our calls."""
 
 
 class Local(Protocol):
-    """A daemon in this very process."""
+    """A daemon in this process."""
 
     async def call(self, token: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         """Verify the token as over HTTP, then run the tool."""
 
 
 class Hops:
-    """One daemon's way to all others; holds its signer and its connections."""
+    """One daemon's way to call all others; holds its signer and its connections."""
 
     def __init__(self, signer: Signer, find: Finder, local: Mapping[str, Local] | None = None) -> None:
         self._signer = signer
@@ -50,7 +50,10 @@ class Hops:
         self._hurried = False
 
     async def call(self, target: str, tool: str, arguments: Mapping[str, object], timeout: float) -> Answer:
-        """The tool's object; raises HopFailed for everything else, tool errors and strange answers included."""
+        """Call a tool and return its object.
+
+        Raises HopFailed for everything else, tool errors and strange answers included.
+        """
         started = time.perf_counter()
         try:
             async with self._patience(timeout):
@@ -72,7 +75,7 @@ class Hops:
                 self._waiting.discard(scope)
 
     def hurry(self) -> None:
-        """This process stops: whoever waits for another daemon gets its answer, or none, within a moment."""
+        """Let each call of another daemon end within a moment, with its answer or none, because this process stops."""
         self._hurried = True
         soon = asyncio.get_running_loop().time() + HURRIED_SECONDS
         for scope in self._waiting:
@@ -81,7 +84,7 @@ class Hops:
     async def call_for(
         self, target: str, tool: str, arguments: Mapping[str, object], timeout: float, model: type[M]
     ) -> M:
-        """The same, read as `model`; an answer that is none is HopFailed, never an ok."""
+        """Call a tool and read its object as `model`; raise HopFailed, never return an ok, if it is none."""
         answer = await self.call(target, tool, arguments, timeout)
         try:
             return model.model_validate(answer)
@@ -107,7 +110,7 @@ class Hops:
             except aiohttp.ClientConnectorError:
                 continue
             except HopRefused as said:
-                # Nothing began; a stale row may point at what listens there today.
+                # Nothing began; a stale row may point at another process that listens there today.
                 refused = said
             except (aiohttp.ClientError, ConnectionError, json.JSONDecodeError) as lost:
                 # It may have begun: like one that did not answer in time, the rows say how it stands.
@@ -138,7 +141,7 @@ class Hops:
 def request_of(
     token: str, tool: str, arguments: Mapping[str, object], number: int
 ) -> tuple[dict[str, str], dict[str, object]]:
-    """Headers and body of one self-contained tools/call (MCP 2026-07-28)."""
+    """Return the headers and the body of one self-contained tools/call (MCP 2026-07-28)."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": PROTOCOL,
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -155,7 +158,11 @@ def request_of(
 
 
 def _encoded(body: Mapping[str, object]) -> bytes:
-    """In UTF-8, a third of what it may be in ASCII: what one daemon took fits into the next, which refuses halves."""
+    """Encode the body in UTF-8, which takes as little as a third of what it would take in ASCII.
+
+    So what one daemon took fits into the next. Only a body that holds half a character is sent in ASCII; the next
+    daemon refuses it.
+    """
     try:
         return json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -163,7 +170,10 @@ def _encoded(body: Mapping[str, object]) -> bytes:
 
 
 def tool_object(body: bytes, target: str, tool: str) -> Answer:
-    """The structured object of a tools/call answer; a tool error or a missing one is HopFailed."""
+    """Return the structured object of a tools/call answer.
+
+    Raises HopFailed for a tool error or a missing object.
+    """
     try:
         message = json.loads(body)
     except ValueError:

@@ -1,1 +1,1 @@
-"""May it leave? The stages that decide it, wherever they are asked."""
+"""The stages that decide whether a message may leave, wherever that is asked."""

@@ -1,4 +1,4 @@
-"""Stage 1, accept: tool arguments or an envelope in, a NotifyCall out, or an error naming the field. Pure."""
+"""Stage 1, accept: tool arguments or an envelope in, a NotifyCall out, or an error that names the field. Pure."""
 
 import difflib
 import json
@@ -35,13 +35,13 @@ FAMILIES: Final = {"telegram": "telegram", "telegram_bot": "telegram", "email": 
 DEEPEST: Final = 20
 _LINE_BREAKS: Final = re.compile(r"[\r\n\x00]")
 _UNSENDABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
-# In JSON text a NUL is written out; a doubled backslash before it makes it six plain characters.
+# JSON text escapes a NUL; after a doubled backslash the same six characters are plain text.
 _UNSENDABLE_JSON: Final = re.compile(r"[\ud800-\udfff]|(?<!\\)(?:\\\\)*\\u0000")
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyCall:
-    """One valid call: the envelope as it will travel, whom it means, and what makes it the same call."""
+    """One valid call: the envelope as it will travel, whom it means, and what identifies equal calls."""
 
     envelope: NotifyEnvelope
     whom: Whom
@@ -51,13 +51,16 @@ class NotifyCall:
 
 
 def thread_of(envelope: NotifyEnvelope) -> str | None:
-    """What is answered or reacted to: `chat:message`, or a Message-ID."""
+    """Return what is answered or reacted to, as `chat:message` or a Message-ID; None for a send."""
     found = (envelope.request_context or {}).get("source_thread_identity")
     return str(found).strip(" ") if found and envelope.delivery.intent != "send" else None
 
 
 def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
-    """Read a call of the tool; raises InvalidInput (seed 001: intent, channel and context requirements)."""
+    """Read a call of the tool (seed 001: intent, channel and context requirements).
+
+    Raises InvalidInput if it does not meet them.
+    """
     _demand_known_names(arguments)
     given = {name: value for name, value in arguments.items() if not _is_absent(value)}
     channel = _channel(given)
@@ -105,7 +108,10 @@ def _call(envelope: NotifyEnvelope, contact_id: str | None) -> NotifyCall:
 
 
 def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Whom, str | None]:
-    """contact_id, then recipient, then owner; a reply or reaction goes to its thread."""
+    """Return whom the call means, and a note on parameters that were not used.
+
+    That is contact_id, then recipient, then the owner; a reply or reaction goes to its thread.
+    """
     recipient, context = envelope.delivery.recipient, envelope.request_context or {}
     if envelope.delivery.intent != "send":
         note = (
@@ -155,7 +161,7 @@ def _one_of(given: Mapping[str, object], name: str, allowed: tuple[str, ...], de
 
 
 def message_of(given: Mapping[str, object], intent: str) -> str:
-    """The text to deliver; raises InvalidInput where it is missing, too long or cannot be sent."""
+    """Return the text to deliver; raise InvalidInput if it is missing, too long or cannot be sent."""
     message = _text(given, "message")
     if intent == "react":
         return message or ""
@@ -184,7 +190,7 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
 
 
 def _context(value: object) -> dict[str, object]:
-    """The context as an object; JSON text is read, since models send it so."""
+    """Return the context as an object; read JSON text too, since models send it so."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -209,13 +215,13 @@ def _context(value: object) -> dict[str, object]:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Whether objects and lists lie within each other more than so many levels."""
+    """Return whether objects and lists are nested more than so many levels."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return inside is not None and (levels == 0 or any(_is_deeper(one, levels - 1) for one in inside))
 
 
 def _is_boundless(value: object) -> bool:
-    """Whether a number in it is beyond a double's, infinite or none."""
+    """Return whether the value holds a number that is beyond a double's range, infinite or not a number."""
     if isinstance(value, Mapping | list):
         return any(map(_is_boundless, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, int | float) and not abs(value) <= float_info.max
@@ -288,6 +294,6 @@ def _uuid(text: str) -> str:
 
 
 def describe(error: ValidationError) -> str:
-    """The first thing wrong with an envelope, naming the field."""
+    """Say what is wrong first with an envelope, naming the field."""
     first = error.errors()[0]
     return f"Field '{'.'.join(str(part) for part in first['loc'])}': {first['msg']}."

@@ -26,7 +26,7 @@ from shared.storage.pending_actions import Event, Parked
 
 @dataclass(frozen=True, slots=True)
 class Admitter:
-    """Who admits: its name, its database, how long the owner has to answer, and where ids come from."""
+    """The daemon that admits: its name, its database, how long the owner has to answer, and its source of ids."""
 
     name: str
     db: Database
@@ -35,7 +35,7 @@ class Admitter:
 
 
 async def admit(by: Admitter, call: NotifyCall) -> Current:
-    """Admit a call once; the same call again gets the current answer of the first.
+    """Admit a call once; return the current answer of the first if the same call comes again.
 
     Raises InvalidInput, Misconfigured, IdempotencyConflict or Unavailable; then nothing was written.
     """
@@ -101,7 +101,7 @@ async def _admit_missing(
     waiting = await notifications.collapse(connection, new)
     if waiting is not None:
         return waiting
-    # The contract's answer names the action alone: under the notification's own id it can be asked about.
+    # The contract's answer names only the action; as it has the notification's own id, the caller can ask about it.
     channel, action_id = new.envelope.delivery.channel, new.id
     answer = answers.missing(new.id, action_id, channel)
     new = replace(new, answer=answer, contact_id=missing.contact_id, third_party=True)
@@ -147,19 +147,19 @@ async def _park(connection: Connection, by: Admitter, new: NewNotification, acti
 
 
 def why_asked(origin: str, findings: Sequence[Finding]) -> str:
-    """What the owner reads before deciding: who wants something, and why nothing lets it out unasked."""
+    """Say what the owner reads before deciding: who wants something, and why nothing lets it out unasked."""
     return " ".join([f"{origin} wants to send this.", *(finding.text for finding in findings)])
 
 
 def why_missing(envelope: NotifyEnvelope, name: str) -> str:
-    """The same where there is nowhere to send it."""
+    """Say what the owner reads if there is no identifier to send to: who wants to tell whom by which channel."""
     origin, channel = envelope.origin_butler, envelope.delivery.channel
     wants = f"{origin} wants to tell {name} something by {channel}"
     return f"{wants}, and there is no {channel} identifier on file for {name}."
 
 
 def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
-    """The whole call as it is kept with a pending action: nothing of what was asked is lost."""
+    """Return the whole call as it is kept with a pending action: nothing of what was asked is lost."""
     kept: dict[str, object] = envelope.delivery.model_dump(exclude_none=True)
     if envelope.request_context is not None:
         kept["request_context"] = dict(envelope.request_context)
@@ -169,7 +169,7 @@ def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
 
 
 def answer_of(current: Current, note: str | None = None) -> NotifyResponse:
-    """The answer as this caller gets it: marked as a repeat, with what it should know about it."""
+    """Return the answer for this caller: marked as a repeat, with what the caller should know about it."""
     answer = current.answer
     if not current.first:
         answer = answer.model_copy(update={"duplicate": True})

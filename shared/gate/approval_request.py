@@ -1,6 +1,7 @@
-"""A pending action as the owner is asked it, on whichever surface: everything looked up now, by the house.
+"""A pending action as the owner is asked it, on every surface: everything is looked up now, by the house.
 
-Of the action's own columns, which a butler's process may fill, only what it says about itself is shown, as its words.
+A butler's process may fill the action's own columns. Of these only what the butler says about itself is shown, as the
+butler's words.
 """
 
 from dataclasses import replace
@@ -20,20 +21,20 @@ from shared.model import Finding
 from shared.storage import notifications
 from shared.storage.contacts import MissingIdentifier, Target, UnknownContact, Whom
 
-# Why this revision was made, where the house or the owner made it: a butler writes in no other name than its own.
+# Why this revision was made, if the house or the owner made it: a butler can write in no name but its own.
 MADE: Final = """
 SELECT reason FROM shared.approval_events
 WHERE action_id = $1 AND actor IN ('messenger', 'owner') AND event_type IN ('parked', 'revised')
     AND detail @> jsonb_build_object('revision', $2::int) ORDER BY seq DESC LIMIT 1
 """
-# What is so of every question is no reason for this one.
+# These findings hold for every question, so they are no reason to show for this one.
 OF_COURSE: Final = frozenset({"nothing_allows"})
 
 
 async def asked(connection: Connection, action: Record) -> Asked:
-    """The question of this row (approvals.open_action).
+    """Return the question of this row (pending_actions.open_action).
 
-    Raises Unreadable or InvalidInput where the row says nothing that could be asked.
+    Raises Unreadable or InvalidInput if the row holds nothing that could be asked.
     """
     envelope = notifications.envelope_of(action)
     target = await _target(connection, envelope, action["whom"])
@@ -64,7 +65,10 @@ async def asked(connection: Connection, action: Record) -> Asked:
 
 
 def _content_sha(action: Record, envelope: NotifyEnvelope, target: Target | MissingIdentifier) -> str | None:
-    """The hash of what would go out now; that of the row, which a butler may fill, only where nothing could."""
+    """Return the hash of what would go out now.
+
+    Only if nothing could go out, return the hash of the row, which a butler may fill.
+    """
     if isinstance(target, MissingIdentifier) or not target.deliverable:
         sha: str | None = action["content_sha"]
         return sha
@@ -72,9 +76,9 @@ def _content_sha(action: Record, envelope: NotifyEnvelope, target: Target | Miss
 
 
 async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -> Target | MissingIdentifier:
-    """Whom it is for; where what the owner has on file is of no use, nobody who could be sent to.
+    """Return whom it is for; if what the owner has on file is of no use, a target that cannot be sent to.
 
-    Raises InvalidInput where the row itself names nobody.
+    Raises InvalidInput if the row itself names nobody.
     """
     meant = Whom.parse(whom)
     try:
@@ -88,7 +92,7 @@ async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -
 async def _findings(
     connection: Connection, action: Record, envelope: NotifyEnvelope, target: Target | MissingIdentifier
 ) -> tuple[Finding, ...]:
-    """Why nothing lets it out unasked, as of now; an answer that was given counts no more."""
+    """Return why nothing lets it out unasked, as of now; an answer that was given counts no more."""
     channel = envelope.delivery.channel
     if isinstance(target, MissingIdentifier):
         return (Finding("no_identifier", f"There is no {channel} identifier on file for {target.contact_name}."),)
@@ -98,7 +102,7 @@ async def _findings(
 
 
 async def _made(connection: Connection, action: Record, said: list[str]) -> tuple[str, ...]:
-    """Why it was asked in this revision, as the house wrote it down; without what is said already."""
+    """Return why this revision was asked, as the house wrote it down, without what is in `said` already."""
     found = await connection.fetchval(MADE, UUID(action["id"]), action["revision"])
     reason = str(found or "").removeprefix(why_asked(action["origin_butler"], ()))
     for sentence in said:

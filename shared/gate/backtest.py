@@ -33,7 +33,7 @@ class Past:
 
 
 async def actions(connection: Connection) -> list[Past]:
-    """The last thousand notifications, oldest first; what is for nobody now, or cannot be read, is left out."""
+    """Return the last thousand notifications, oldest first, without those for nobody now or that cannot be read."""
     found = []
     for row in reversed(await rules.past(connection)):
         try:

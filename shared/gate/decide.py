@@ -1,7 +1,7 @@
-"""The gate's judgement: action and facts in, a decision that names its reasons out. Pure.
+"""The gate's judgement: action and facts in, a decision that names its reasons out.
 
-Deny beats allow, and what nothing allows is parked. Whatever cannot be read is not in the facts, and
-whoever could not gather them must not ask.
+Deny beats allow, and what nothing allows is parked. What cannot be read is not in the facts, and a caller that could
+not gather them must not ask. Pure.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,17 @@ from typing import Final
 
 from shared.model import Action, Approval, Decision, Facts, Finding, Rule
 
-# They carry what others ask, and no standing rule speaks for what they ask themselves.
+# These daemons carry what others ask; no standing rule allows what they ask themselves.
 MOVERS: Final = frozenset({"switchboard", "messenger"})
 OWN_REACTIONS: Final = "To the owner a butler reacts itself, and only to what reached it or what it said."
 RESTORED: Final = "A backup was put back: it may have gone out by its rule before, and nothing here would know."
 
 
 def decide(action: Action, facts: Facts) -> Decision:
-    """Say whether this may leave now; total, and the same for every order of the rules."""
+    """Decide whether this may leave now.
+
+    The function is total, and its result is the same for every order of the rules.
+    """
     decision = _judged(action, facts)
     if decision.verdict == "park" and facts.cools_until is not None and not action.is_owner:
         return cooled_down(action.origin, facts.cools_until)
@@ -42,14 +45,17 @@ def _judged(action: Action, facts: Facts) -> Decision:
 
 
 def cooled_down(butler: str, until: float) -> Decision:
-    """The owner said no three times in a row to this butler there: there is no fourth question for a while."""
+    """Return the denial for a butler in its cool-down, which ends at `until` (seconds since 1970).
+
+    The owner said no three times in a row to this butler there, so there is no fourth question for a while.
+    """
     said = f"nothing more is asked before {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again"
     then = "To ask after that, give a new request_context.idempotency_key."
     return _deny("cooled_down", f"The owner said no to {butler} there three times in a row: {said}. {then}")
 
 
 def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | None:
-    """Everything no yes and no rule can outweigh."""
+    """Return the denial that no yes and no rule can outweigh, if there is one."""
     if not facts.in_time:
         return _deny("too_late", "Its time to be sent has passed.")
     if action.realm != facts.realm:
@@ -81,7 +87,7 @@ def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
 
 
 def _about_thread(action: Action) -> tuple[Finding, ...]:
-    """What the owner should know of a thread that nothing proves."""
+    """Return what the owner should know of a thread that nothing proves."""
     if not action.unproved:
         return ()
     if not reaction_has_its_message(action):
@@ -91,50 +97,66 @@ def _about_thread(action: Action) -> tuple[Finding, ...]:
 
 
 def owner_is_trusted(action: Action) -> bool:
-    """Messages to the owner's own chat or address need no yes."""
+    """Return whether it goes to the owner's own chat or address, which needs no yes."""
     return action.is_owner and action.deliverable
 
 
 def owner_approved_these_bytes(action: Action, approval: Approval) -> bool:
-    """An approval speaks for its own content only."""
+    """Return whether the approval is for this content: it speaks for its own content only."""
     return approval.content_sha == action.content_sha
 
 
 def for_the_sandbox_only(action: Action) -> bool:
-    """The addresses a newcomer's house invents are nobody's on a live channel."""
+    """Return whether the address exists on the sandbox only, and this is another realm.
+
+    The addresses that a new installation invents are nobody's on a live channel.
+    """
     invented = action.address == "5000000000000001" or action.address.endswith("@sandbox.test")
     return invented and action.realm != "sandbox"
 
 
 def origin_admitted_it(action: Action) -> bool:
-    """What somebody else admitted in a butler's name, or what a mover says itself, no standing rule lets out."""
+    """Return whether the origin butler admitted it itself and is no mover.
+
+    No standing rule lets out what somebody else admitted in a butler's name, or what a mover says itself.
+    """
     return action.admitted_by == action.origin and action.origin not in MOVERS
 
 
 def reaction_has_its_message(action: Action) -> bool:
-    """A reaction says nothing without its message: to one that nothing proves, no standing rule lets it out."""
+    """Return whether it is anything but a reaction to a message that nothing proves.
+
+    Such a reaction says nothing without its message, so no standing rule lets it out.
+    """
     return action.intent != "react" or not action.unproved
 
 
 def reaction_is_nobodys(action: Action) -> bool:
-    """A reaction bears no name and no mark of who admitted it: nobody would know whose it is."""
+    """Return whether it is a reaction whose author could not be told from the reaction.
+
+    That is one to an unproved message, or one that another daemon admitted: a reaction bears no name and no mark of who
+    admitted it.
+    """
     return action.intent == "react" and (action.unproved or action.admitted_by != action.origin)
 
 
 def uses_are_left(rule: Rule) -> bool:
-    """A rule that is used up allows nothing."""
+    """Return whether the rule has uses left; a rule that is used up allows nothing."""
     total = rule.max_uses is None or rule.used < rule.max_uses
     daily = rule.max_per_day is None or rule.used_today < rule.max_per_day
     return total and daily
 
 
 def was_made_since(rule: Rule, restored: float | None) -> bool:
-    """After a backup was put back only rules made since then speak: it may have gone out, or its rule been revoked."""
+    """Return whether the rule was made since a backup was put back, or none was.
+
+    Rules made before do not count: the message may have gone out by one, or the rule been revoked.
+    """
     return restored is None or rule.created > restored
 
 
 def matches(rule: Rule, action: Action) -> bool:
-    """Whether the rule speaks of this action; it must pin a contact or a recipient."""
+    """Return whether the rule speaks of this action; the rule must pin a contact or a recipient."""
     if rule.origin_butler not in {None, action.origin} or rule.realm not in {None, action.realm}:
         return False
     if not {"contact_id", "recipient"} & set(rule.constraints):
@@ -143,7 +165,7 @@ def matches(rule: Rule, action: Action) -> bool:
 
 
 def _holds(field: str, constraint: object, action: Action) -> bool:
-    """One constraint; an unknown field or an unknown type never matches."""
+    """Return whether one constraint holds; an unknown field or an unknown type never does."""
     kind, wanted = "exact", constraint
     if isinstance(constraint, Mapping):
         kind, wanted = str(constraint.get("type")), constraint.get("value")
@@ -174,12 +196,12 @@ def _field(field: str, action: Action) -> str | None:
 
 
 def _folded(text: str) -> str:
-    """Addresses are compared as they are looked up: ASCII case does not count, all else does."""
+    """Fold ASCII case, which does not count when addresses are looked up either; all else counts."""
     return text.translate({code: code + 32 for code in range(ord("A"), ord("Z") + 1)})
 
 
 def best(rules: list[Rule]) -> Rule:
-    """Of several matching rules: more exact, then bounded, then newer, then by id."""
+    """Return the best of several matching rules: more exact, then bounded, then newer, then by id."""
     return min(rules, key=lambda rule: (-len(rule.constraints), not rule.bounded, -rule.created, rule.id))
 
 

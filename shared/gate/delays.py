@@ -1,4 +1,4 @@
-"""Why what is allowed waits all the same: the brake. No verdict, and nothing is asked by it. Pure."""
+"""Why an allowed message waits all the same: the brake. That is no verdict, and it asks the owner nothing. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ RESTORED: Final = "A backup was put back, and the brake is on until the owner li
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Not now, which is no verdict: why, and until when at most (seconds since 1970, None: until it is lifted)."""
+    """A reason to wait, which is no verdict, and its end at most (seconds since 1970; None: until it is lifted)."""
 
     code: str
     text: str
@@ -20,7 +20,10 @@ class Delay:
 
 
 def delay(action: Action, facts: Facts) -> Delay | None:
-    """Why what is allowed waits all the same; cards never come here, so nothing stops a question."""
+    """Return why an allowed message waits all the same, or None if it does not.
+
+    Cards never come here, so nothing stops a question.
+    """
     stopping = [brake for brake in facts.brakes if brake_stops(brake, action)]
     if not stopping:
         return None
@@ -32,7 +35,7 @@ def delay(action: Action, facts: Facts) -> Delay | None:
 
 
 def brake_stops(brake: Brake, action: Action) -> bool:
-    """Whether the brake is for this action; messages to the owner it stops only if the owner said so."""
+    """Return whether the brake is for this action; messages to the owner it stops only if the owner said so."""
     for wanted, value in (
         (brake.butler, action.origin),
         (brake.contact_id, action.contact_id),

@@ -1,7 +1,7 @@
-"""One look at an admitted notification: re-resolve, gather, decide, and render what would go out now.
+"""One look at an admitted notification: resolve it again, gather, decide, and render what would go out now.
 
-Used wherever a decision about stored words is made: at the Messenger's marker, at a press, in the console
-and on the command line. Everything is read afresh; nothing a mover brought counts.
+Used wherever a decision about stored words is made: at the Messenger's marker, at the press of a button, in the
+console and on the command line. Everything is read afresh; nothing a mover brought counts.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,19 @@ class Evaluation:
     facts: Facts
     action: Action
     decision: Decision
-    # What the house has to say about it, where it goes to the owner.
+    # What the house has to say about it, if it goes to the owner.
     notes: tuple[str, ...] = ()
 
     def wires(self) -> tuple[Wire, ...]:
-        """What would go out now."""
+        """Render what would go out now."""
         return render(self.row, self.envelope, self.target, self.facts.sender, self.notes)
 
 
 async def evaluate(connection: Connection, notification_id: str, *, lock: bool) -> Evaluation | MissingIdentifier:
-    """Re-resolve, gather and decide; raises ButlersError where the facts cannot be read."""
+    """Resolve the notification again, gather and decide; hold its row if `lock` is set.
+
+    Raises ButlersError if the facts cannot be read.
+    """
     read = notifications.locked if lock else notifications.one
     row = await read(connection, notification_id)
     if row is None:
@@ -60,7 +63,10 @@ async def evaluate(connection: Connection, notification_id: str, *, lock: bool) 
 
 
 async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[Facts, Decision]:
-    """The decision; where it would be to ask the owner, what the owner said there lately is a fact too."""
+    """Decide, and return the facts together with the decision.
+
+    If the owner would have to be asked, what the owner said there lately is a fact too.
+    """
     decision = decide(action, facts)
     if decision.verdict != "park":
         return facts, decision
@@ -70,14 +76,17 @@ async def weigh(connection: Connection, action: Action, facts: Facts) -> tuple[F
 
 
 def afresh(judged: Evaluation) -> Decision:
-    """The decision about what waited: its time begins when authority is given, and an earlier yes counts no more."""
+    """Decide again about a message that waited.
+
+    Its time begins when authority is given, and an earlier yes counts no more.
+    """
     return decide(judged.action, replace(judged.facts, in_time=True, approval=None))
 
 
 def render(
     row: Record, asked: NotifyEnvelope, target: Target, sender: str, notes: Sequence[str] = ()
 ) -> tuple[Wire, ...]:
-    """The wires of one notification to one address; the same for the same rows.
+    """Render the wires of one notification to one address; the same rows give the same wires.
 
     Others get the words as they are; the owner is told whose they are, and can press nothing in them.
     """

@@ -1,4 +1,4 @@
-"""Stage 3, gather: everything the decision leans on, or nothing: what cannot be read raises."""
+"""Stage 3, gather: everything the decision leans on, or an error if any of it cannot be read."""
 
 from datetime import datetime
 
@@ -16,9 +16,9 @@ async def gather(
     approval: bool = False,
     asked_at: datetime | None = None,
 ) -> Facts:
-    """Realm, standing rules with their uses, and the owner's yes if asked for; raises if any cannot be read.
+    """Read the realm, the brakes, the standing rules with their uses, and the owner's yes if asked for.
 
-    `asked_at` is None for what is asked now.
+    Raises if any of them cannot be read. `asked_at` is None for what is asked now.
     """
     row = await facts.facts(connection, channel, notification_id, asked_at)
     if row is None:

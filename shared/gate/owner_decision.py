@@ -1,7 +1,7 @@
 """The owner's word on a pending action, whichever surface it comes from.
 
-One decision however many press: the first commit wins, the others are told. Whoever says yes is bound to
-the bytes rendered in this very transaction; if they are not what the card showed, the card asks anew.
+There is one decision, however many presses there are: the first commit wins, and the others are told. A yes is bound
+to the bytes rendered in this very transaction; if they are not what the card showed, the card asks anew.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class OwnerDecision:
-    """Who says what to which action, and by which surface."""
+    """The owner's yes or no: who says it, to which action, and by which surface."""
 
     action_id: str
     approve: bool
@@ -43,15 +43,15 @@ class OwnerDecision:
     reason: str | None = None
     # Which revision the surface showed, if it cannot prove that by a button's tag.
     revision: int | None = None
-    # Of a channel: the realm in which it works.
+    # If the surface is a channel: the realm in which it works.
     realm: str | None = None
-    # The hash of the content that the surface showed, likewise.
+    # The hash of the content that the surface showed, if it cannot prove that by a button's tag.
     shown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Who puts which text in the place of a message, and by which surface."""
+    """The owner's edit: who puts which text in the place of a message, and by which surface."""
 
     action_id: str
     message: str
@@ -64,7 +64,7 @@ class Edit:
 
 
 async def apply(connection: Connection, word: OwnerDecision) -> Outcome:
-    """Carry the word out in the caller's transaction."""
+    """Carry out the owner's word in the caller's transaction."""
     action = await pending_actions.open_action(connection, word.action_id)
     if action is None:
         return Outcome("impossible", "There is no such question.")
@@ -73,7 +73,7 @@ async def apply(connection: Connection, word: OwnerDecision) -> Outcome:
     if not await _waits(connection, action):
         action = await pending_actions.open_action(connection, word.action_id) or action
         return Outcome("impossible", "There is no such question.") if action["open"] else _late(action)
-    # What counts is the revision that was looked at before this waited for its message.
+    # The revision that counts is the one read before this waited for the message's lock.
     if action["status"] != "pending":
         return _late(action)
     if word.revision not in {None, action["revision"]}:
@@ -82,9 +82,9 @@ async def apply(connection: Connection, word: OwnerDecision) -> Outcome:
 
 
 async def edit(connection: Connection, change: Edit) -> Outcome:
-    """Ask anew with the owner's text in the caller's transaction; nothing leaves by it.
+    """Ask anew with the owner's text, in the caller's transaction; nothing leaves by this.
 
-    Raises InvalidInput where the text cannot be sent, or there is none to change; then nothing was written.
+    Raises InvalidInput if the text cannot be sent, or if there is none to change; then nothing was written.
     """
     action = await pending_actions.open_action(connection, change.action_id)
     if action is None:
@@ -107,17 +107,17 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
 
 
 async def _waits(connection: Connection, action: Record) -> bool:
-    """Whether its message waits for the owner, and goes on waiting until the end of this transaction.
+    """Return whether the message waits for the owner, and keep it waiting until this transaction ends.
 
-    INVARIANT: no word on a question moves what arrived, ended or is on its way. Whoever inserts a question may say
-    what it is about, and that was looked at when it was inserted.
+    INVARIANT: no word on a question moves what arrived, ended or is on its way. Who inserts a question may say what it
+    is about, and that was checked when it was inserted.
     """
     row = await notifications.locked(connection, action["notification_id"])
     return row is not None and row["status"] in answers.ASKED
 
 
 def _new_text(action: Record, message: str) -> str | None:
-    """The owner's words, or None if they are those that were asked."""
+    """Return the owner's words, or None if they are those that were asked."""
     now = notifications.envelope_of(action).delivery
     asked = NotifyEnvelope.model_validate(action["envelope"]).delivery
     if asked.intent == "react":
@@ -186,12 +186,12 @@ async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> 
 
 
 def denied(*, begun: bool) -> str:
-    """What is shown of a no: it stops what is left, and calls nothing back."""
+    """Return what is shown of a no: it stops what is left, and calls nothing back."""
     return f"Denied. {'What had left before may have arrived.' if begun else 'Nothing was sent.'}"
 
 
 async def _ask_again(connection: Connection, word: OwnerDecision, action: Record, judged: Evaluation) -> Outcome:
-    """What would go out is not what the card showed: no yes can be taken for it."""
+    """Ask anew: what would go out is not what the card showed, so no yes can be taken for it."""
     kept = tool_args(judged.envelope, judged.row["whom"])
     said = why_asked(judged.row["origin_butler"], judged.decision.findings)
     anew = Revision(word.action_id, action["revision"], judged.action.content_sha, kept, word.lasts, said)

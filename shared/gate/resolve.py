@@ -1,8 +1,8 @@
 """Where a notification would go, and as what: the same for its butler, at the marker, and before the owner's eyes.
 
-A reply or reaction names a thread. If no message that reached its butler proves that thread, a reply is a message of
-its own, and a reaction to anybody but the owner stays one that only the owner can let out. In the owner's own chat a
-butler may point at what it said itself, too, and at nothing of others; else there is no reaction.
+A reply or reaction names a thread. If no message that reached its butler proves that thread, a reply goes out as a
+message of its own, and a reaction to anybody but the owner stays one that only the owner can let out. In the owner's
+own chat a butler may also point at what it said itself, and at nothing of others; otherwise there is no reaction.
 """
 
 from dataclasses import replace
@@ -18,7 +18,10 @@ from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
 
 
 async def resolve(connection: Connection, envelope: NotifyEnvelope, whom: Whom) -> Target | MissingIdentifier:
-    """Stage 2: the address meant, and whether the thread it is named by is proved; what cannot be read raises."""
+    """Resolve the address meant, and whether the thread that names it is proved (stage 2).
+
+    What cannot be read raises.
+    """
     delivery = envelope.delivery
     target = await target_of(connection, whom, delivery.channel)
     if isinstance(target, MissingIdentifier) or delivery.intent == "send":
@@ -30,7 +33,7 @@ async def resolve(connection: Connection, envelope: NotifyEnvelope, whom: Whom) 
 
 
 def going(envelope: NotifyEnvelope, target: Target | MissingIdentifier) -> NotifyEnvelope:
-    """The envelope as it would go out: an unproved reply is a send, which has no thread."""
+    """Return the envelope as it would go out: an unproved reply becomes a send, which has no thread."""
     unproved = isinstance(target, Target) and target.unproved
     if not unproved or envelope.delivery.intent != "reply":
         return envelope
@@ -39,7 +42,7 @@ def going(envelope: NotifyEnvelope, target: Target | MissingIdentifier) -> Notif
 
 
 def action_of(asked: NotifyEnvelope, target: Target, realm: str, admitted_by: str) -> Action:
-    """What the policy judges, the same at admission and at the marker."""
+    """Return the action that the policy judges, the same at admission and at the marker."""
     envelope = going(asked, target)
     delivery = envelope.delivery
     content = Content(

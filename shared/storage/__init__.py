@@ -1,1 +1,1 @@
-"""One file for each table of the kernel, its only writer."""
+"""The rows of the kernel: one file for each table, which is its only writer."""

@@ -1,6 +1,6 @@
 """What a line of the audit binds of a message: hashes of its content, its bytes, its words and its address.
 
-The lines are sealed and the rows are not: whatever differs was changed afterwards. SELECT only.
+The lines are sealed and the rows are not, so a row that differs was changed afterwards. SELECT only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from shared.db.pool import Connection
 # Of the rows `n` (a notification) and `d` (its delivery), as the marker's statement and the comparison both have them.
 ADDRESS: Final = "encode(sha256(convert_to(n.id::text || ' ' || d.channel || ' ' || d.address, 'UTF8')), 'hex')"
 WORDS: Final = "encode(sha256(convert_to(n.envelope::text || coalesce(n.owner_text, ''), 'UTF8')), 'hex')"
-# The last marker of each part of what has not begun anew since. Rows go 400 days after the end, words after 30.
+# The last marker of each part, of messages not begun anew since. Rows go 400 days after the end, words after 30.
 MARKED: Final = f"""
 WITH lines AS (
     SELECT DISTINCT ON (notification_id, detail -> 'part') seq, at, notification_id, detail
@@ -75,7 +75,7 @@ _SAID: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """A row that is not what its line says: the line, and what a person is told."""
+    """A row that is not what its line says: the line's number, and what a person is told."""
 
     seq: int
     text: str
@@ -91,7 +91,7 @@ class Compared:
 
 
 def of_yes(notification_id: str, channel: str, address: str, content_sha: str, wires: Sequence[str]) -> dict[str, str]:
-    """What the line of a yes holds, beside who said it."""
+    """Return what the line of a yes holds, besides who said it."""
     return {
         "content": content_sha,
         "wire": sha256(" ".join(wires).encode()).hexdigest(),
@@ -100,7 +100,7 @@ def of_yes(notification_id: str, channel: str, address: str, content_sha: str, w
 
 
 async def compare(connection: Connection) -> Compared:
-    """Hold every line that binds something beside its rows."""
+    """Compare every line that binds something with its rows."""
     lines, found = 0, []
     for kind, text in (("marker", MARKED), ("yes", SAID_YES)):
         for row in await connection.fetch(text):

@@ -1,4 +1,4 @@
-"""The seals as rows: what no seal covers yet, adding one, and reading all for judging.
+"""The seals as rows: finding what no seal covers yet, adding a seal, and reading all of them for judging.
 
 The only writer of shared.audit_seals. Reading takes no lock that an INSERT into the audit would wait for.
 """
@@ -12,12 +12,13 @@ from shared.audit import BEGINNING, Line, Seal, Spans, line_of, text_of
 from shared.db.pool import Connection
 
 PAGE: Final = 1000
-# Lines of one seal: a minute of a house that is busier than any. Who seals holds so many, who judges those of a few.
+# Lines of one seal: more than the busiest house writes in a minute. The sealer holds so many in memory, the verifier
+# those of a few seals.
 MOST: Final = 100_000
 # Every column, as one text that no setting of a session changes.
 COLUMNS: Final = """seq, to_json(at AT TIME ZONE 'UTC')::text AS at, event_type, action_id::text, rule_id::text,
     notification_id::text, actor, reason, detail::text"""
-# A seal of the future was made by a clock that was wrong: it holds up nothing.
+# A seal with a time in the future was made by a wrong clock: the next one does not wait for that time.
 LAST: Final = """
 SELECT n, hash, at <= clock_timestamp() - $1::interval OR at > clock_timestamp() AS due,
     coalesce((SELECT upper(seqs) - 1 FROM shared.audit_seals WHERE n <= s.n - 2
@@ -25,19 +26,19 @@ SELECT n, hash, at <= clock_timestamp() - $1::interval OR at > clock_timestamp()
     (SELECT range_agg(seqs) FROM shared.audit_seals WHERE n > s.n - 2)::text AS recent
 FROM shared.audit_seals s ORDER BY n DESC LIMIT 1
 """
-# What is in those two is read once, not for each line.
+# The spans of the last two seals are read once, not for each line.
 UNSEALED: Final = f"""
 SELECT {COLUMNS} FROM shared.approval_events
 WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) ORDER BY seq LIMIT $3
 """
-# A Messenger seals each minute: what waits for so long shows that none does, or that it cannot keep up.
+# A Messenger seals each minute: a line that waits so long shows that none does, or that it cannot keep up.
 WAITS_AT_MOST: Final = timedelta(minutes=10)
 OVERDUE: Final = """
 SELECT count(*) AS lines, to_json(min(at) AT TIME ZONE 'UTC') #>> '{}' AS since FROM shared.approval_events
 WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) AND at < clock_timestamp() - $3::interval
 """
 NOW: Final = "SELECT to_json(clock_timestamp() AT TIME ZONE 'UTC') #>> '{}'"
-# Of several that seal the same the first wins, and nobody waits for longer than its insert takes.
+# Of several Messengers that insert the same number the first wins, and none waits longer than its insert takes.
 APPEND: Final = """
 INSERT INTO shared.audit_seals (n, seqs, digests, prev, hash, signature, at)
 VALUES ($1, $2::text::int8multirange, $3, $4, $5, $6, $7::text::timestamp AT TIME ZONE 'UTC')
@@ -52,9 +53,9 @@ SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL unnest(s.seqs) AS s
     SELECT {COLUMNS} FROM shared.approval_events WHERE seq >= lower(span) AND seq < upper(span)) e
 WHERE s.n BETWEEN $1 AND $2 ORDER BY s.n, e.seq
 """
-# What lies outside these spans. `own`: a butler's or the Switchboard's login can have written it, however late it
-# committed: in the name of one that may use no other, and between the times of the lines on both sides, which seals
-# cover. The number and the time come of themselves, one right after the other, and only a superuser chooses them.
+# The lines outside these spans. `own`: a butler's or the Switchboard's login can have written the line, however late it
+# committed: its actor is a login that can use no other name, and its time lies between those of the sealed lines on
+# both sides. The database gives number and time, one right after the other, and only a superuser chooses them.
 UNCOVERED: Final = """
 SELECT e.seq, to_json(e.at AT TIME ZONE 'UTC') #>> '{}' AS at, e.actor,
     e.seq > 0 AND e.actor NOT IN ('messenger', 'console', 'owner')
@@ -72,7 +73,7 @@ ORDER BY e.seq
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """Where the chain ends, and which lines need no look: up to `floor`, and those in `recent`."""
+    """The end of the chain, and the lines that need no look: those up to `floor`, and those in `recent`."""
 
     n: int = 0
     hash: bytes = BEGINNING
@@ -82,17 +83,17 @@ class Last:
 
 
 async def last(connection: Connection, every: timedelta) -> Last:
-    """Where the chain ends; `due` if that is so long ago by the database's clock, or ahead of it."""
+    """Return the end of the chain; it is `due` if it is that long ago by the database's clock, or ahead of it."""
     row = await connection.fetchrow(LAST, every)
     return Last(**row) if row else Last()
 
 
 async def unsealed(connection: Connection, after: Last, most: int = MOST) -> AsyncIterator[Line]:
-    """The first committed lines that no seal covers, in the order of their numbers, a page at a time.
+    """Yield the first committed lines that no seal covers, in the order of their numbers, a page at a time.
 
-    A line below the reach of all seals but the last two is not looked at: no unit of work of ours lasts so long
-    that it could still have come by itself. One that a butler's login kept open on purpose is never sealed, so that
-    the Messenger vouches for nothing that was put in later.
+    A line below the reach of all seals but the last two is not looked at: no unit of work of ours lasts so long that it
+    could still have come by itself. A line that a butler's login kept open on purpose is never sealed, so that the
+    Messenger vouches for nothing that was put in later.
     """
     floor = after.floor
     while most > 0:
@@ -105,30 +106,33 @@ async def unsealed(connection: Connection, after: Last, most: int = MOST) -> Asy
 
 
 async def overdue(connection: Connection) -> tuple[int, str | None]:
-    """How many lines have waited for a seal for more than ten minutes, and since when; not those never to be sealed."""
+    """Count the lines that have waited for a seal for more than ten minutes, and return since when.
+
+    Lines that are never to be sealed do not count.
+    """
     end = await last(connection, timedelta())
     row = await connection.fetchrow(OVERDUE, end.floor, end.recent, WAITS_AT_MOST)
     return (row["lines"], row["since"]) if row else (0, None)
 
 
 async def now(connection: Connection) -> str:
-    """The database's time as a seal has it."""
+    """Return the database's time as a seal has it."""
     return str(await connection.fetchval(NOW))
 
 
 async def append(connection: Connection, seal: Seal) -> bool:
-    """Make it the chain's next link; false if another Messenger was first."""
+    """Add the seal as the chain's next link; return False if another Messenger was first."""
     made = (seal.n, seal.seqs, seal.digests, seal.prev, seal.hash, seal.signature, seal.at)
     return await connection.fetchval(APPEND, *made) is not None
 
 
 async def after(connection: Connection, n: int) -> Sequence[Seal]:
-    """The next hundred seals after that one."""
+    """Return the next five seals after that one."""
     return [Seal(**row) for row in await connection.fetch(SEALS, n)]
 
 
 async def covered(connection: Connection, first: int, last: int) -> AsyncIterator[tuple[int, Line]]:
-    """The lines that these seals cover and that are there, each with its seal; within a transaction."""
+    """Yield the lines that these seals cover and that exist, each with its seal; within a transaction."""
     async for row in connection.cursor(COVERED, first, last, prefetch=PAGE):
         n, *columns = row
         yield n, line_of(*columns)
@@ -145,6 +149,6 @@ class Uncovered:
 
 
 async def uncovered(connection: Connection, spans: Spans) -> AsyncIterator[Uncovered]:
-    """The lines outside these spans, each with its time as a seal has it; within a transaction."""
+    """Yield the lines outside these spans, each with its time as a seal has it; within a transaction."""
     async for row in connection.cursor(UNCOVERED, text_of(spans), prefetch=PAGE):
         yield Uncovered(**row)

@@ -18,7 +18,7 @@ UPDATE shared.brakes SET lifted_at = clock_timestamp()
 WHERE lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp()) AND ($1::text IS NULL OR butler = $1)
     AND ($2::uuid IS NULL OR contact_id = $2) AND ($3::text IS NULL OR channel = $3) RETURNING id::text
 """
-# For everybody but the owner. One that nobody has carried out yet is enough.
+# It is for everybody but the owner. One that nobody has carried out yet is enough.
 RESTORED: Final = """
 INSERT INTO shared.brakes (reason, made_by) SELECT 'restored', $1
 WHERE NOT EXISTS (SELECT FROM shared.brakes WHERE reason = 'restored' AND handled_at IS NULL) RETURNING id::text
@@ -29,7 +29,7 @@ SELECT id::text FROM shared.brakes WHERE reason = 'restored' AND handled_at IS N
 HANDLED: Final = (
     "UPDATE shared.brakes SET handled_at = clock_timestamp() WHERE id = $1 AND handled_at IS NULL RETURNING id"
 )
-# As its own trigger locks what is authority, and before any row.
+# The lock that the trigger of shared.brakes takes on the authority, taken before that of any row.
 HOLD_MARKERS: Final = "LOCK TABLE shared.authority IN ROW EXCLUSIVE MODE"
 LATEST_RESTORED: Final = """
 SELECT max(made_at) FROM shared.brakes WHERE reason = 'restored' AND lifted_at IS NULL
@@ -43,7 +43,7 @@ WHERE b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()) O
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a brake is for; what is left out is not narrowed."""
+    """What a brake is for; a field that is left out narrows nothing."""
 
     butler: str | None = None
     contact_id: str | None = None
@@ -53,7 +53,7 @@ class Scope:
 async def put_on(
     connection: Connection, scope: Scope, by: str, *, lasts: timedelta | None = None, owner_too: bool = False
 ) -> str:
-    """The new brake's id; it counts for every marker that comes after the commit."""
+    """Put on a brake and return its id; it counts for every marker that comes after the commit."""
     contact = UUID(scope.contact_id) if scope.contact_id else None
     args = (scope.butler, contact, scope.channel, owner_too, lasts, UUID(by))
     made = str(await connection.fetchval(PUT_ON, *args))
@@ -63,7 +63,10 @@ async def put_on(
 
 
 async def restored(connection: Connection, actor: str, by: str | None, **known: object) -> str | None:
-    """Put on the brake that says a backup was put back; None where one waits to be carried out already."""
+    """Put on the brake that says a backup was put back, and return its id.
+
+    Returns None if such a brake waits already to be carried out.
+    """
     made: str | None = await connection.fetchval(RESTORED, UUID(by) if by else None)
     if made is not None:
         await record(connection, Event("restored", actor), brake=made, contact=by, **known)
@@ -72,29 +75,29 @@ async def restored(connection: Connection, actor: str, by: str | None, **known: 
 
 
 async def hold_markers(connection: Connection) -> None:
-    """Let no marker be under way while this transaction lasts; it comes first in the order of locks."""
+    """Let no marker be under way while this transaction lasts; this lock comes first in the order of locks."""
     await connection.execute(HOLD_MARKERS)
 
 
 async def unhandled(connection: Connection) -> str | None:
-    """The brake of a backup that was put back, as long as nobody has carried out what it means."""
+    """Return the brake of a backup that was put back, as long as nobody has carried out what it means."""
     found: str | None = await connection.fetchval(UNHANDLED)
     return found
 
 
 async def handled(connection: Connection, brake: str) -> bool:
-    """Note that what it means is carried out with this transaction; false where another's was first."""
+    """Note that this transaction carries out what the brake means; return False if another one was first."""
     return await connection.fetchval(HANDLED, UUID(brake)) is not None
 
 
 async def restored_at(connection: Connection) -> datetime | None:
-    """When the house was last found restored, as long as the owner has not lifted that brake."""
+    """Return when the house was last found restored, as long as the owner has not lifted that brake."""
     found: datetime | None = await connection.fetchval(LATEST_RESTORED)
     return found
 
 
 async def lift(connection: Connection, scope: Scope, by: str) -> list[str]:
-    """The ids of the brakes that were on and fit the scope; what they delayed goes out at once."""
+    """Lift the brakes that are on and fit the scope, and return their ids; what they delayed goes out at once."""
     contact = UUID(scope.contact_id) if scope.contact_id else None
     lifted = [row["id"] for row in await connection.fetch(LIFT, scope.butler, contact, scope.channel)]
     for brake in lifted:
@@ -104,5 +107,5 @@ async def lift(connection: Connection, scope: Scope, by: str) -> list[str]:
 
 
 async def standing(connection: Connection) -> list[Record]:
-    """The brakes that are on, oldest first."""
+    """Return the brakes that are on, oldest first."""
     return list(await connection.fetch(STANDING))

@@ -1,4 +1,4 @@
-"""Who is meant: contacts and their entries, the owner, resolving and looking up in reverse.
+"""Contacts and their entries: who is the owner, whom a caller means, and who has an address.
 
 Only the owner writes contacts (console, CLI, pairing, bootstrap); butlers read.
 """
@@ -18,18 +18,18 @@ Kind = Literal["contact", "recipient", "owner", "thread"]
 
 @dataclass(frozen=True, slots=True)
 class Whom:
-    """Whom the caller means, as it said it; `value` is a contact id, an address, a thread or empty."""
+    """Whom the caller means, as the caller said it; `value` is a contact id, an address, a thread or empty."""
 
     kind: Kind
     value: str = ""
 
     def __str__(self) -> str:
-        """The form that is hashed and stored."""
+        """Return the form that is hashed and stored."""
         return f"{self.kind}:{self.value}" if self.value else self.kind
 
     @classmethod
     def parse(cls, text: str) -> "Whom":
-        """The inverse of str()."""
+        """Parse what `str()` made; raise InvalidInput if it names nobody."""
         kind, _, value = text.partition(":")
         if kind not in {"contact", "recipient", "owner", "thread"}:
             raise InvalidInput(f"`{text[:40]}` names nobody.")
@@ -53,7 +53,7 @@ class Target:
 
 
 class UnknownContact(InvalidInput):
-    """A contact id of the right form that nobody has: somebody guessed, or made it up."""
+    """A contact id of the right form that nobody has: the caller guessed it, or made it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ WHERE i.type = $1 AND i.lookup = $2
 
 
 async def target_of(connection: Connection, whom: Whom, channel: str) -> Target | MissingIdentifier:
-    """The address meant, or that there is none on file (seed 001, Default Recipient Resolution).
+    """Return the address meant, or that there is none on file (seed 001, Default Recipient Resolution).
 
     Raises InvalidInput for an unknown contact and Misconfigured for an owner without an entry.
     """
@@ -134,7 +134,7 @@ async def _by_value(connection: Connection, value: str, channel: str) -> Target:
 
 
 def _target(row: Record, channel: str) -> Target:
-    """The entry's stored value goes on the wire, never the caller's spelling of it."""
+    """Make the target of the entry's stored value, which goes on the wire, never the caller's spelling of it."""
     address = canonical(channel, row["value"])
     private = channel == "email" or is_private_chat(address)
     return Target(address, row["contact_id"], row["name"], row["entry_id"], is_owner=row["owner"] and private)
@@ -162,7 +162,7 @@ GROUP BY c.id ORDER BY c.created_at
 
 
 async def add_contact(connection: Connection, name: str, roles: list[str]) -> str:
-    """A new contact's id; a second owner is refused."""
+    """Add a contact and return its id; refuse a second owner."""
     try:
         return str(await connection.fetchval(INSERT_CONTACT, name, roles))
     except asyncpg.UniqueViolationError:
@@ -172,7 +172,7 @@ async def add_contact(connection: Connection, name: str, roles: list[str]) -> st
 async def set_identifier(
     connection: Connection, contact_id: str, kind: str, value: str, *, primary: bool = False
 ) -> str:
-    """The entry's id once `value` stands on this contact; refused where it stands on another."""
+    """Put `value` on this contact and return the entry's id; refuse a value that stands on another contact."""
     try:
         key = UUID(contact_id)
     except ValueError:
@@ -184,7 +184,7 @@ async def set_identifier(
         entry = None
     if entry is None:
         raise InvalidInput(f"The {kind} identifier cannot be put on this contact.", "See `butlers contacts list`.")
-    if primary:  # only now: whoever goes on after a refusal has changed nothing
+    if primary:  # only now: a caller that goes on after a refusal has changed nothing
         await connection.execute(UNSET_PRIMARY, key, kind)
         await connection.execute(SET_PRIMARY, entry)
     return str(entry)
@@ -197,10 +197,10 @@ async def forget(connection: Connection, contact_id: str, kind: str, value: str)
 
 
 async def owner(connection: Connection) -> Record | None:
-    """The owner's id, name and preferred channel, if there is one."""
+    """Return the owner's id, name and preferred channel, if there is an owner."""
     return await connection.fetchrow(OWNER)
 
 
 async def list_contacts(connection: Connection) -> list[Record]:
-    """Every contact with its entries, oldest first."""
+    """Return every contact with its entries, oldest first."""
     return list(await connection.fetch(LIST))

@@ -1,12 +1,15 @@
-"""What the owner said lately to one butler's questions about one recipient. Only reads, and no word of any message."""
+"""The cool-down: what the owner said lately to one butler's questions about one recipient.
+
+Only reads, and no word of any message.
+"""
 
 from typing import Final
 from uuid import UUID
 
 from shared.db.pool import Connection
 
-# Three noes in a row, the last of them less than a day ago; an answer that never came is no no. What was said in the
-# sandbox, where anybody can say it, counts there alone.
+# Three noes in a row, the last of them less than a day ago; a question that got no answer does not count as a no. What
+# was said in the sandbox, where anybody can say it, counts there alone.
 COOLS_UNTIL: Final = """
 SELECT extract(epoch FROM max(at) + interval '24 hours')::float8 FROM (
     SELECT denied, at FROM shared.decided
@@ -20,7 +23,10 @@ HAVING count(*) = 3 AND bool_and(denied) AND max(at) > clock_timestamp() - inter
 async def cools_until(
     connection: Connection, butler: str, realm: str, contact_id: str | None, address: str | None = None
 ) -> float | None:
-    """Until when (seconds since 1970) this butler asks nothing there about this contact or address; None if it may."""
+    """Return until when (seconds since 1970) this butler asks nothing there about this contact or address.
+
+    Returns None if it may ask.
+    """
     contact = UUID(contact_id) if contact_id else None
     found: float | None = await connection.fetchval(COOLS_UNTIL, butler, contact, address, realm)
     return found

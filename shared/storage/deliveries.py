@@ -12,9 +12,10 @@ from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.hashing import reference
 
-# A reference may look like the beginning of another's id, so that an id is asked for by more than a reference has.
+# A reference may look like the beginning of another delivery's id, so an id needs more characters than a reference.
 SHORTEST: Final = 5
-# The contact is whoever has the address now: it is the Messenger's word, and what a notification names is its butler's.
+# The contact is the one that has the address now: the address is the Messenger's word, the contact that a notification
+# names is its butler's.
 LIST: Final = """
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,
     d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
@@ -52,17 +53,20 @@ class Shown:
 
 
 async def latest(connection: Connection, status: str | None, most: int) -> list[Record]:
-    """The deliveries in that status, or in any, newest first."""
+    """Return the deliveries in that status, or in any, newest first."""
     return list(await connection.fetch(LIST, status, None, most))
 
 
 async def begun(connection: Connection, notification_id: str) -> bool:
-    """Whether something of it may have left."""
+    """Return whether something of the notification may have left."""
     return bool(await connection.fetchval(BEGUN, UUID(notification_id)))
 
 
 async def find(connection: Connection, said: str) -> str:
-    """The id of the one delivery meant by its reference, or by the beginning of its or its notification's id."""
+    """Return the id of the one delivery that is meant.
+
+    It is meant by its reference, or by the beginning of its id or of its notification's id.
+    """
     if len(said) < SHORTEST:
         found = [row["id"] for row in await connection.fetch(LATEST) if reference(row["id"]) == said.upper()]
     else:
@@ -74,7 +78,7 @@ async def find(connection: Connection, said: str) -> str:
 
 
 async def one(connection: Connection, delivery_id: str) -> Shown:
-    """A delivery that exists, with all that was tried."""
+    """Return a delivery that exists, with all that was tried."""
     key = UUID(delivery_id)
     (delivery,) = await connection.fetch(LIST, None, key, 1)
     parts, attempts = await connection.fetch(PARTS, key), await connection.fetch(ATTEMPTS, key)
@@ -82,5 +86,5 @@ async def one(connection: Connection, delivery_id: str) -> Shown:
 
 
 def as_object(row: Record) -> Mapping[str, object]:
-    """The row of a delivery for a program, with its reference."""
+    """Return the row of a delivery for a program, with its reference."""
     return {**dict(row), "reference": reference(row["id"])}

@@ -1,4 +1,4 @@
-"""What the decision leans on, by SELECT only: realm, standing rules, brakes, and the owner's yes."""
+"""The facts a decision leans on, by SELECT only: realm, standing rules, brakes, and the owner's yes."""
 
 from datetime import datetime
 from uuid import UUID
@@ -34,10 +34,13 @@ WHERE notification_id = $1 AND status IN ('approved', 'executing')
 
 
 async def facts(connection: Connection, channel: str, notification_id: str, asked_at: datetime | None) -> Record | None:
-    """realm, sender, rules (with their uses by others), brakes and restored, in one view of the database."""
+    """Return realm, sender, rules, brakes and restored, in one view of the database.
+
+    Each rule comes with its uses by other notifications.
+    """
     return await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at)
 
 
 async def approval(connection: Connection, notification_id: str) -> Record | None:
-    """The owner's yes that stands: id, content_sha, wire_shas."""
+    """Return the owner's yes that stands: id, content_sha, wire_shas."""
     return await connection.fetchrow(APPROVAL, UUID(notification_id))

@@ -26,9 +26,10 @@ SELECT n.id::text, n.origin_butler, n.admitted_by, n.realm, n.lineage, n.whom, n
     d.address AS sent_to
 FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id WHERE n.id = $1
 """
-# Being sent, and how that ended, is told by the attempts.
-# The newest of each kind, of events those of each actor: however many a butler writes, they hide nobody else's.
-# They are ranked by their numbers alone, so that their words need no room. Where and by whom only those say who decide.
+# The attempts tell that it was being sent, and how that ended.
+# The newest of each kind, and of events those of each actor: however many a butler writes, they hide nobody else's.
+# They are ranked by their numbers alone, so that their words need no room. Surface and contact are shown only of the
+# actors that decide.
 STEPS: Final = f"""
 WITH lines AS (
 SELECT e.seq, row_number() OVER (PARTITION BY e.actor ORDER BY e.seq DESC) AS newest FROM shared.approval_events e
@@ -111,7 +112,7 @@ class Life:
 
 
 async def life(connection: Connection, beginning: str) -> Life:
-    """Of the one message that is meant by the beginning of its, its action's or its delivery's id."""
+    """Return the life of the one message meant by the beginning of its id, its action's or its delivery's."""
     found = await connection.fetch(FIND, beginning.lower()) if len(beginning) >= SHORTEST else []
     if len(found) != 1:
         what = "More than one message has" if found else "No message has"
@@ -125,7 +126,7 @@ async def life(connection: Connection, beginning: str) -> Life:
 
 
 def told(asked: Record, to: Recipient, rows: Sequence[Record], *, left_out: int = 0) -> Life:
-    """The rows as sentences, in the order in which they happened, and how many older ones there are. Pure.
+    """Tell the rows as sentences, in the order in which they happened, and how many older ones there are. Pure.
 
     What butlers and providers wrote stands in quotation marks: the rest of each sentence is the house's.
     """
@@ -153,7 +154,7 @@ def _asked(asked: Record, to: Recipient) -> list[Step]:
 
 
 def _words(asked: Record, to: Recipient) -> str:
-    """What its butler asked for; what the owner put in its place is told by its own step."""
+    """Say what the butler asked for; its own step tells what the owner put in its place."""
     from shared.storage.notifications import envelope_of  # noqa: PLC0415  # keeps --help quick
 
     envelope, origin = asked["envelope"], asked["origin_butler"]

@@ -1,4 +1,4 @@
-"""Whose public keys count: one per daemon, two while one replaces another. The only writer of shared.keyring.
+"""The public keys that count: one per daemon, two while one replaces another. The only writer of shared.keyring.
 
 A retired key proves no caller any more; it stays, so that what it once signed can be checked.
 """
@@ -21,19 +21,19 @@ LIST: Final = "SELECT name, public_key, added_at, retired_at FROM shared.keyring
 
 
 async def add(connection: Connection, name: str, public_key: str) -> None:
-    """Let this key count for that name; one that was retired stays so, and raises Misconfigured."""
+    """Let this key count for that name; raise Misconfigured if it was retired, since a retired key stays so."""
     await connection.execute(ADD, name, public_key)
     if await connection.fetchval(IS_RETIRED, name, public_key):
         raise Misconfigured(f"The key of {name} in BUTLERS_HOME was retired.", f"Run `butlers keys rotate {name}`.")
 
 
 async def retire_others(connection: Connection, name: str, kept: str) -> Sequence[str]:
-    """Let no key but this one count for that name; those that counted until now."""
+    """Retire every key of that name but this one; return those that counted until now."""
     return [row["public_key"] for row in await connection.fetch(RETIRE, name, kept)]
 
 
 async def counting(connection: Connection) -> dict[str, list[str]]:
-    """The public keys that count, by name."""
+    """Return the public keys that count, by name."""
     found: dict[str, list[str]] = {}
     for row in await connection.fetch(COUNTING):
         found.setdefault(row["name"], []).append(row["public_key"])
@@ -41,10 +41,10 @@ async def counting(connection: Connection) -> dict[str, list[str]]:
 
 
 async def all_of(connection: Connection, name: str) -> Sequence[str]:
-    """Every public key that name ever had, the newest first."""
+    """Return every public key that name ever had, newest first."""
     return [row["public_key"] for row in await connection.fetch(ALL_OF, name)]
 
 
 async def every(connection: Connection) -> Sequence[Record]:
-    """Every key with its name, since when it counts, and since when no more."""
+    """Return every key with its name, since when it counts, and since when it counts no more."""
     return await connection.fetch(LIST)

@@ -1,4 +1,7 @@
-"""Admission and the current answer: the only writer of shared.notifications, shared.recent and shared.collapsed."""
+"""Admission and the current answer.
+
+The only writer of shared.notifications, shared.recent and shared.collapsed.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,8 +38,8 @@ BY_CONTENT = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
 WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3
 """
-# The same request under another lineage, while the owner can answer it and this one was never taken. From here on this
-# one's key names it too.
+# The same request under another lineage, as long as the owner can answer it and this call was never admitted. From
+# here on this call's key names it too.
 COLLAPSE = """
 WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_status s
     WHERE s.origin_butler = $1 AND s.request_sha = $2 AND s.status IN ('pending_approval', 'pending_missing_identifier')
@@ -49,7 +52,7 @@ WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_statu
 tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $1, $3, notification_id FROM first)
 SELECT notification_id::text, answer FROM first
 """
-# Holds the row that equal calls share, until the end of this transaction; a row made for that stands for no call.
+# Locks the row that equal calls share until this transaction ends; a row inserted only for that stands for no call.
 IN_TURN = """
 INSERT INTO shared.recent (origin_butler, request_sha, lineage, first_at)
 VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
@@ -74,8 +77,8 @@ ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
         ELSE least(r.first_at, clock_timestamp()) END
 RETURNING r.lineage
 """
-# Of what goes out in the owner's words its butler is told so. What is said of it may hold words again, and is wiped in
-# its turn.
+# A butler is told if its message goes out in the owner's words. The answer may hold words again, and is wiped in its
+# turn.
 SETTLE = """
 UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
     answer = jsonb_strip_nulls(jsonb_build_object('note',
@@ -89,13 +92,13 @@ UPDATE shared.notifications SET status = 'queued', updated_at = clock_timestamp(
 WHERE id = $1
 """
 EDIT = "UPDATE shared.notifications SET owner_text = $2 WHERE id = $1"
-# What was delayed and then tried is told like anything that is tried again.
+# A notification that was delayed and is then tried gets the answer of one that is tried again.
 ACCEPTED_AGAIN = """
 UPDATE shared.notifications SET updated_at = clock_timestamp(),
     answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
 WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = $3
 """
-# Of a third party's expired messages one per request comes up again.
+# Of the expired messages to third parties one per request comes up again.
 EXPIRED_AGAIN = """
 UPDATE shared.notifications n SET reopened_at = clock_timestamp(), not_after = NULL
 WHERE n.id = $1 AND (NOT n.third_party OR NOT EXISTS (SELECT FROM shared.notifications o
@@ -137,9 +140,10 @@ class Current:
 
 
 async def admit(connection: Connection, new: NewNotification) -> Current:
-    """Write it once; the same key or the same content in the lineage gets the first one's current answer.
+    """Write the notification once.
 
-    Raises IdempotencyConflict where a stated key was used for other words.
+    For the same key, or the same content in the lineage, return the first one's current answer instead. Raises
+    IdempotencyConflict if a stated key was used for other words.
     """
     done = await connection.execute(ADMIT, *_columns(new))
     if done == "INSERT 0 1":
@@ -174,9 +178,9 @@ async def _first(connection: Connection, new: NewNotification) -> Current | None
 
 
 async def collapse(connection: Connection, new: NewNotification) -> Current | None:
-    """The same request that waits for the owner, which this one is part of from here on; equal calls ask in turn.
+    """Return the same request that waits for the owner, and make this one part of it; equal calls take turns.
 
-    None too where a key was stated, which asks for another one.
+    Returns None if there is none, and if a key was stated, which asks for another one.
     """
     if new.lineage.startswith(EXPLICIT):
         return None
@@ -191,16 +195,15 @@ def _current(row: Record, *, same_content: bool = False) -> Current:
 
 
 async def recent_lineage(connection: Connection, origin: str, request_sha: str, fresh: str) -> str:
-    """The lineage of a call that stated none: that of the first equal call of the last five minutes."""
+    """Return the lineage of a call that stated none: that of the first equal call of the last five minutes."""
     found: str = await connection.fetchval(RECENT, origin, request_sha, fresh, REPEAT_WINDOW)
     return found
 
 
 async def before_reaction(connection: Connection, origin: str, whom: str, emoji: str) -> str:
-    """What tells this reaction from earlier ones: the id of the last other one set there.
+    """Return what tells this reaction from earlier ones: the id of the last other one set there.
 
-    An equal reaction right after the last is a replay and shares that one's distinction; like, heart,
-    like are three.
+    An equal reaction right after the last is a replay and shares that one's distinction; like, heart, like are three.
     """
     rows = await connection.fetch(REACTIONS, origin, whom)
     others = [row["notification_id"] for row in rows if row["emoji"] != emoji]
@@ -208,12 +211,15 @@ async def before_reaction(connection: Connection, origin: str, whom: str, emoji:
 
 
 async def expired_again(connection: Connection, notification_id: str) -> bool:
-    """Whether this expired message may come up again, which for a third party happens once per request."""
+    """Let this expired message come up again, and return whether it may.
+
+    For a third party this happens once per request.
+    """
     return await connection.fetchval(EXPIRED_AGAIN, UUID(notification_id)) is not None
 
 
 async def one(connection: Connection, notification_id: str) -> Record | None:
-    """The whole row, for the daemons that move or deliver it."""
+    """Return the whole row, for the daemons that move or deliver it."""
     try:
         return await connection.fetchrow(ONE, UUID(notification_id))
     except ValueError:
@@ -221,7 +227,10 @@ async def one(connection: Connection, notification_id: str) -> Record | None:
 
 
 async def locked(connection: Connection, notification_id: str) -> Record | None:
-    """The whole row, held until the end of this transaction; first in the lock order after the authority."""
+    """Return the whole row, held until the end of this transaction.
+
+    It comes first in the lock order after the authority.
+    """
     try:
         return await connection.fetchrow(LOCKED, UUID(notification_id))
     except ValueError:
@@ -229,18 +238,18 @@ async def locked(connection: Connection, notification_id: str) -> Record | None:
 
 
 async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
-    """Store the current answer; whoever asks again gets it."""
+    """Store the current answer, which every later call for the same gets."""
     await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer), answers.OWNER_CHANGED)
 
 
 async def accepted_again(connection: Connection, notification_id: str) -> None:
-    """Say no more that it is delayed, if that was said; the caller holds the row."""
+    """Stop saying that the notification is delayed, if that was said; the caller holds the row."""
     plain = wire(answers.queued(notification_id))
     await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, answers.BRAKED, answers.OWNER_CHANGED)
 
 
 async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:
-    """Put it on its way: authority was given now and lasts so long."""
+    """Put the notification on its way: its authority is given now and lasts for `lasts`."""
     await connection.execute(RELEASE, UUID(notification_id), wire(answer), lasts, answers.OWNER_CHANGED)
 
 
@@ -250,7 +259,10 @@ async def edit(connection: Connection, notification_id: str, text: str | None) -
 
 
 def delivery_of(row: Mapping[str, object] | Record) -> Mapping[str, object]:
-    """The plain fields of what goes out: as asked, but the owner's words for the message where there are any."""
+    """Return the plain fields of what goes out.
+
+    They are as asked, but with the owner's words for the message if there are any.
+    """
     envelope = row["envelope"]
     asked = envelope.get("delivery") if isinstance(envelope, Mapping) else None
     fields = asked if isinstance(asked, Mapping) else {}
@@ -258,9 +270,9 @@ def delivery_of(row: Mapping[str, object] | Record) -> Mapping[str, object]:
 
 
 def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
-    """The same as an envelope: the one source of what is shown, hashed, approved and sent.
+    """Return the envelope of what goes out: the one source of what is shown, hashed, approved and sent.
 
-    Raises Unreadable where it is none.
+    Raises Unreadable if the row holds none.
     """
     try:
         return NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
@@ -269,12 +281,12 @@ def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
 
 
 def lasts(intent: str) -> timedelta:
-    """How long what is allowed at once stays allowed: a reply that comes hours late answers nobody."""
+    """Return how long what is allowed at once stays allowed: a reply that comes hours late answers nobody."""
     return SEND_WITHIN if intent == "send" else REPLY_WITHIN
 
 
 def as_mapping(envelope: NotifyEnvelope) -> Mapping[str, object]:
-    """The envelope's own fields, without what the house has added to it."""
+    """Return the envelope's own fields, without what the house has added to it."""
     plain = wire(envelope)
     plain.pop("notification_id", None)
     return plain

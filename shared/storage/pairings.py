@@ -15,15 +15,15 @@ IS_OPEN = "SELECT EXISTS (SELECT FROM messenger.pairings WHERE used_at IS NULL A
 
 
 async def offer(connection: Connection, code: str) -> None:
-    """Make a code good for fifteen minutes; only its hash is kept."""
+    """Make a code valid for fifteen minutes; only its hash is kept."""
     await connection.execute(OFFER, sha256(code.encode()).hexdigest())
 
 
 async def use(connection: Connection, code: str) -> bool:
-    """Whether this code was good; it is good once."""
+    """Use up this code; return whether it was valid, which it is once."""
     return await connection.fetchval(USE, sha256(code.encode()).hexdigest()) is not None
 
 
 async def is_open(connection: Connection) -> bool:
-    """Whether any code is good now."""
+    """Return whether any code is valid now."""
     return bool(await connection.fetchval(IS_OPEN))

@@ -1,4 +1,4 @@
-"""Pending actions, their audit, and deciding: the only writer of those tables."""
+"""Pending actions, the decisions on them, and their audit: the only writer of those tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN 
 LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
 SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
-# Whoever parks may not read what is parked, so nothing is returned here.
+# The login that parks may not read what is parked, so nothing is returned here.
 PARK = """
 WITH parked AS (
     INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
@@ -104,7 +104,7 @@ WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Who moves an action, and for what reason: no action is moved without it."""
+    """Who moves an action, and for what reason: no action is moved without one."""
 
     actor: str
     reason: str | None
@@ -114,7 +114,7 @@ class Why:
     contact: str | None = None
 
     def line(self, event_type: str) -> tuple[object, ...]:
-        """What its line in the audit says, as WRITTEN takes it."""
+        """Return what the action's line in the audit says, as WRITTEN takes it."""
         named = {"surface": self.surface, "contact": self.contact}
         detail = {name: value for name, value in named.items() if value is not None}
         return event_type, UUID(self.rule_id) if self.rule_id else None, self.actor, self.reason, detail
@@ -122,7 +122,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A pending action to be made: what was asked, why it waits, and for how long."""
+    """A pending action to be made: what was asked, and why it waits."""
 
     action_id: str
     notification_id: str
@@ -133,7 +133,10 @@ class Parked:
 
 
 async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) -> None:
-    """Make the pending action; the caller's transaction holds its notification too."""
+    """Make the pending action, which the owner can answer for `ttl`.
+
+    The caller's transaction holds its notification too.
+    """
     args = (UUID(parked.action_id), parked.origin, parked.tool_args, parked.content_sha, parked.summary)
     await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by)
 
@@ -151,38 +154,41 @@ class Event:
 
 
 async def record(connection: Connection, event: Event, **detail: object) -> None:
-    """Append what moves no pending action to approval_events."""
+    """Append a line to approval_events about an event that moves no pending action."""
     ids = [UUID(value) if value else None for value in (event.action_id, event.rule_id, event.notification_id)]
     await connection.execute(EVENT, event.event_type, *ids, event.actor, event.reason, detail)
 
 
 async def lock_authority(connection: Connection) -> None:
-    """Hold what is authority still: what the owner changed before this counts, what comes after is too late."""
+    """Lock the authority, so that it does not change while this transaction lasts.
+
+    What the owner changed before this counts; what comes after is too late.
+    """
     await connection.execute(LOCK_AUTHORITY)
 
 
 async def lock_rule(connection: Connection, rule_id: str) -> None:
-    """Make others who want to spend this rule wait, so that its uses can be counted for good."""
+    """Make others who want to spend this rule wait, so that the count of its uses stays true."""
     await connection.execute(LOCK_RULE, UUID(rule_id))
 
 
 async def spend(connection: Connection, rule_id: str, notification_id: str) -> None:
-    """Count one use, once per notification; the caller holds the rule's row (lock_rule)."""
+    """Count one use of the rule, once per notification; the caller holds the rule's row (lock_rule)."""
     await connection.execute(SPEND, UUID(rule_id), UUID(notification_id))
 
 
 async def give_back(connection: Connection, notification_id: str) -> None:
-    """Undo the use of a message of which nothing can have left."""
+    """Undo the rule's use by a message of which nothing can have left."""
     await connection.execute(GIVE_BACK, UUID(notification_id))
 
 
 async def open_action(connection: Connection, action_id: str) -> Record | None:
-    """The action with its notification's envelope, or None."""
+    """Return the action with its notification's envelope, or None."""
     return await connection.fetchrow(OPEN_ACTION, UUID(action_id))
 
 
 async def open_of(connection: Connection, notification_id: str) -> Record | None:
-    """The one open action of a notification: id, revision, status."""
+    """Return the one open action of a notification: id, revision, status."""
     return await connection.fetchrow(OPEN_OF, UUID(notification_id))
 
 
@@ -202,7 +208,7 @@ class Verdict:
 
 
 async def decide(connection: Connection, verdict: Verdict) -> str | None:
-    """The notification's id if this was the deciding word, None if it came second or too late."""
+    """Write the verdict; return the notification's id if it decided, None if it came second or too late."""
     shas = list(verdict.wire_shas) if verdict.wire_shas is not None else None
     what = {"surface": verdict.surface, "contact": verdict.by, **verdict.bound}
     args = (
@@ -222,7 +228,7 @@ async def decide(connection: Connection, verdict: Verdict) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What takes the place of a revision nobody may say yes to any more."""
+    """The replacement of a revision that nobody may say yes to any more."""
 
     action_id: str
     replaces: int
@@ -237,19 +243,22 @@ class Revision:
 
 
 async def revise(connection: Connection, new: Revision, why: Why) -> int | None:
-    """The new revision's number: the same action asks again, with fresh buttons; None if it moved on."""
+    """Replace the revision and return the new one's number; None if the action moved on.
+
+    The same action asks again, with fresh buttons.
+    """
     args = (UUID(new.action_id), new.replaces, new.content_sha, new.tool_args, new.ttl, new.summary)
     number: int | None = await connection.fetchval(REVISE, *why.line(new.event), *args)
     return number
 
 
 async def let_go(connection: Connection, action_id: str, revision: int, why: Why) -> bool:
-    """Answer a question that needs the owner's yes no more; false if somebody answered it before."""
+    """Answer a question that no longer needs the owner's yes; return False if somebody answered it before."""
     return await connection.fetchval(BY_RULE, *why.line("approved"), UUID(action_id), revision) is not None
 
 
 async def last_of(connection: Connection, notification_id: str) -> str | None:
-    """How the latest question about a notification stands, if there was one."""
+    """Return the status of the latest question about a notification, or None if there was none."""
     found: str | None = await connection.fetchval(LAST_OF, UUID(notification_id))
     return found
 
@@ -262,22 +271,22 @@ async def move(
     why: Why,
     result: Mapping[str, object] | None = None,
 ) -> str | None:
-    """Carry the open action along with its delivery; its id, or None if there is none in those states."""
+    """Move the open action along with its delivery; return its id, or None if there is none in those states."""
     args = (UUID(notification_id), list(come_from), result)
     moved: str | None = await connection.fetchval(MOVE, *why.line(to), *args)
     return moved
 
 
 async def unanswered(connection: Connection) -> list[Record]:
-    """Questions whose time is over: id and notification, those about no message last."""
+    """Return questions whose time is over: id and notification, those about no message last."""
     return list(await connection.fetch(UNANSWERED))
 
 
 async def expire(connection: Connection, action_id: str, why: Why) -> bool:
-    """Close a question nobody answered in time; false if somebody did."""
+    """Close a question that nobody answered in time; return False if somebody did."""
     return await connection.fetchval(EXPIRE, *why.line("expired"), UUID(action_id)) is not None
 
 
 async def list_actions(connection: Connection, status: str | None) -> list[Record]:
-    """Pending actions, oldest first, or those of one status."""
+    """Return the pending actions, or those of one status, oldest first."""
     return list(await connection.fetch(LIST, status))

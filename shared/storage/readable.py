@@ -1,4 +1,4 @@
-"""What others wrote into rows, as the owner's lists show it: whatever it is, it hides nothing beside it."""
+"""What others wrote into rows, as the owner's lists show it: whatever a row holds, it hides no other row."""
 
 from collections.abc import Mapping
 
@@ -7,22 +7,25 @@ from shared.storage import notifications
 
 
 def message(row: Mapping[str, object] | Record) -> Mapping[str, object] | None:
-    """The fields of what goes out by a notification; None where they hold no words."""
+    """Return the fields of what goes out by a notification; None if they hold no words."""
     return _with_words(notifications.delivery_of(row))
 
 
 def question(row: Mapping[str, object] | Record) -> Mapping[str, object] | None:
-    """The same of a pending action, which may be about no notification and then has its arguments only."""
+    """Return the fields of what goes out by a pending action; None if they hold no words.
+
+    An action that is about no notification has its arguments only.
+    """
     return message(row) if row["notification_id"] is not None else _with_words(row["tool_args"])
 
 
 def unreadable(row_id: str) -> str:
-    """What stands in the place of words that cannot be read, with the id by which to find them."""
+    """Return what stands in the place of words that cannot be read, with the id by which to find them."""
     return f"What was asked cannot be read ({row_id})."
 
 
 def shown(found: Mapping[str, object] | None, row_id: str) -> Mapping[str, object]:
-    """The fields as a list shows them."""
+    """Return the fields as a list shows them."""
     return {"message": unreadable(row_id)} if found is None else found
 
 

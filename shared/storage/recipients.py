@@ -9,7 +9,7 @@ from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """An address and the contact it stands on today; what is not known is empty."""
+    """An address and the contact that has it today; what is not known is empty."""
 
     name: str = ""
     address: str = ""
@@ -17,12 +17,12 @@ class Recipient:
     is_owner: bool = False
 
     def __str__(self) -> str:
-        """For a line of ours; words of others in it are not yet made visible."""
+        """Return the text for a line of ours; words of others in it are not yet made visible."""
         return f"{self.name or 'unknown'} ({self.address or 'no identifier on file'})"
 
 
 async def recipient(connection: Connection, whom: str, channel: str, sent_to: str | None = None) -> Recipient:
-    """Who has the address `sent_to`, which the Messenger wrote; without one, what `whom` resolves to now."""
+    """Return who has the address `sent_to`, which the Messenger wrote; without one, what `whom` resolves to now."""
     try:
         meant = Whom.parse(whom) if sent_to is None else Whom("recipient", sent_to)
         return found(await target_of(connection, meant, channel))
@@ -31,7 +31,7 @@ async def recipient(connection: Connection, whom: str, channel: str, sent_to: st
 
 
 def found(target: Target | MissingIdentifier) -> Recipient:
-    """The same of what was resolved before."""
+    """Return the recipient of a target that was resolved before."""
     if isinstance(target, MissingIdentifier):
         return Recipient(target.contact_name, "", target.contact_id)
     return Recipient(target.contact_name or "", target.address, target.contact_id or "", is_owner=target.is_owner)

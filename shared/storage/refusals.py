@@ -1,8 +1,7 @@
-"""Attempts that were refused, in the audit: who tried, what refused it, and why.
+"""The audit's lines about refused attempts: who tried, what refused it, and why.
 
-Of one caller and one reason, on one thing, there is at most one line in five minutes, so that nobody fills the audit by
-trying. That bound is a row of shared.recent: any number of processes keep it together. No line holds a word of a
-message.
+There is at most one line in five minutes for one caller, one reason and one thing, so that nobody fills the audit by
+trying. That limit is a row of shared.recent, so all processes keep it together. No line holds a word of a message.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from shared.storage.pending_actions import Event, record
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One attempt: which daemon refused it, whose it was, why, in one of few sentences, and on what it was tried."""
+    """One attempt: which daemon refused it, whose it was, why (one of few sentences), and on what it was tried."""
 
     by: str
     caller: str
@@ -24,7 +23,7 @@ class Refused:
 
 
 async def keep(connection: Connection, refused: Refused, new_id: str, **detail: object) -> None:
-    """Write its line in the caller's transaction, unless there is one like it of the last five minutes."""
+    """Write the attempt's line in the caller's transaction, unless there is one like it of the last five minutes."""
     kind = digest("refused.v1", refused.by, refused.caller, refused.why, refused.about)
     fresh = f"refused:{new_id}"
     if await recent_lineage(connection, refused.by, kind, fresh) == fresh:

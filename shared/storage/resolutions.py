@@ -14,7 +14,7 @@ from shared.model import Status
 Word = Literal["arrived", "again", "leave", "retry"]
 Outcome = Literal["done", "late"]
 ANSWERS: Final[tuple[Word, ...]] = ("arrived", "again", "leave")
-# How a delivery has ended that the owner may have tried again, if nothing of it can have left.
+# The ends after which the owner may have a delivery tried again, if nothing of it can have left.
 UNSENT: Final[tuple[Status, ...]] = ("failed", "expired", "dead")
 DONE: Final[dict[str, str]] = {
     "arrived": "You said that it arrived.",
@@ -70,7 +70,7 @@ class Resolution:
 
 
 async def ask(connection: Connection, given: Resolution) -> str:
-    """Write the owner's word down and wake the Messenger; the row's id."""
+    """Write the owner's word down and wake the Messenger; return the row's id."""
     delivery_id, attempt, word, by, surface = astuple(given)
     made: str = await connection.fetchval(ASK, UUID(delivery_id), attempt, word, UUID(by), surface)
     await tell(connection, "cards")
@@ -78,42 +78,45 @@ async def ask(connection: Connection, given: Resolution) -> str:
 
 
 async def waiting(connection: Connection) -> list[Record]:
-    """What nobody has carried out yet, the first word first: id and the fields of a Resolution."""
+    """Return the words that nobody has carried out yet, oldest first: id and the fields of a Resolution."""
     return list(await connection.fetch(WAITING))
 
 
 async def one(connection: Connection, resolution_id: str) -> Record:
-    """The word with this id, which was written before."""
+    """Return the word with this id, which was written before."""
     row = await connection.fetchrow(ONE, UUID(resolution_id))
     assert row is not None  # noqa: S101  # words are never deleted
     return row
 
 
 async def handled(connection: Connection, resolution_id: str, outcome: Outcome) -> None:
-    """Note what came of it."""
+    """Note what came of the word."""
     await connection.execute(HANDLED, UUID(resolution_id), outcome)
 
 
 async def let_go(connection: Connection) -> None:
-    """Carry out no word that waits: what it speaks of may have gone on since."""
+    """End every word that waits without carrying it out: what it speaks of may have gone on since."""
     await connection.execute(LET_GO)
 
 
 async def outcome(connection: Connection, resolution_id: str) -> Outcome | None:
-    """What came of it, or None while no Messenger has looked."""
+    """Return what came of the word, or None while no Messenger has looked."""
     found: Outcome | None = await connection.fetchval(OUTCOME, UUID(resolution_id))
     return found
 
 
 def said(word: str, found: Outcome | None) -> str:
-    """What the owner is told of it."""
+    """Return what the owner is told of the word's outcome."""
     if found is None:
         return NOTED
     return DONE[word] if found == "done" else LATE
 
 
 def evidence(row: Record) -> str:
-    """What is known of an attempt: reason (of its delivery), n, parts, tried, marked_at, outcome."""
+    """Say what is known of an attempt.
+
+    The row holds reason (of its delivery), n, parts, tried, marked_at and outcome.
+    """
     if row["reason"] == "restored":
         return f"What is known: {RESTORED}"
     if row["marked_at"] is None:

@@ -60,7 +60,7 @@ class NewRule:
 def constraints_of(
     *, contact_id: str | None, recipient: str | None, channel: str | None, intent: str | None
 ) -> dict[str, str]:
-    """What the rule pins, as stored; raises InvalidInput where it pins nobody or contradicts itself."""
+    """Return what the rule pins, as stored; raise InvalidInput if it pins nobody or contradicts itself."""
     if (contact_id is None) == (recipient is None):
         raise InvalidInput("A rule is for one contact or one recipient.", "Name one of the two.")
     if channel not in {None, "telegram", "email"}:
@@ -77,7 +77,7 @@ def constraints_of(
 
 
 async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli") -> str:
-    """The new rule's id; it holds in the realm its channel is configured for now."""
+    """Add a rule and return its id; it holds in the realm its channel is configured for now."""
     realm, origin = await _realm(connection, new), UUID(new.created_from) if new.created_from else None
     args = (new.effect, new.constraints, describe(new), new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
     rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin))
@@ -87,7 +87,7 @@ async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli
 
 
 async def trial(connection: Connection, new: NewRule) -> Rule:
-    """The rule as policy would judge it if it were made now; nothing is stored."""
+    """Return the rule as policy would judge it if it were made now; store nothing."""
     realm, bounded = await _realm(connection, new), bool(new.max_uses or new.max_per_day or new.lasts)
     return Rule(
         "new",
@@ -114,12 +114,12 @@ async def _realm(connection: Connection, new: NewRule) -> str:
 
 
 def describe(new: NewRule) -> str:
-    """The rule in one sentence."""
+    """Say the rule in one sentence."""
     return scope(new.effect, new.butler, new.constraints)
 
 
 def scope(effect: str, butler: str | None, constraints: Mapping[str, object], contact: str | None = None) -> str:
-    """Who may write what to whom, in words; `contact` is the name behind a contact_id. Pure."""
+    """Say in words who may write what to whom; `contact` is the name behind a contact_id. Pure."""
     pinned = dict(constraints)
     whom = [_said(pinned.pop(name)) for name in ("contact_id", "recipient") if name in pinned]
     if contact and whom:
@@ -147,7 +147,7 @@ def _said(constraint: object) -> str:
 
 
 async def revoke(connection: Connection, rule_id: str, by: str, surface: str = "cli") -> bool:
-    """Whether this call ended it; from the commit on it counts for no marker."""
+    """End the rule, and return whether this call did; from the commit on it counts for no marker."""
     if await connection.fetchval(REVOKE, UUID(rule_id)) is None:
         return False
     await record(connection, Event("rule_revoked", "owner", rule_id=rule_id), contact=by, surface=surface)
@@ -155,22 +155,22 @@ async def revoke(connection: Connection, rule_id: str, by: str, surface: str = "
 
 
 async def list_rules(connection: Connection) -> list[Record]:
-    """Every rule with its uses, oldest first; `active` is false for what is revoked or over."""
+    """Return every rule with its uses, oldest first; `active` is false for what is revoked or over."""
     return list(await connection.fetch(LIST, None))
 
 
 async def one(connection: Connection, rule_id: str) -> Record | None:
-    """The row of one rule, as in the list."""
+    """Return the row of one rule, as in the list."""
     return await connection.fetchrow(LIST, UUID(rule_id))
 
 
 async def past(connection: Connection) -> list[Record]:
-    """The last thousand notifications, newest first."""
+    """Return the last thousand notifications that are not wiped, newest first."""
     return list(await connection.fetch(PAST))
 
 
 def rule_of(row: Record) -> Rule:
-    """The row as policy judges it, without any use."""
+    """Return the row's rule as policy judges it, without any use."""
     bounded = any(row[name] is not None for name in ("max_uses", "max_per_day", "expires_at"))
     return Rule(
         id=row["id"],

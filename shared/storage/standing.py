@@ -1,4 +1,4 @@
-"""How a notification stands: for its own butler, and for the daemons that carry it."""
+"""How a notification stands now: for its own butler, and for the daemons that carry it."""
 
 from uuid import UUID
 
@@ -11,12 +11,12 @@ OWN = STATUS + " AND origin_butler = $2"
 
 
 async def status(connection: Connection, notification_id: str) -> NotifyResponse | None:
-    """The current answer about one of the caller's own notifications."""
+    """Return the current answer about one of the caller's own notifications."""
     return _as_it_stands(await connection.fetchrow(STATUS, UUID(notification_id)))
 
 
 async def own(connection: Connection, notification_id: str, butler: str) -> NotifyResponse | None:
-    """The current answer about a notification of this butler; None for any other's, and for what is none."""
+    """Return the current answer about a notification of this butler; None for any other's, and for what is none."""
     try:
         key = UUID(notification_id)
     except ValueError:
@@ -25,7 +25,10 @@ async def own(connection: Connection, notification_id: str, butler: str) -> Noti
 
 
 def _as_it_stands(row: Record | None) -> NotifyResponse | None:
-    """The stored answer; past its marker nobody may promise that it will be delivered, only that it is being sent."""
+    """Return the stored answer; past its marker, that it is being sent.
+
+    From then on nobody may promise that it will be delivered.
+    """
     if row is None:
         return None
     answer = NotifyResponse.model_validate(row["answer"])

@@ -1,6 +1,6 @@
-"""Whether a message that reached a butler proves the thread that butler answers in.
+"""Whether a message that reached a butler proves the thread in which that butler answers.
 
-Only reads: what was received is the Switchboard's to write, and whom it reached is the Switchboard's to say.
+Only reads: the Switchboard alone writes what was received, and says whom it reached.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ IN_OWN_CHAT: Final = "SELECT shared.may_point_at($1, $2, $3)"
 
 
 async def is_proved(connection: Connection, butler: str, address: Address, thread: str | None) -> bool:
-    """Whether what is answered was received and routed to this butler.
+    """Return whether what is answered was received and routed to this butler.
 
     On Telegram that is the very message, `chat:message`; by e-mail a mail from this address, and if a Message-ID is
     named, that mail. Raises InvalidInput for a thread that is none, and what the database raises if it cannot be read.
@@ -36,9 +36,10 @@ async def is_proved(connection: Connection, butler: str, address: Address, threa
 
 
 async def may_point_at(connection: Connection, butler: str, address: Address, thread: str | None) -> bool:
-    """The same in the owner's own chat: what the owner wrote there, for nobody else, and what this butler said itself.
+    """Return whether the butler may answer this message of the owner's own chat.
 
-    By e-mail nothing is asked: each of its mails bears its butler's name, in whatever thread it is shown.
+    It may if the owner wrote it there, for nobody else, or if the butler said it itself. By e-mail nothing is checked:
+    each of its mails bears its butler's name, in whatever thread it is shown.
     """
     if address.channel == "email":
         return True

@@ -1,6 +1,6 @@
-"""What butlers have changed their mind about: the only writer of shared.withdrawals.
+"""Messages that butlers want back: the only writer of shared.withdrawals.
 
-A row says that its butler wants this back, and nothing more; the Messenger finds out what it is worth.
+A row says that its butler wants the message back, and nothing more; the Messenger finds out whether it still can be.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from shared.db.pool import Connection, Record
 
 ASK: Final = "INSERT INTO shared.withdrawals (notification_id, origin_butler) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 OUTCOME: Final = "SELECT outcome FROM shared.withdrawals WHERE notification_id = $1 AND origin_butler = $2"
-# The name in the row is checked against the notification's: nobody takes back what is another's.
+# The name in the row is checked against the notification's: no butler takes back what is another's.
 WANTED: Final = """
 SELECT EXISTS (SELECT FROM shared.withdrawals WHERE notification_id = $1 AND origin_butler = $2)
 """
@@ -25,26 +25,26 @@ UPDATE shared.withdrawals SET outcome = $3 WHERE notification_id = $1 AND origin
 
 
 async def ask(connection: Connection, notification_id: str, butler: str) -> None:
-    """Write down that the butler wants it back; asking twice changes nothing."""
+    """Write down that the butler wants the message back; asking twice changes nothing."""
     await connection.execute(ASK, UUID(notification_id), butler)
 
 
 async def outcome(connection: Connection, notification_id: str, butler: str) -> str | None:
-    """What the Messenger found, or None as long as it has not looked."""
+    """Return what the Messenger found, or None as long as it has not looked."""
     found: str | None = await connection.fetchval(OUTCOME, UUID(notification_id), butler)
     return found
 
 
 async def is_wanted(connection: Connection, notification_id: str, butler: str) -> bool:
-    """Whether its own butler wants it back."""
+    """Return whether the notification's own butler wants it back."""
     return bool(await connection.fetchval(WANTED, UUID(notification_id), butler))
 
 
 async def unanswered(connection: Connection) -> list[Record]:
-    """What nobody has looked at yet: notification_id and origin_butler, by notification."""
+    """Return what nobody has looked at yet: notification_id and origin_butler, by notification."""
     return list(await connection.fetch(UNANSWERED))
 
 
 async def answer(connection: Connection, notification_id: str, butler: str, found: str) -> None:
-    """Write down what became of the wish: `cancelled`, `being_sent` or `settled`."""
+    """Write down what became of the withdrawal: `cancelled`, `being_sent` or `settled`."""
     await connection.execute(ANSWER, UUID(notification_id), butler, found)
