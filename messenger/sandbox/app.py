@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class MailSink:
-    """Where the app listens for mail while it runs; port 0 takes a free one."""
+    """The address at which the app listens for mail while it runs; port 0 takes a free one."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -39,11 +39,12 @@ def create_app(
     allowed_hosts: frozenset[str] = frozenset(),
     mail: MailSink | None = None,
 ) -> Starlette:
-    """The sandbox whose files lie in `home`/sandbox.
+    """Make the ASGI app of the sandbox whose files lie in `home`/sandbox.
 
-    Opens the files at once (SandboxBusy, BrokenFile). While it runs, `app.state.sandbox` is the Sandbox and,
-    with `mail`, `app.state.smtp_port` the port of the mail sink; without `mail` a host starts it by `start_smtp`.
-    A server that wants to end at once calls `app.state.sandbox.stop()` first. Serve it with uvicorn.
+    Opens the files at once (SandboxBusy, BrokenFile). While it runs, `app.state.sandbox` is the Sandbox and, with
+    `mail`, `app.state.smtp_port` the port of the mail sink; without `mail` the process that serves the app starts the
+    sink by `start_smtp`. A server that wants to end at once calls `app.state.sandbox.stop()` first. Serve it with
+    uvicorn.
     """
     sandbox = open_sandbox(home, owner_chat)
 

@@ -1,4 +1,4 @@
-"""Ending a TCP connection the rude way, and noticing that the other side did."""
+"""Abrupt ends of TCP connections: how to cause one, and how to notice that the other side closed its end."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ class Handle(Protocol):
     """The part of a socket that both asyncio and uvloop show."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the file descriptor."""
         ...
 
 
@@ -25,14 +25,14 @@ class Connection(Protocol):
         ...
 
     def get_extra_info(self, name: str) -> Handle | None:
-        """What is known about the transport under that name; nothing once it is closed."""
+        """Return what is known about the transport under that name; None once it is closed."""
         ...
 
 
 def connection_of(receive: Receive) -> Connection:
-    """The connection below an ASGI request, as uvicorn's HTTP protocols keep it.
+    """Return the connection below an ASGI request, as uvicorn's HTTP protocols keep it.
 
-    ASGI has no word for it, therefore this reaches behind `receive`; RuntimeError under any other server.
+    ASGI has no word for it, therefore this reaches behind `receive`; it raises RuntimeError under any other server.
     """
     connection: Connection | None = getattr(getattr(receive, "__self__", None), "transport", None)
     if connection is None:
@@ -58,7 +58,7 @@ async def gone(receive: Receive) -> None:
 
 
 async def until(receive: Receive, done: asyncio.Task[object], seconds: float | None = None) -> bool:
-    """Wait for `done`, the time, or the client to go; answers whether it is done, and cancels it if not."""
+    """Wait for `done`, the time, or the client to go; return whether it is done, and cancel it if not."""
     left = asyncio.create_task(gone(receive))
     try:
         await asyncio.wait({left, done}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What shall go wrong: faults by channel, stage and text, armed over the API and spent by the stand-ins (pure)."""
+"""The faults that shall happen, by channel, stage and text: armed over the API, spent by the stand-ins. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Fault:
     hits: int = 0
 
     def shape(self) -> dict[str, object]:
-        """As GET /api/faults shows it."""
+        """Return the fault as GET /api/faults shows it."""
         return {
             "id": self.fault_id,
             "channel": self.channel,
@@ -84,32 +84,32 @@ class FaultBoard:
         self._last_id = 0
 
     def arm(self, asked: Mapping[str, object], methods: frozenset[str]) -> Fault:
-        """Arm what was asked for; raises InvalidInput with one sentence about the first thing that does not fit."""
+        """Arm the fault asked for; raise InvalidInput with one sentence about the first thing that does not fit."""
         self._last_id += 1
         fault = _read(asked, methods, self._last_id)
         self._faults.append(fault)
         return fault
 
     def clear(self) -> int:
-        """Disarm all; answers how many there were."""
+        """Disarm all faults; return how many there were."""
         count = len(self._faults)
         self._faults.clear()
         return count
 
     def armed(self) -> list[Fault]:
-        """The faults that can still hit."""
+        """Return the faults that can still hit."""
         return list(self._faults)
 
     def wants_text(self, channel: str, stage: str, fault: str) -> bool:
-        """Whether the next fault of that name there can only be chosen by the text."""
+        """Return whether the next fault of that name there can only be chosen by the text."""
         return any(f.match and f.fault == fault and _at(f, channel, stage) for f in self._faults)
 
     def waits(self, channel: str, stage: str) -> bool:
-        """Whether any fault is armed there."""
+        """Return whether any fault is armed there."""
         return any(_at(f, channel, stage) for f in self._faults)
 
     def take(self, channel: str, stage: str, text: str, only: frozenset[str] | None = None) -> Fault | None:
-        """The first fault that hits here, spent once; `only` limits the choice to those names."""
+        """Return the first fault that hits here, spent once; `only` limits the choice to those names."""
         for fault in self._faults:
             named = only is None or fault.fault in only
             if named and _at(fault, channel, stage) and fault.match in text:

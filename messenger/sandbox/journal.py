@@ -33,14 +33,14 @@ def _ensure_for_the_owner_alone(folder: Path) -> None:
 
 
 def _for_the_owner_alone(path: Path) -> int:
-    """A file to append to that nobody else may read, also where it was left readable."""
+    """Open a file to append to that nobody else may read, even if it was left readable."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWNERS_FILE)
     os.fchmod(file, OWNERS_FILE)
     return file
 
 
 class Lines:
-    """One file of JSON objects, one a line. A line that was cut by a crash is dropped when it is opened."""
+    """One file of JSON objects, one a line. A line that was cut by a crash is dropped when the file is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class Lines:
         self._sync_folder()
 
     def read(self) -> Iterator[Mapping[str, object]]:
-        """Every line, oldest first. Raises BrokenFile with the number of the line that cannot be read."""
+        """Yield every line, oldest first; raise BrokenFile with the number of the line that cannot be read."""
         with self.path.open("rb") as file:
             for number, raw in enumerate(file, start=1):
                 try:
@@ -77,7 +77,7 @@ class Lines:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file and let go of its lock."""
+        """Close the file and release its lock."""
         self._file.close()
 
     def _drop_torn_line(self) -> None:

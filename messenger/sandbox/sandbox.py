@@ -1,4 +1,4 @@
-"""The sandbox itself: the world, its two files, the faults, and a bell for whoever waits for news."""
+"""The sandbox itself: the world, its two files, the faults, and a bell that wakes all who wait for a change."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,18 +16,18 @@ Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The time of day in UTC."""
+    """Return the present time in UTC."""
     return datetime.now(UTC)
 
 
 class Bell:
-    """Wakes everybody who waits; take `next_ring()` before looking at the world, then nothing is missed."""
+    """A bell that wakes all who wait; take `next_ring()` before looking at the world, so that nothing is missed."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
 
     def next_ring(self) -> asyncio.Future[None]:
-        """A future that is done at the next ring; shield it, others wait on the same one."""
+        """Return a future that is done at the next ring; shield it, since others wait on the same one."""
         if self._next is None or self._next.done():
             self._next = asyncio.get_running_loop().create_future()
         return self._next
@@ -79,11 +79,11 @@ class Sandbox:
 
     @property
     def version(self) -> int:
-        """Grows with every change that a page shows, also over restarts."""
+        """A number that grows with every change that a page shows, also over restarts."""
         return len(self.lines) + len(self.world.updates)
 
     def accept(self, *things: Accepted) -> None:
-        """Journal what was accepted, in one write, then let the world know."""
+        """Journal what was accepted, in one write, then apply it to the world."""
         first = len(self.lines) + 1
         at = self.clock().isoformat(timespec="milliseconds")
         entries = [
@@ -105,7 +105,7 @@ class Sandbox:
         self.bell.ring()
 
     def say(self, saying: Saying) -> Message:
-        """A person writes a message; every bot, or the one named, gets the update."""
+        """Write a message as a person; every bot, or the one named, gets the update."""
         at, message_id = int(self.clock().timestamp()), self.world.next_message_id
         if saying.name:
             self.world.people[saying.who] = saying.name
@@ -116,18 +116,18 @@ class Sandbox:
         return self.world.messages[message_id]
 
     def press(self, on: Message, who: int, data: str) -> str:
-        """A person presses a button of a message; the bot that sent it gets the update. Answers the callback's id."""
+        """Press a button of a message as a person; the bot that sent it gets the update. Return the callback's id."""
         update = shapes.pressed(self.world, on, who, data)
         self._tell(update, str(on.sender) if on.by_bot else "")
         return next(reversed(self.world.presses))
 
     def react(self, on: Message, who: int, emoji: str) -> None:
-        """A person sets a reaction, or with an empty emoji takes it away."""
+        """Set a person's reaction, or take it away with an empty emoji."""
         at = int(self.clock().timestamp())
         self._tell(shapes.reacted(self.world, on, who, emoji, at), "")
 
     def confirm(self, token_id: str, polling: Polling) -> None:
-        """Remember how far a bot has read, if that is news."""
+        """Record how far a bot has read, if that has changed."""
         if self.world.pollings.get(token_id, Polling()) != polling:
             self._event(
                 {"kind": "confirmed", "token_id": token_id, "offset": polling.offset, "allowed": polling.allowed}
@@ -158,7 +158,7 @@ class Sandbox:
 
 
 def open_sandbox(home: Path, owner_chat: int | None = None, clock: Clock = utc_now) -> Sandbox:
-    """The sandbox whose files lie in `home`/sandbox, as it was when it was last closed or killed.
+    """Open the sandbox whose files lie in `home`/sandbox, as it was when it was last closed or killed.
 
     Raises SandboxBusy if another one has it open, BrokenFile if a line cannot be read.
     """
@@ -191,5 +191,5 @@ def _restore(sandbox: Sandbox, entry: Mapping[str, object]) -> None:
 
 
 def _as_read(line: Mapping[str, object]) -> Mapping[str, object]:
-    """The line as it will be read from the file: tuples have become lists."""
+    """Return the line as it will be read from the file: tuples have become lists."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in line.items()}

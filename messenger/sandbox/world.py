@@ -1,7 +1,7 @@
 """The world the sandbox plays: chats, messages, mails, updates and what each bot has confirmed.
 
-Pure: `World.apply_journal` and `World.apply_event` take lines as they stand in the two files, so that what is
-rebuilt after a restart went through the same code as what happened live.
+`World.apply_journal` and `World.apply_event` take lines as they stand in the two files, so that what is rebuilt after a
+restart went through the same code as what happened live. Pure.
 """
 
 import dataclasses
@@ -76,31 +76,31 @@ class Polling:
 
 
 def chat_number(chat: object) -> int:
-    """The number of a chat given as a number or as `@name`; the same name always has the same number."""
+    """Return the number of a chat given as a number or as `@name`; the same name always has the same number."""
     if isinstance(chat, int):
         return chat
     return NAMED_CHAT_BASE - zlib.crc32(str(chat).casefold().encode())
 
 
 def as_int(value: object) -> int:
-    """The value as a whole number; lines are written by us, so anything else is a broken file."""
+    """Return the value as a whole number; lines are written by us, so anything else is a broken file."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise TypeError(f"expected a number, found {value!r}")
     return int(value)
 
 
 def as_map(value: object) -> Mapping[str, object]:
-    """The value as an object, empty where it is none."""
+    """Return the value as an object, empty where it is none."""
     return value if isinstance(value, Mapping) else {}
 
 
 def as_list(value: object) -> Sequence[Mapping[str, object]]:
-    """The objects of a list, empty where it is none."""
+    """Return the objects of a list, empty where it is none."""
     return [as_map(item) for item in value] if isinstance(value, list) else []
 
 
 class World:
-    """Everything the pages and the Bot API read; changed only by applying lines."""
+    """The state that the pages and the Bot API read; it is changed only by applying lines."""
 
     def __init__(self) -> None:
         self.messages: dict[int, Message] = {}
@@ -143,16 +143,16 @@ class World:
         self._add_update(as_map(line["update"]), str(line["token_id"]))
 
     def message(self, chat: object, message_id: int) -> Message | None:
-        """The message of that id in that chat, if there is one."""
+        """Return the message of that id in that chat, if there is one."""
         found = self.messages.get(message_id)
         return found if found is not None and found.chat == chat_number(chat) else None
 
     def thread(self, chat: int) -> list[Message]:
-        """The messages of one chat, oldest first."""
+        """Return the messages of one chat, oldest first."""
         return sorted((m for m in self.messages.values() if m.chat == chat), key=lambda m: m.message_id)
 
     def chats(self) -> list[Message]:
-        """The newest message of each chat, the liveliest chat first."""
+        """Return the newest message of each chat, the newest first."""
         newest: dict[int, Message] = {}
         for message in self.messages.values():
             known = newest.get(message.chat)
@@ -161,14 +161,14 @@ class World:
         return sorted(newest.values(), key=lambda m: m.message_id, reverse=True)
 
     def pending(self, token_id: str) -> Iterator[Update]:
-        """The updates a bot has not confirmed yet, oldest first."""
+        """Yield the updates a bot has not confirmed yet, oldest first."""
         offset = self.pollings.get(token_id, Polling()).offset
         for update in self.updates[max(offset - FIRST_UPDATE_ID, 0) :]:
             if update.token_id in ("", token_id):
                 yield update
 
     def answers(self, message_id: int) -> list[Press]:
-        """The presses on one message, oldest first."""
+        """Return the presses on one message, oldest first."""
         return [press for press in self.presses.values() if press.message_id == message_id]
 
     def _add_mail(self, line: Mapping[str, object], payload: Mapping[str, object], at: datetime) -> None:

@@ -1,1 +1,1 @@
-"""Who is calling, and what proves it."""
+"""Proof of who is calling: key pairs, tokens, passwords and tags."""

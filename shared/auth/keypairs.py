@@ -1,4 +1,4 @@
-"""Ed25519 key pairs: making, reading, signing and checking. Public halves travel as 43 characters of base64url."""
+"""Ed25519 key pairs: making, reading, signing and checking. Public keys travel as 43 characters of base64url."""
 
 import base64
 import binascii
@@ -21,28 +21,28 @@ _SHORT = 16
 
 
 def generate_key() -> tuple[bytes, str]:
-    """A new key: the private half as PKCS #8 PEM, the public half as text."""
+    """Make a new key pair: the private half as PKCS #8 PEM, the public half as text."""
     private = Ed25519PrivateKey.generate()
     return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), _public_text(private)
 
 
 def public_key(private_pem: bytes) -> str:
-    """The public half that belongs to a private one; raises Misconfigured if it is no Ed25519 key."""
+    """Return the public half that belongs to a private one; raise Misconfigured if it is no Ed25519 key."""
     return _public_text(load_private(private_pem))
 
 
 def fingerprint(public: str) -> str:
-    """16 hexadecimal digits by which a person tells keys apart."""
+    """Return 16 hexadecimal digits by which a person tells keys apart."""
     return sha256(public.encode()).hexdigest()[:_SHORT]
 
 
 def sign(private_pem: bytes, message: bytes) -> bytes:
-    """The 64 bytes that only the holder of this key can make for this message."""
+    """Return the signature: 64 bytes that only the holder of this key can make for this message."""
     return load_private(private_pem).sign(message)
 
 
 def signer_of(message: bytes, signature: bytes, known: Iterable[str]) -> str | None:
-    """The first of the known public keys that made this signature of this message, or None."""
+    """Return the first of the known public keys that made this signature of this message, or None."""
     for key in known:
         try:
             load_public(key).verify(signature, message)
@@ -53,7 +53,7 @@ def signer_of(message: bytes, signature: bytes, known: Iterable[str]) -> str | N
 
 
 def load_private(pem: bytes) -> Ed25519PrivateKey:
-    """The key in a PEM file; raises Misconfigured if it holds another kind, or none."""
+    """Return the key in a PEM file; raise Misconfigured if it holds another kind, or none."""
     try:
         key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -65,7 +65,7 @@ def load_private(pem: bytes) -> Ed25519PrivateKey:
 
 @lru_cache(maxsize=256)
 def load_public(text: str) -> Ed25519PublicKey:
-    """The key of a public half; raises Misconfigured if the text is none."""
+    """Return the key that the text of a public half encodes; raise Misconfigured if it encodes none."""
     try:
         return Ed25519PublicKey.from_public_bytes(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
     except (ValueError, binascii.Error):

@@ -1,4 +1,4 @@
-"""BUTLERS_HOME: where each daemon's key, password and secret lie, and how it reaches the database."""
+"""The keys in BUTLERS_HOME: each daemon's private key, its secret, and its password for the database."""
 
 import os
 import secrets
@@ -17,7 +17,7 @@ FORMER = "former"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What one daemon holds and nobody else."""
+    """The keys that one daemon holds and nobody else."""
 
     name: str
     private_pem: bytes
@@ -31,12 +31,12 @@ class Keys:
 
 
 def folder(home: Path, name: str) -> Path:
-    """Where the keys of one daemon lie."""
+    """Return where the keys of one daemon lie."""
     return home / "keys" / name
 
 
 def read(home: Path, name: str) -> Keys:
-    """The keys of one daemon; Misconfigured names the missing step."""
+    """Read the keys of one daemon; raise Misconfigured, which names the missing step, where they cannot be read."""
     where = folder(home, name)
     try:
         return Keys(
@@ -54,7 +54,7 @@ def read(home: Path, name: str) -> Keys:
 
 
 def public_keys(home: Path, name: str) -> list[str]:
-    """The public keys that one daemon has here or had here before, today's first; none where its keys are not here."""
+    """Return the public keys that one daemon has or had here, today's first; none where its keys are not here."""
     where = folder(home, name)
     try:
         former = (where / FORMER).read_text(encoding="ascii").split() if (where / FORMER).exists() else []
@@ -68,7 +68,7 @@ def public_keys(home: Path, name: str) -> list[str]:
 
 
 def ensure(home: Path, name: str, *, login: bool = True) -> Keys:
-    """The keys of one daemon, made where they are missing; nobody else may read them."""
+    """Make those keys of one daemon that are missing, for nobody else to read, and return all of them."""
     where = folder(home, name)
     try:
         home_folder.make(home)
@@ -84,7 +84,7 @@ def ensure(home: Path, name: str, *, login: bool = True) -> Keys:
 
 
 def replace_key(home: Path, name: str, private_pem: bytes) -> None:
-    """Put this key in the place of the one on file, whose public half is kept beside it."""
+    """Replace the private key on file; keep the public half of the old one beside it."""
     where = folder(home, name)
     former = "".join(f"{key}\n" for key in reversed(dict.fromkeys(public_keys(home, name))))
     _replace(where / FORMER, former.encode())
@@ -92,12 +92,12 @@ def replace_key(home: Path, name: str, private_pem: bytes) -> None:
 
 
 def replace_password(home: Path, name: str, password: str) -> None:
-    """Put this password in the place of the one on file."""
+    """Replace the password on file."""
     _replace(folder(home, name) / "password", password.encode())
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """The whole of the new or the whole of the old is there at any moment, for the same user."""
+    """Replace a file so that at any moment all of the old or all of the new is there, for the same user."""
     draft, owner = _draft(path, content), path.parent.stat()
     if os.geteuid() == 0:
         os.chown(draft, owner.st_uid, owner.st_gid)
@@ -110,14 +110,14 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _keep_password(path: Path, *, login: bool) -> None:
-    """A password exactly where there is a login that it opens."""
+    """Keep a password exactly where there is a login that it opens."""
     if path.exists() and bool(path.read_bytes().strip()) is not login:
         path.unlink()
     _write_once(path, secrets.token_urlsafe(32).encode() if login else b"")
 
 
 def _write_once(path: Path, content: bytes) -> None:
-    """Whoever comes first writes; a half-written file is never seen."""
+    """Write a file unless it exists: the first writer wins, and a half-written file is never seen."""
     if path.exists():
         return
     draft = _draft(path, content)
@@ -130,7 +130,7 @@ def _write_once(path: Path, content: bytes) -> None:
 
 
 def _draft(path: Path, content: bytes) -> Path:
-    """A file beside this one with that content, for nobody else to read."""
+    """Write that content to a file beside this one, for nobody else to read, and return its path."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:

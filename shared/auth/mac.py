@@ -1,4 +1,4 @@
-"""A short proof that this house made something: HMAC over a name and a text. Pure."""
+"""Short proofs that this house made something: an HMAC over a name and a text. Pure."""
 
 import hashlib
 import hmac
@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 
 
 def tag(key: bytes, *fields: str) -> str:
-    """22 characters that only a holder of the key can make for exactly these fields (HMAC-SHA256, 128 bits)."""
+    """Return 22 characters that only a holder of the key can make for exactly these fields (HMAC-SHA256, 128 bits)."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for text in fields:
         raw = text.encode("utf-8", "surrogatepass")
@@ -15,5 +15,5 @@ def tag(key: bytes, *fields: str) -> str:
 
 
 def tag_matches(key: bytes, candidate: str, *fields: str) -> bool:
-    """Whether `candidate` is the tag of these fields, in a time that tells nothing about the right one."""
+    """Return whether `candidate` is the tag of these fields, in a time that tells nothing about the right one."""
     return hmac.compare_digest(candidate.encode("utf-8", "surrogatepass"), tag(key, *fields).encode())

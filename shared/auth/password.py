@@ -25,7 +25,7 @@ _MEMORY: Final = 64 * 1024 * 1024  # OpenSSL's own limit is just too low for N =
 
 
 def write_password(folder: Path, password: str, *, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> None:
-    """Keep the hash of this password in the folder, which only its owner may enter; an older one is replaced.
+    """Keep the hash of this password in the folder, which only its owner may enter; replace an older one.
 
     Raises InvalidInput for fewer than 8 or more than 1024 characters.
     """
@@ -46,15 +46,15 @@ def write_password(folder: Path, password: str, *, random_bytes: Callable[[int],
 
 
 def has_password(folder: Path) -> bool:
-    """Whether a password was written to this folder before."""
+    """Return whether a password was written to this folder before."""
     return (folder / FILE).is_file()
 
 
 def check_password(given: str, *, configured: Secret | None, folder: Path) -> bool:
-    """Whether this is the password, in a time that does not depend on how much of it is right.
+    """Return whether this is the password, in a time that does not depend on how much of it is right.
 
-    The setting counts alone if there is one. Takes about 0.2 s of one core, so call it in a thread.
-    Raises Misconfigured if there is neither a setting nor a readable file.
+    If there is a setting, it alone counts. Takes about 0.2 s of one core, so call it in a thread. Raises Misconfigured
+    if there is neither a setting nor a readable file.
     """
     if len(given) > LONGEST:
         return False
@@ -89,7 +89,7 @@ def _digest(password: str) -> bytes:
 
 
 def _bytes(password: str) -> bytes:
-    """One form for each text: keyboards differ in how they compose an accented letter."""
+    """Encode each text in one form: keyboards differ in how they compose an accented letter."""
     return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
 
 

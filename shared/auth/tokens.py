@@ -1,8 +1,8 @@
-"""Who is calling: Ed25519 keys, short hop tokens between daemons, client tokens, and the one verifier.
+"""Tokens that prove who is calling: short hop tokens between daemons, client tokens, and the one verifier.
 
-A token is a JWT (RFC 7519) of exactly seven claims, signed with EdDSA (RFC 8037). The key is chosen by
-who the token says it is from and never by anything else in it, so a stolen key can only be its owner.
-Times are seconds since 1970 by the `clock` handed in.
+A token is a JWT (RFC 7519) of exactly seven claims, signed with EdDSA (RFC 8037) by an Ed25519 key. The key is chosen
+by the issuer that the token names and never by anything else in it, so a stolen key can only speak for its owner. Times
+are seconds since 1970 by the `clock` handed in.
 """
 
 import base64
@@ -45,14 +45,14 @@ _TOKEN: Final = re.compile(
 
 
 class Unauthorized(ButlersError):
-    """The token does not prove who is calling."""
+    """The error where a token does not prove who is calling."""
 
     code = "unauthorized"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a verified token speaks for: a daemon itself (hop), or a client that acts as one butler."""
+    """The one a verified token speaks for: a daemon itself (hop), or a client that acts as one butler."""
 
     name: str
     kind: Literal["hop", "client"]
@@ -82,7 +82,7 @@ class _Claims:
 
 @dataclass(frozen=True, slots=True)
 class _Proved:
-    """Who was proved, and by which key of which name: once that is retired, it proves nothing more."""
+    """A proved caller, and the key of which name proved it: once that key is retired, it proves nothing more."""
 
     caller: Caller
     name: str
@@ -90,7 +90,7 @@ class _Proved:
 
 
 class Signer:
-    """The holder of one private key, who mints tokens in its own name."""
+    """The holder of one private key, which mints tokens in its own name."""
 
     def __init__(
         self, name: str, private_pem: bytes, clock: Clock, new_id: Callable[[], str] = lambda: str(uuid.uuid4())
@@ -102,7 +102,7 @@ class Signer:
         self._minted: dict[str, tuple[float, str]] = {}
 
     def token_for(self, callee: str) -> str:
-        """A hop token for this callee, with at least 60 of its 120 seconds left; the same one for a minute."""
+        """Return a hop token for this callee, with at least 60 of its 120 seconds left; the same one for a minute."""
         now = self._clock()
         minted_at, token = self._minted.get(callee, (float("-inf"), ""))
         if not 0 <= now - minted_at < _REMINT_SECONDS:
@@ -111,7 +111,7 @@ class Signer:
         return token
 
     def mint(self, claims: Mapping[str, str], seconds: int) -> ClientToken:
-        """A token of these claims (sub, aud, scope) from us, valid for so many seconds from now."""
+        """Mint a token of these claims (sub, aud, scope) in our name, valid for so many seconds from now."""
         now = int(self._clock())
         jti = self._new_id()
         payload = {"iss": self.name, **claims, "iat": now, "exp": now + seconds, "jti": jti}
@@ -119,7 +119,7 @@ class Signer:
 
 
 def mint_client_token(owner: Signer, butler: str, lifetime: timedelta) -> ClientToken:
-    """A token by which a client acts as this one butler; the signer must hold the owner's key."""
+    """Mint a token by which a client acts as this one butler; the signer must hold the owner's key."""
     if owner.name != OWNER:
         raise ValueError(f"client tokens are signed by {OWNER}, not by {owner.name}")
     claims = {"sub": f"client:{butler}", "aud": butler, "scope": "client"}
@@ -127,11 +127,11 @@ def mint_client_token(owner: Signer, butler: str, lifetime: timedelta) -> Client
 
 
 class Verifier:
-    """Tells one audience who is calling, from the token alone.
+    """The verifier that tells one audience who is calling, from the token alone.
 
-    `accepts` names the daemons whose hop tokens count (None: all the keyring knows); client tokens count
-    if `is_live` is given. A verified token is remembered by its SHA-256 for at most two minutes and never
-    beyond its end or that of its key; whether a client token was revoked is asked again after five seconds.
+    `accepts` names the daemons whose hop tokens count (None: all the keyring knows); client tokens count if `is_live`
+    is given. A verified token is remembered by its SHA-256 for at most two minutes and never beyond its end or that of
+    its key; whether a client token was revoked is asked again after five seconds.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Verifier:
         self._live: Remembered[str, bool] = Remembered()
 
     async def verify(self, token: str) -> Caller:
-        """The caller this token proves; raises Unauthorized, or what `is_live` raises if it cannot tell."""
+        """Return the caller this token proves; raise Unauthorized, or what `is_live` raises if it cannot tell."""
         now = self._clock()
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = self._verified.get(digest, now)
@@ -198,7 +198,7 @@ class Verifier:
 
 
 def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
-    """The claims, and the key of the one they name that has proved them.
+    """Return the claims, and the key that has proved them, which is one of the issuer they name.
 
     There is one way to write a token. Nothing in its header may choose the key or how it is read (kid, jwk, crit).
     """
@@ -213,7 +213,7 @@ def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
 
 
 def _payload(text: str) -> Mapping[str, object]:
-    """The object in that part of a token, each name in it once."""
+    """Return the object in that part of a token, in which each name must occur once."""
     raw = _raw(text)
     _demand(_b64(raw) == text, "is no token of ours")
     try:

@@ -1,1 +1,1 @@
-"""What a channel is, without sending: addresses, wires, rendering, realms."""
+"""The channels, without sending: addresses, wires, rendering, realms."""

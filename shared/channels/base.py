@@ -1,7 +1,7 @@
-"""What exactly would go out: pure functions from a message to its wires.
+"""Messages and their wires: what exactly would go out.
 
-Cards, the console and the marker all show or hash the same bytes, so nothing here may depend on
-the clock, on chance or on a connection.
+Cards, the console and the marker all show or hash the same bytes, so nothing here may depend on the clock, on chance or
+on a connection. Pure.
 """
 
 from collections.abc import Sequence
@@ -48,5 +48,5 @@ class Wire:
 
 
 def shas(wires: Sequence[Wire]) -> list[str]:
-    """The hashes an approval binds, in order of parts."""
+    """Return the hashes that an approval binds, in order of parts."""
     return [wire.sha for wire in wires]

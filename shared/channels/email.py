@@ -1,8 +1,8 @@
 """A message as the mail server gets it: one whole RFC 5322 message, the same bytes for the same input.
 
-There is no clock and no chance in it: Date and Message-ID come from the notification, and a message of one
-text part needs no boundary. Headers are written here as they are, so that no address is parsed, folded or
-improved on its way; the standard library encodes subject and text.
+It depends on no clock and no chance: Date and Message-ID come from the notification, and a message of one text part
+needs no boundary. Headers are written here as they are, so that no address is parsed, folded or improved on its way;
+the standard library encodes subject and text.
 """
 
 import re
@@ -31,11 +31,11 @@ _PLAIN_SUBJECT = re.compile(r"(?!.*=\?)[!-~](?:[ -~]{0,64}[!-~])?", re.ASCII)
 
 
 def render(message: Message) -> tuple[Wire, ...]:
-    """The one wire of an e-mail, with CRLF line ends and 7-bit throughout.
+    """Render an e-mail as one wire, with CRLF line ends and 7-bit throughout.
 
-    `wire.to` and `wire.sender` are the message's address and sender, character for character. Raises
-    InvalidInput for what has no form as an e-mail: a reaction, a bad address, CR, LF or NUL in the subject, a
-    blank text, half a character, a creation time without a zone.
+    `wire.to` and `wire.sender` are the message's address and sender, character for character. Raises InvalidInput for
+    what has no form as an e-mail: a reaction, a bad address, CR, LF or NUL in the subject, a blank text, half a
+    character (a lone surrogate), a creation time without a zone.
     """
     if message.intent == "react":
         raise InvalidInput("E-mail has no reactions.", "Send or reply instead.")
@@ -47,7 +47,7 @@ def render(message: Message) -> tuple[Wire, ...]:
 
 
 def _headers(message: Message) -> list[tuple[str, str]]:
-    """Every header but those of MIME, in order, each value on one logical line."""
+    """Return every header but those of MIME, in order, each value on one logical line."""
     sender, to = _address(message.sender, "sender"), _address(message.address, "recipient")
     headers = [
         ("Date", _date(message)),
@@ -64,7 +64,7 @@ def _headers(message: Message) -> list[tuple[str, str]]:
 
 
 def message_id(message: Message) -> str:
-    """The Message-ID, brackets included: it follows from the notification and the sender's domain."""
+    """Return the Message-ID, brackets included: it follows from the notification and the sender's domain."""
     if not _ID_TOKEN.fullmatch(message.notification_id):
         raise InvalidInput("The notification's id cannot stand in a Message-ID.", "Use letters, digits and dashes.")
     domain = _address(message.sender, "sender").rpartition("@")[2]
@@ -72,9 +72,9 @@ def message_id(message: Message) -> str:
 
 
 def subject(message: Message) -> str:
-    """The subject as the recipient will read it.
+    """Return the subject as the recipient will read it.
 
-    As given; else the first line of the text that says something, shortened to 78 characters, with "Re: "
+    This is the given one; else the first line of the text that is not blank, shortened to 78 characters, with "Re: "
     before it in a reply.
     """
     if message.subject:
@@ -89,7 +89,7 @@ def subject(message: Message) -> str:
 
 
 def _shortened(line: str) -> str:
-    """At most 78 characters, broken after a word where one ends in the second half."""
+    """Shorten a line to at most 78 characters, broken after a word where one ends in the second half."""
     if len(line) <= SUBJECT_CHARS:
         return line
     room = SUBJECT_CHARS - 1
@@ -98,7 +98,7 @@ def _shortened(line: str) -> str:
 
 
 def _encoded(text: str) -> str:
-    """A header value in ASCII: as it is if it can be, else RFC 2047 encoded words of whole characters."""
+    """Encode a header value in ASCII: as it is if it can be, else as RFC 2047 encoded words of whole characters."""
     if not text or _PLAIN_SUBJECT.fullmatch(text):
         return text
     words = [b""]
@@ -111,7 +111,7 @@ def _encoded(text: str) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """The text in UTF-8."""
+    """Encode a text in UTF-8; raise InvalidInput for half a character."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -119,28 +119,28 @@ def _utf8(text: str) -> bytes:
 
 
 def _body(text: str) -> bytes:
-    """The MIME headers, the empty line and the text as quoted-printable UTF-8; line ends become CRLF."""
+    """Return the MIME headers, the empty line and the text as quoted-printable UTF-8; line ends become CRLF."""
     part = EmailMessage(policy=SMTP)
     part.set_content(_utf8(text).decode(), charset="utf-8", cte="quoted-printable")
     return part.as_bytes()
 
 
 def _date(message: Message) -> str:
-    """RFC 5322 date in UTC."""
+    """Return the message's creation time as an RFC 5322 date in UTC."""
     if message.created_at is None or message.created_at.tzinfo is None:
         raise InvalidInput("An e-mail needs its creation time with a zone.", "Give the notification's own time.")
     return format_datetime(message.created_at.astimezone(UTC))
 
 
 def _address(value: str, role: str) -> str:
-    """The value itself, if it is one plain address."""
+    """Return the value itself if it is one plain address; else raise InvalidInput."""
     if len(value) > ADDRESS_CHARS or not _ADDRESS.fullmatch(value):
         raise InvalidInput(f"The {role} is no plain e-mail address.", "Give exactly one, like name@example.org.")
     return value
 
 
 def answered(thread: str) -> str:
-    """The Message-ID answered, with its brackets; InvalidInput for what is none."""
+    """Return the Message-ID that is answered, with its brackets; raise InvalidInput for what is none."""
     bare = thread.removeprefix("<").removesuffix(">")
     if not _MESSAGE_ID.fullmatch(bare):
         raise InvalidInput("The thread is no Message-ID.", "Give the Message-ID of the mail answered.")

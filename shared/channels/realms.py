@@ -1,4 +1,4 @@
-"""Which realm each channel works in: a bot, a mail account, or the sandbox where nothing else is set."""
+"""The realm that each channel works in: a bot, a mail account, or the sandbox where nothing else is set."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from shared.db.pool import Connection
 
 SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
 SANDBOX: Final = "sandbox"
-# The owner invented for a newcomer; nobody is there on a live channel.
+# The addresses invented for a new installation's owner; on a live channel nobody is there.
 SANDBOX_OWNER: Final = {"telegram": "5000000000000001", "email": "owner@sandbox.test"}
 SANDBOX_SENDER: Final = "butlers@sandbox.test"
 # They ask who is there, whatever the channels are.
@@ -38,7 +38,7 @@ SELECT realm FROM shared.channels WHERE channel = 'telegram'
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What the Messenger sends by."""
+    """The servers, credentials and realms that the Messenger sends by."""
 
     telegram_url: str
     token: Secret
@@ -49,7 +49,7 @@ class Configured:
 
 
 def configured(settings: Settings) -> Configured:
-    """Live channels where credentials are given, the sandbox for the rest."""
+    """Return live channels where credentials are given, and the sandbox for the rest."""
     base = settings.port_base
     sandbox = settings.sandbox_url or f"http://127.0.0.1:{base + 3}"
     sandbox_smtp = settings.sandbox_smtp_url or Secret(f"smtp://127.0.0.1:{base + 4}")
@@ -67,7 +67,7 @@ def configured(settings: Settings) -> Configured:
 
 
 def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
-    """By live channel that leaves this computer unencrypted: what anybody on the way can do, and the remedy."""
+    """Return by live channel that leaves this computer unencrypted: what others on the way can read, and the remedy."""
     found = dict[str, tuple[str, str]]()
     bot = urlsplit(settings.telegram_base_url)
     if settings.telegram_token is not None and bot.scheme == "http" and not is_loopback(bot.hostname or ""):
@@ -82,13 +82,13 @@ def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
 
 
 def realm_of(settings: Settings, channel: str) -> str:
-    """The realm in which a process with these settings works on that channel."""
+    """Return the realm in which a process with these settings works on that channel."""
     set_up = configured(settings)
     return set_up.telegram_realm if channel == "telegram" else set_up.email_realm
 
 
 def may_ask(realm: str, about: str) -> bool:
-    """Whether the owner may be asked, in this realm, about what is in the realm `about`.
+    """Return whether the owner may be asked, in this realm, about what is in the realm `about`.
 
     INVARIANT: the sandbox, which asks nobody who they are, is shown what is its own and nothing live.
     """
@@ -96,15 +96,15 @@ def may_ask(realm: str, about: str) -> bool:
 
 
 def may_decide(surface: str, realm: str | None, about: str) -> bool:
-    """Whether an answer counts that this surface gives on what is in the realm `about`.
+    """Return whether an answer counts that this surface gives on what is in the realm `about`.
 
-    It does where the owner might have been asked; a surface that names no realm is taken for the sandbox.
+    It counts where the owner might have been asked; a surface that names no realm is taken for the sandbox.
     """
     return surface in OWN_SURFACES or may_ask(realm or SANDBOX, about)
 
 
 async def console_only(connection: Connection) -> str | None:
-    """Why nobody is asked about what is live but on the console, if that is so."""
+    """Return why live messages can be asked about only on the console, or None where that is not so."""
     telegram = await connection.fetchval(UNASKED)
     if telegram is None:
         return None
@@ -113,12 +113,12 @@ async def console_only(connection: Connection) -> str | None:
 
 
 async def sender(connection: Connection) -> str:
-    """The From address of our mail."""
+    """Return the From address of our mail."""
     found: str = await connection.fetchval(SENDER)
     return found
 
 
 async def write_channels(connection: Connection, set_up: Configured) -> None:
-    """Tell the others which realm their words are for."""
+    """Store the realm and sender of each channel, so that others know which realm their messages are for."""
     await connection.execute(WRITE, "telegram", set_up.telegram_realm, "")
     await connection.execute(WRITE, "email", set_up.email_realm, set_up.sender)

@@ -33,10 +33,10 @@ class Button:
 
 
 def render(message: Message) -> tuple[Wire, ...]:
-    """The wires of one message, in the order they must be sent.
+    """Render the wires of one message, in the order they must be sent.
 
-    A reply points at the message answered from its first part only. Raises InvalidInput for a message that
-    has no form on Telegram (blank text, an address or thread that is none, a thread in another chat).
+    A reply points at the message answered from its first part only. Raises InvalidInput for a message that has no form
+    on Telegram (blank text, an address or thread that is none, a thread in another chat).
     """
     if message.intent == "react":
         return (_reaction(message),)
@@ -47,7 +47,7 @@ def render(message: Message) -> tuple[Wire, ...]:
 
 
 def _text(message: Message, part: str, *, first: bool) -> Wire:
-    """One part as sendMessage."""
+    """Render one part as sendMessage."""
     body: dict[str, object] = {
         "chat_id": _chat_id(message.address),
         "link_preview_options": {"is_disabled": True},
@@ -59,7 +59,7 @@ def _text(message: Message, part: str, *, first: bool) -> Wire:
 
 
 def _reaction(message: Message) -> Wire:
-    """One reaction as setMessageReaction on the message the thread names."""
+    """Render one reaction as setMessageReaction on the message that the thread names."""
     if not message.emoji:
         raise InvalidInput("A reaction needs an emoji.", "Give one in `emoji`.")
     body = {
@@ -71,7 +71,7 @@ def _reaction(message: Message) -> Wire:
 
 
 def _chat_id(address: str) -> int | str:
-    """The address as the Bot API wants it: a number, or @name."""
+    """Return the address as the Bot API wants it: a number, or @name."""
     if _NUMERIC.fullmatch(address):
         return int(address)
     if _USERNAME.fullmatch(address):
@@ -80,7 +80,7 @@ def _chat_id(address: str) -> int | str:
 
 
 def _answered(message: Message) -> int:
-    """The message id of the thread "<chat>:<message>".
+    """Return the message id of the thread "<chat>:<message>".
 
     The authority was given for the address, so a thread in another chat is refused rather than followed.
     """
@@ -93,7 +93,7 @@ def _answered(message: Message) -> int:
 
 
 def canonical(payload: Mapping[str, object]) -> bytes:
-    """UTF-8 JSON with sorted keys and no spaces: equal payloads are equal bytes."""
+    """Encode a payload as UTF-8 JSON with sorted keys and no spaces: equal payloads are equal bytes."""
     text = json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     try:
         return text.encode()
@@ -102,23 +102,23 @@ def canonical(payload: Mapping[str, object]) -> bytes:
 
 
 def with_buttons(wire: Wire, rows: Sequence[Sequence[Button]]) -> Wire:
-    """The same wire with an inline keyboard; no rows means an empty keyboard."""
+    """Return the same wire with an inline keyboard; no rows means an empty keyboard."""
     return with_fields(wire, {"reply_markup": {"inline_keyboard": keyboard(rows)}})
 
 
 def with_fields(wire: Wire, fields: Mapping[str, object]) -> Wire:
-    """The same wire with these fields, which take the place of any it has."""
+    """Return the same wire with these fields, which take the place of any it has."""
     body: dict[str, object] = json.loads(wire.body)
     return replace(wire, body=canonical({**body, **fields}))
 
 
 def keyboard(rows: Sequence[Sequence[Button]]) -> list[list[dict[str, str]]]:
-    """The rows of an inline keyboard."""
+    """Return the rows of an inline keyboard as the Bot API takes them."""
     return [[_button(button) for button in row] for row in rows]
 
 
 def _button(button: Button) -> dict[str, str]:
-    """InlineKeyboardButton with exactly one of callback_data and url."""
+    """Return an InlineKeyboardButton with exactly one of callback_data and url."""
     if bool(button.data) == bool(button.url):
         raise InvalidInput("A button needs either data or a link.", "Give exactly one of them.")
     if len(button.data.encode()) > CALLBACK_BYTES:
@@ -129,17 +129,17 @@ def _button(button: Button) -> dict[str, str]:
 
 
 def utf16_units(text: str) -> int:
-    """How long Telegram finds this text."""
+    """Return the length of a text as Telegram counts it, in UTF-16 units."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
 def split(text: str, limit_units: int = LIMIT_UNITS) -> list[str]:
-    """The parts of a text, in order, each of at most `limit_units` (>= 2) UTF-16 units and none blank.
+    """Split a text into parts, in order, each of at most `limit_units` (>= 2) UTF-16 units and none blank.
 
-    A text that fits is one part, untouched. Otherwise white space at both ends and at each break is dropped
-    (Telegram drops it too) and nothing else: the parts hold every other character in order. Breaks are
-    looked for at a line end, then at a space, first in the second half of the room and then in the first; a
-    longer word is broken between characters as a reader sees them. A blank text has no parts.
+    A text that fits is one part, untouched. Otherwise white space at both ends and at each break is dropped (Telegram
+    drops it too) and nothing else: the parts hold every other character in order. Breaks are looked for at a line end,
+    then at a space, first in the second half of the room and then in the first; a longer word is broken between
+    characters as a reader sees them. A blank text has no parts.
     """
     if utf16_units(text) <= limit_units:
         return [text] if text.strip() else []
@@ -154,7 +154,7 @@ def split(text: str, limit_units: int = LIMIT_UNITS) -> list[str]:
 
 
 def _cut(rest: str, limit_units: int) -> int:
-    """Where the first part ends; `rest` is longer than the limit."""
+    """Return where the first part ends; `rest` is longer than the limit."""
     room = _fitting(rest, limit_units)
     half = max(1, room // 2)
     for separator, start in (("\n", half), (" ", half), ("\n", 1), (" ", 1)):
@@ -169,7 +169,7 @@ def _cut(rest: str, limit_units: int) -> int:
 
 
 def _fitting(text: str, limit_units: int) -> int:
-    """How many code points from the start fit."""
+    """Return how many code points from the start fit."""
     units = 0
     for n, character in enumerate(text):
         units += 2 if character > "\uffff" else 1
@@ -179,7 +179,7 @@ def _fitting(text: str, limit_units: int) -> int:
 
 
 def _inside_character(text: str, at: int) -> bool:
-    """Whether a break before text[at] would tear what a reader sees as one character (after UAX 29)."""
+    """Return whether a break before text[at] would tear what a reader sees as one character (after UAX 29)."""
     before, after = text[at - 1], text[at]
     if _is_flag_half(before) and _is_flag_half(after):
         start = at
@@ -195,5 +195,5 @@ def _inside_character(text: str, at: int) -> bool:
 
 
 def _is_flag_half(character: str) -> bool:
-    """Regional indicators make a flag in pairs."""
+    """Return whether this is a regional indicator; two of them make a flag."""
     return "\U0001f1e6" <= character <= "\U0001f1ff"

@@ -1,1 +1,1 @@
-"""What is set from outside: the settings by name, and how their text is read."""
+"""The settings of a process: each by its name, and how its text is parsed."""

@@ -1,7 +1,6 @@
-"""What the text of a setting must look like: one pure reader per kind of value.
+"""Parsers for the text of settings, one pure function for each kind of value.
 
-Each returns the value, or raises ValueError whose text completes "... is not" (InvalidInput where an
-address is read).
+Each returns the value, or raises ValueError whose text completes "... is not" (InvalidInput where an address is read).
 """
 
 import re
@@ -27,42 +26,42 @@ _WORDS: Final = {
 
 
 def line(text: str) -> str:
-    """One printable line of at most 200 characters, such as a name."""
+    """Return the text if it is one printable line of at most 200 characters, such as a name."""
     if not text.isprintable() or len(text) > _LONGEST_LINE:
         raise ValueError("one line of at most 200 characters")
     return text
 
 
 def host(text: str) -> str:
-    """A host name or an IP address to listen on."""
+    """Return the text if it can be a host name or an IP address to listen on."""
     if re.search(r"[\s/@]|://", text):
         raise ValueError("a host name or an IP address")
     return text
 
 
 def port_base(text: str) -> int:
-    """A port with room for a fleet above it, outside the privileged ones."""
+    """Parse the port above which a fleet takes its ports: not a privileged one, and with room above it."""
     if not re.fullmatch(r"[0-9]{4,5}", text, re.ASCII) or int(text) not in _PORTS:
         raise ValueError("a port between 1024 and 65400")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """A whole number above zero."""
+    """Parse a whole number above zero."""
     if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) == 0:
         raise ValueError("a whole number above zero")
     return int(text)
 
 
 def memory_mb(text: str) -> int:
-    """How many megabytes, no fewer than a daemon needs to start."""
+    """Parse a number of megabytes, no fewer than a daemon needs to start."""
     if not re.fullmatch(r"[0-9]{1,7}", text, re.ASCII) or int(text) < _LEAST_MEMORY:
         raise ValueError(f"a whole number of megabytes, {_LEAST_MEMORY} at the least")
     return int(text)
 
 
 def yes_or_no(text: str) -> bool:
-    """A switch in the usual words."""
+    """Parse a switch, given in one of the usual words."""
     try:
         return _WORDS[text.lower()]
     except KeyError:
@@ -70,19 +69,19 @@ def yes_or_no(text: str) -> bool:
 
 
 def bot_token(text: str) -> str:
-    """A Bot API token."""
+    """Return the text if it has the form of a Bot API token."""
     if not _BOT_TOKEN.fullmatch(text):
         raise ValueError("a bot token as BotFather gives it, <digits>:<letters and digits>")
     return text
 
 
 def email(text: str) -> str:
-    """A canonical e-mail address."""
+    """Return an e-mail address in its canonical form."""
     return canonical("email", text)
 
 
 def private_chat(text: str) -> str:
-    """The Telegram id of a person's own chat, canonical."""
+    """Return the Telegram id of a person's own chat, in its canonical form."""
     value = canonical("telegram", text)
     if not is_private_chat(value):
         raise ValueError("the number of a person's own chat; `butlers pair telegram` finds it")
@@ -102,7 +101,7 @@ def _url(text: str, schemes: tuple[str, ...]) -> str:
 
 
 def web_url(text: str) -> str:
-    """An http or https URL without its final slash, that carries no credentials."""
+    """Return an http or https URL without its final slash; refuse one that carries credentials."""
     parts = urlsplit(_url(text, ("http", "https")))
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("a plain URL such as http://host:port, without user, query or fragment")
@@ -110,7 +109,7 @@ def web_url(text: str) -> str:
 
 
 def origin_url(text: str) -> str:
-    """A web URL of scheme, host and port alone."""
+    """Return a web URL that consists of scheme, host and port alone."""
     url = web_url(text)
     if urlsplit(url).path:
         raise ValueError("a URL without a path, such as https://api.telegram.org")
@@ -118,17 +117,17 @@ def origin_url(text: str) -> str:
 
 
 def smtp_url(text: str) -> str:
-    """Where mail is handed in: smtp (STARTTLS where offered) or smtps."""
+    """Return the URL of the server that mail is handed to: smtp (STARTTLS where offered) or smtps."""
     return _url(text, ("smtp", "smtps"))
 
 
 def imap_url(text: str) -> str:
-    """Where mail is read: imaps or imap."""
+    """Return the URL of the server that mail is read from: imaps or imap."""
     return _url(text, ("imaps", "imap"))
 
 
 def database_url(text: str) -> str:
-    """A PostgreSQL URL as libpq reads it, several hosts and socket folders included."""
+    """Return a PostgreSQL URL as libpq reads it, several hosts and socket folders included."""
     if not re.fullmatch(r"postgres(?:ql)?://\S*", text):
         raise ValueError("a URL such as postgresql://user:password@host:5432/database")
     return text

@@ -1,7 +1,7 @@
-"""The only reader of the environment: every setting by name, checked, typed, and masked when shown.
+"""The only reader of the environment: every setting has a name, is checked and typed, and is masked when shown.
 
-A field's name is its variable's name in lower case without `BUTLERS_`. An empty variable counts as
-absent. Every secret may instead be given as `..._FILE`, the path of a file that holds it.
+A field's name is its variable's name in lower case without `BUTLERS_`. An empty variable counts as absent. Every secret
+may instead be given as `..._FILE`, the path of a file that holds it.
 """
 
 import difflib
@@ -36,7 +36,7 @@ _QUIET: Final = {
 
 
 class Secret:
-    """A text that no log line, page, `repr` or error shows; only `reveal()` gives it."""
+    """A text that no log line, page, `repr` or error shows; only `reveal()` returns it."""
 
     __slots__ = ("_value",)
 
@@ -44,42 +44,42 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The text itself, for the one place that hands it to its owner."""
+        """Return the text itself, for the one place that hands it to its owner."""
         return self._value
 
     def __repr__(self) -> str:
-        """The mask."""
+        """Return the mask."""
         return f"Secret({MASK!r})"
 
     def __str__(self) -> str:
-        """The mask."""
+        """Return the mask."""
         return MASK
 
     def __eq__(self, other: object) -> bool:
-        """Equal if both hide the same text."""
+        """Return whether both hide the same text."""
         return isinstance(other, Secret) and other._value == self._value
 
     def __hash__(self) -> int:
-        """As the hidden text hashes."""
+        """Return the hash of the hidden text."""
         return hash(self._value)
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownVariable:
-    """A BUTLERS_ variable that nothing reads, with the valid name it was probably meant to be."""
+    """A BUTLERS_ variable that nothing reads, with the valid name that was probably meant."""
 
     name: str
     nearest: str | None
 
     def __str__(self) -> str:
-        """The warning in two sentences."""
+        """Return the warning in two sentences."""
         hint = f" Did you mean {self.nearest}?" if self.nearest else " Remove it."
         return f"The environment variable {self.name} is not known.{hint}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything the environment says, checked; None where it says nothing and there is no default."""
+    """All settings that the environment gives, checked; None where it gives none and there is no default."""
 
     database_url: Secret | None
     home: Path
@@ -112,7 +112,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read all settings from `environ`, and from the files its `..._FILE` variables name.
+        """Read all settings from `environ`, and from the files that its `..._FILE` variables name.
 
         Raises Misconfigured naming the variable.
         """
@@ -152,12 +152,12 @@ class Settings:
 
 
 def current() -> Settings:
-    """The settings of this process, read from its environment now."""
+    """Read the settings of this process from its environment as it is now."""
     return Settings.from_env(os.environ)
 
 
 def duration(text: str) -> timedelta:
-    """Read `72h`, `30d`, `10m`, `2s`, `1w` or plain seconds; more than nothing, at most ten years.
+    """Parse `72h`, `30d`, `10m`, `2s`, `1w` or plain seconds into a length of time; above zero, at most ten years.
 
     Raises InvalidInput.
     """
@@ -182,15 +182,15 @@ def demand_safe_listening(settings: Settings) -> None:
 
 
 def dump(settings: Settings) -> dict[str, str]:
-    """Every variable with its value as it could be given, passwords masked; '' where not set."""
+    """Return every variable with its value as it could be given, passwords masked; '' where it is not set."""
     names = {field.name: _variable(field.name) for field in fields(settings) if field.name != "unknown"}
     return {variable: _shown(getattr(settings, name)) for name, variable in names.items()}
 
 
 def quiet_third_parties(environ: MutableMapping[str, str] | None = None) -> None:
-    """Leave libraries only the settings we mean: no banner, no look for updates, no ./.env.
+    """Replace all FASTMCP_ variables by the ones we mean: no banner, no check for updates, no ./.env.
 
-    Call it before they are imported. Without an argument this is the process's own environment.
+    Call it before the libraries are imported. Without an argument it changes the process's own environment.
     """
     target = os.environ if environ is None else environ
     for name in [name for name in target if name.upper().startswith("FASTMCP_")]:
@@ -199,19 +199,19 @@ def quiet_third_parties(environ: MutableMapping[str, str] | None = None) -> None
 
 
 class _Environment:
-    """A mapping of variables that remembers which names it was asked for."""
+    """A mapping of variables that remembers which names were asked for."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._known: set[str] = set()
 
     def read(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """The parsed value, or None if the variable is absent or blank."""
+        """Return the parsed value, or None if the variable is absent or blank."""
         text = self._text(name).strip()
         return _parsed(name, text, parse, shown=True) if text else None
 
     def secret(self, name: str, parse: Callable[[str], str]) -> Secret | None:
-        """The value, or the content of the file that `<name>_FILE` names; never both."""
+        """Return the value, or the content of the file in `<name>_FILE`; raise Misconfigured if both are set."""
         text, file = self._text(name), self._text(f"{name}_FILE").strip()
         if text and file:
             raise Misconfigured(f"Both {name} and {name}_FILE are set.", "Keep one of them.")
@@ -220,7 +220,7 @@ class _Environment:
         return Secret(_parsed(name, text, parse, shown=False)) if text else None
 
     def unknown(self) -> tuple[UnknownVariable, ...]:
-        """The variables with our prefix that were never asked for, by name."""
+        """Return the variables with our prefix that were never asked for, sorted by name."""
         strangers = sorted(name for name in self._environ if name.startswith(_PREFIX) and name not in self._known)
         return tuple(UnknownVariable(name, _nearest(name, self._known)) for name in strangers)
 
@@ -262,7 +262,7 @@ def _demand_both_tls_files(settings: Settings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this computer, so that nobody stands between."""
+    """Return whether a host is this computer, so that nobody can listen in between."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,1 +1,1 @@
-"""How this process reaches PostgreSQL: pool, wake hints, clock, and who answers for the database."""
+"""Access to PostgreSQL: pool, wake hints, clock, witness, and the proof of who answers for the database."""

@@ -1,6 +1,7 @@
-"""The database's time on this side of the wire, so that no daemon's own wall clock can change an outcome.
+"""The database's time as this process knows it, so that no daemon's own wall clock can change an outcome.
 
-And this computer's own: how much has passed, also while it slept, and whether the database's clock went along.
+It also holds this computer's own clocks: how much time has passed, even while it slept, and whether the database's
+clock kept pace.
 """
 
 import time
@@ -16,7 +17,7 @@ STEADY_SECONDS: Final = 60.0
 
 
 def boot() -> float:
-    """Seconds that never jump and run on while the computer sleeps, where it has such a clock."""
+    """Return seconds that never jump and run on while the computer sleeps, where it has such a clock."""
     sleepless = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if sleepless is None else time.clock_gettime(sleepless)
 
@@ -29,35 +30,38 @@ class Moment:
     wall: float
 
     def passed(self, now: "Moment") -> float:
-        """Seconds from here until now by the clock that says more; a wall clock put back says as much as one put on."""
+        """Return the seconds from this moment until `now`, by the clock that shows more.
+
+        A wall clock that was put back counts as much as one that was put forward.
+        """
         return max(now.boot - self.boot, abs(now.wall - self.wall))
 
 
 def moment() -> Moment:
-    """Now."""
+    """Return the present moment by both clocks."""
     return Moment(boot(), time.time())
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at the database's clock, in seconds since 1970, and when it was in seconds that never jump."""
+    """One reading of the database's clock in seconds since 1970, and its moment in seconds that never jump."""
 
     ticks: float
     database: float
 
     def went_along(self, later: "Reading") -> bool:
-        """Whether the database's clock has gone on from here as this process's has, and was not set meanwhile."""
+        """Return whether the database's clock has kept pace with this process's since then, and so was not set."""
         drift = (later.database - self.database) - (later.ticks - self.ticks)
         return abs(drift) <= STEADY_SECONDS
 
 
 async def read(connection: Connection, ticks: Callable[[], float]) -> Reading:
-    """The database's clock now; `ticks` never jumps."""
+    """Read the database's clock; `ticks` never jumps."""
     return Reading(ticks(), await now(connection))
 
 
 class DatabaseClock:
-    """Seconds since 1970 by the database: as last read, and counted on from there by `ticks`.
+    """The database's time in seconds since 1970: as last read, and counted on from there by `ticks`.
 
     `ticks` counts seconds and never jumps (`boot`). The time is behind by what one reading takes.
     """
@@ -67,13 +71,13 @@ class DatabaseClock:
         self._ahead: float | None = None
 
     def __call__(self) -> float:
-        """The time now; raises Unavailable before the first reading."""
+        """Return the time now; raise Unavailable before the first reading."""
         if self._ahead is None:
             raise Unavailable("The database's time is not known yet.", "Try again in a moment.")
         return self._ticks() + self._ahead
 
     async def read(self, connection: Connection) -> None:
-        """Set it by the database, where it stood when it was asked."""
+        """Set this clock by the database's; what the database answers counts for the moment it was asked."""
         asked = self._ticks()
         self._ahead = await now(connection) - asked
 
@@ -82,5 +86,5 @@ NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 async def now(connection: Connection) -> float:
-    """Seconds since 1970 by the database's clock."""
+    """Return the seconds since 1970 by the database's clock."""
     return float(await connection.fetchval(NOW))

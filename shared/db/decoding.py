@@ -1,15 +1,17 @@
-"""PostgreSQL keeps numbers, depths and years that Python does not: how they are read all the same [pure]."""
+"""Reading of stored values with numbers, depths and years that PostgreSQL keeps and Python does not. Pure."""
 
 import json
 from math import isfinite
 from typing import Final
 
-# Ours are a tenth as deep; some hundreds of levels would still be read, and could then be neither shown nor written.
+# Our own values are a tenth as deep. Some hundreds of levels could be read, but then neither shown nor written.
 DEEPEST: Final = 100
 
 
 def decoded(text: str) -> object:
-    """A stored value; None for one that Python does not hold (nested too deep, or a number of thousands of digits).
+    """Return a stored value; None for one that Python does not hold.
+
+    Such a value is nested too deep, or has a number of thousands of digits.
 
     INVARIANT: it never raises, as that would hide whatever is read together with it.
     """
@@ -23,13 +25,13 @@ def decoded(text: str) -> object:
 
 def _float(text: str) -> float:
     number = float(text)
-    if not isfinite(number):  # which is no JSON when it is written again
+    if not isfinite(number):  # it would be no JSON when it is written again
         raise ValueError
     return number
 
 
 def _is_deeper(value: object) -> bool:
-    """Whether objects and lists lie within each other on more levels than are allowed."""
+    """Return whether objects and lists are nested on more levels than are allowed."""
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -41,9 +43,9 @@ def _inside(value: object) -> list[object]:
 
 
 def bounded(moment: str) -> str:
-    """The SQL of a time that others chose, within the years that Python has; PostgreSQL has more, and infinity."""
+    """Return the SQL of a time that others chose, cut to the years Python has; PostgreSQL has more, and infinity."""
     return f"CASE WHEN {moment} IS NOT NULL THEN LEAST(GREATEST({moment}, '1970-01-01 Z'), '9000-01-01 Z') END"
 
 
-# When the time of a pending action `a` is over.
+# The time at which a pending action `a` expires.
 EXPIRES: Final = bounded("a.expires_at")

@@ -1,4 +1,4 @@
-"""How the database is reached: the URL that may make roles and tables, and the same database by one daemon's login."""
+"""The URLs of the database: the one that may make roles and tables, and the one of each daemon's login."""
 
 import os
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -12,7 +12,7 @@ LAST_PORT = 65535
 
 
 def admin_dsn(settings: Settings) -> str:
-    """The URL that may make roles and tables: DATABASE_URL, or the embedded server if it runs."""
+    """Return the URL that may make roles and tables: DATABASE_URL, or the embedded server's if it runs."""
     if settings.database_url is not None:
         dsn = settings.database_url.reveal()
         if not _has_fitting_ports(dsn):
@@ -25,14 +25,14 @@ def admin_dsn(settings: Settings) -> str:
 
 
 def _has_fitting_ports(dsn: str) -> bool:
-    """Whether each of the hosts, separated by commas as libpq has them, has a fitting port or none."""
+    """Return whether each of the hosts, separated by commas as in libpq, has a valid port or none."""
     hosts = urlsplit(dsn).netloc.rpartition("@")[2].split(",")
     ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
     return all(not port or (port.isdecimal() and port.isascii() and 0 < int(port) <= LAST_PORT) for port in ports)
 
 
 def trouble(error: BaseException) -> str:
-    """What the database or the way to it says is wrong, as the end of a sentence without its full stop."""
+    """Return what is wrong with the database or the way to it, as the end of a sentence without its full stop."""
     if isinstance(error, TimeoutError):
         return "it does not answer"
     if isinstance(error, OSError) and error.errno is not None:
@@ -41,12 +41,15 @@ def trouble(error: BaseException) -> str:
 
 
 def place_of(dsn: str) -> str:
-    """Where that database is, as a person would know it: no login, no password."""
+    """Return where that database is, as a person would know it: without login and password."""
     return f"{unquote(urlsplit(dsn).netloc.rpartition('@')[2]) or 'this machine'}/{database_of(dsn)}"
 
 
 def dsn_as(admin: str, name: str, password: str) -> str:
-    """The same database by the login of one daemon; without a password by the login of the URL, under that name."""
+    """Return the URL of the same database by the login of one daemon.
+
+    Without a password it uses the login of the given URL, and acts under the daemon's name.
+    """
     parts = urlsplit(admin)
     if not password:
         query = f"{parts.query}&" if parts.query else ""
@@ -57,10 +60,10 @@ def dsn_as(admin: str, name: str, password: str) -> str:
 
 
 def database_of(dsn: str) -> str:
-    """The database's name in a URL."""
+    """Return the database's name in a URL."""
     return urlsplit(dsn).path.lstrip("/") or "postgres"
 
 
 def role_of(dsn: str, name: str) -> str:
-    """The login role of one daemon in that database."""
+    """Return the name of one daemon's login role in that database."""
     return f"{database_of(dsn)}_{name}"

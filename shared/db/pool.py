@@ -1,4 +1,4 @@
-"""The pool, a unit of work as one role, and the JSON codec."""
+"""The connection pool, a unit of work under one role, and the JSON codec."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolC
 Record: TypeAlias = asyncpg.Record
 Setting: TypeAlias = Literal["role", "butlers.me"]
 
-# A connection is lost in these ways; whoever meets one may try again later.
+# The errors of a connection that is lost; the caller may try again later.
 LOST = (
     OSError,
     TimeoutError,
@@ -40,17 +40,17 @@ LOST = (
 )
 # What keeps this process from connecting, whatever the server does.
 OURS = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# What a server says that ends or begins, or what is met when it has.
+# The errors of a server that shuts down or starts up, or that has shut down.
 GOING = (
     asyncpg.CannotConnectNowError,
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
 )
-# Between two tries to connect while the server is away: a storm of them would hold up its return.
+# Between two attempts to connect while the server is away, since a storm of them would hold up its return.
 BREATH_SECONDS = 0.25
-# Whoever stands still within a unit of work, for whatever reason, must not hold its locks against all others; nor does
-# the session of a process that is gone go on waiting for one.
+# A unit of work that stands still, for whatever reason, must not hold its locks against all others, nor may the
+# session of a process that is gone go on waiting for a lock.
 SESSION = {
     "application_name": "butlers",
     "statement_timeout": "20000",
@@ -64,15 +64,18 @@ _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 
 
 async def prepare_connection(connection: Connection) -> None:
-    """Make jsonb columns Python values; sorted and compact, so that equal values are equal texts."""
+    """Register the JSON codec, so that jsonb columns become Python values.
+
+    What is written is sorted and compact, so that equal values are equal texts.
+    """
     await connection.set_type_codec("jsonb", encoder=canonical, decoder=decoded, schema="pg_catalog")
 
 
 def is_away(lost: BaseException) -> bool:
-    """Whether a server that starts or recovers gives cause for this: nobody listens, it hangs up, or asks to wait.
+    """Return whether an error comes from a server that starts or recovers, so that waiting helps.
 
-    Waiting helps against none of the others: a host that nobody knows, a certificate or a login that is wrong,
-    a socket that this process may not open.
+    Nobody listens then, or the server hangs up or asks to wait. Waiting helps against none of the other errors: a host
+    that nobody knows, a certificate or a login that is wrong, a socket that this process may not open.
     """
     if isinstance(lost, OSError):
         return not isinstance(lost, socket.gaierror | ssl.SSLError | TimeoutError) and lost.errno not in OURS
@@ -80,13 +83,13 @@ def is_away(lost: BaseException) -> bool:
 
 
 async def _roll_back_if_open(connection: Connection) -> None:
-    """A unit of work that ended itself needs no second round trip; one that was cut off is undone."""
+    """Undo a unit of work that was cut off; one that ended itself needs no second round trip."""
     if connection.is_in_transaction():
         await connection.execute("ROLLBACK")
 
 
 class Database:
-    """One pool and, in one-process mode, the role each unit of work acts as.
+    """One pool and, in one-process mode, the role that each unit of work acts as.
 
     Where the database has one role for all, `setting` is not `role` but `butlers.me`: a name that nobody checks.
     """
@@ -106,9 +109,10 @@ class Database:
     async def open(
         cls, dsn: str, *, role: str | None = None, most: int = 24, password: Callable[[], str] | None = None
     ) -> "Database":
-        """Connect, or say in one sentence why not; `password` is asked anew for each connection, before the URL's.
+        """Connect, or raise an error that says in one sentence why not.
 
-        Raises Away where the server may only need time.
+        `password` is called anew for each connection and takes precedence over the URL's. Raises Away where the server
+        may only need time.
         """
         try:
             pool = await asyncpg.create_pool(
@@ -134,18 +138,18 @@ class Database:
         return cls(pool, role)
 
     def acting_as(self, role: str) -> "Database":
-        """The same pool, each unit of work as `role` (one-process mode)."""
+        """Return the same pool, with each unit of work acting as `role` (one-process mode)."""
         return Database(self._pool, role)
 
     def named(self, name: str) -> "Database":
-        """The same pool, each unit of work under that name (one-process mode, one role for all)."""
+        """Return the same pool, with each unit of work under that name (one-process mode, one role for all)."""
         return Database(self._pool, name, "butlers.me")
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Connection]:
-        """One transaction as this daemon's role; anything raised inside undoes it.
+        """Run one transaction as this daemon's role; anything raised inside undoes it.
 
-        Raises Away where the connection is lost, which was there when the pool was opened.
+        Raises Away where the connection is lost, because the database was there when the pool was opened.
         """
         connection = await self._connection()
         try:
@@ -162,10 +166,10 @@ class Database:
                 connection.terminate()
             raise Away(*NOW_AWAY) from lost
         except asyncpg.PostgresError as refused:
-            # Its own words may hold what somebody wrote; its kind is enough.
+            # PostgreSQL's own words may quote what somebody wrote; the kind of error is enough.
             raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
         finally:
-            # Whether it counted is known by now; one that is lost while it is given back, the pool drops.
+            # Whether the work counted is known by now; the pool drops a connection that is lost on its way back.
             with suppress(*LOST):
                 await self._pool.release(connection, timeout=5)
 
@@ -190,7 +194,7 @@ class Database:
 
 
 async def wait_briefly(connection: Connection) -> None:
-    """From here on this unit of work waits for no lock longer than two seconds."""
+    """Let this unit of work, from here on, wait for no lock longer than two seconds."""
     await connection.execute(BRIEFLY)
 
 

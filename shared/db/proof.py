@@ -1,8 +1,9 @@
-"""Who answers for the database is proved before it is believed: by SCRAM, or by whose process holds the socket.
+"""Proof of who answers for the database, by SCRAM or by the process that holds the socket, before it is believed.
 
-asyncpg gives a server whatever it asks for, also the password itself, and has no option against it. It looks its class
-for the wire up anew for each connection. Ours reads along until the login is done and takes that class's place, for the
-whole process: whoever takes the port of a server that is gone gets no password, and is not taken for the database.
+asyncpg gives a server whatever it asks for, even the password itself, and has no option against that. It looks up its
+protocol class anew for each connection. Ours takes that class's place for the whole process and reads along until the
+login is done: a process that takes the port of a server that is gone gets no password, and is not taken for the
+database.
 """
 
 import asyncio
@@ -21,25 +22,28 @@ from shared.errors import Misconfigured
 if TYPE_CHECKING:
     from asyncpg.connect_utils import _ConnectionParameters
 
-# What a server says of authentication: it has ended well, or a step of SCRAM (SASL, SASLContinue, SASLFinal).
+# Codes of an authentication message: it has ended well, or a step of SCRAM (SASL, SASLContinue, SASLFinal).
 ENDED: Final = 0
 SCRAM: Final = (10, 11, 12)
 # Authentication, an error, a notice, the version of the protocol: all that may come before the login is done.
 BEFORE: Final = b"RENv"
 HEAD: Final = struct.Struct("!cii")
 LONGEST_MESSAGE: Final = 65_536
-# PostgreSQL asks for 4,096 of its own accord. They are done where nothing else can be done meanwhile.
+# PostgreSQL's default is 4,096 rounds. Nothing else can be done while they are computed.
 ROUNDS: Final = re.compile(rb",i=([0-9]{1,10})")
 MOST_ROUNDS: Final = 100_000
 PEER: Final = struct.Struct("3i")
 
 
 class Unproved(Misconfigured):
-    """Whoever answers in the database's place has not shown that it is the database."""
+    """The error where the process that answers in the database's place has not proved that it is the database."""
 
 
 class Proving(protocol.Protocol):
-    """The wire of one connection; INVARIANT: nothing is answered but SCRAM, and no end of it believed unproved."""
+    """The wire protocol of one connection.
+
+    INVARIANT: nothing is answered but SCRAM, and no end of it is believed without proof.
+    """
 
     def __init__(
         self,
@@ -55,12 +59,12 @@ class Proving(protocol.Protocol):
         self._wire: asyncio.Transport | None = None
         self._unread = b""
         self._steps = 0
-        # Who gives no password away has SCRAM ask for none, and the kernel knows whose process holds a socket.
+        # Without a password none can be given away and SCRAM asks for none; of a socket the kernel knows who holds it.
         self._needs_proof = bool(parameters.password)
         self._done = False
 
     def connection_made(self, transport: object) -> None:
-        """Look at who listens before anything is said."""
+        """Check whose process listens before anything is sent."""
         self._wire = cast("asyncio.Transport", transport)
         holder = _holder(self._wire)
         # INVARIANT: what is judged is the place that was dialled; the other end may call itself what it likes.
@@ -74,13 +78,13 @@ class Proving(protocol.Protocol):
         super().connection_made(transport)
 
     def data_received(self, data: object) -> None:
-        """Pass on each message of the login once it is whole and may be passed on; after it, whatever comes."""
+        """Pass on each message of the login once it is whole and allowed; after the login, pass on everything."""
         rest = data if self._done else self._through_login(cast("bytes", data))
         if rest:
             super().data_received(rest)
 
     def _through_login(self, data: bytes) -> bytes:
-        """What comes after the login."""
+        """Pass on the messages of the login, and return what comes after it."""
         self._unread += data
         while message := self._next():
             super().data_received(message)
@@ -90,7 +94,7 @@ class Proving(protocol.Protocol):
         return b""
 
     def _next(self) -> bytes:
-        """The next message of the login, taken from what is unread; nothing where it is not whole, or is refused."""
+        """Take the next message of the login from the unread bytes; return none where it is incomplete or refused."""
         if len(self._unread) < HEAD.size - 4:
             return b""
         kind, length, code = HEAD.unpack(self._unread[: HEAD.size].ljust(HEAD.size, b"\0"))
@@ -102,7 +106,10 @@ class Proving(protocol.Protocol):
         return message if kind != b"R" or self._believes(code, message) else b""
 
     def _believes(self, code: int, message: bytes) -> bool:
-        """Whether this step of the login is the next of SCRAM, or its end where nothing or everything was proved."""
+        """Return whether this step of the login is the next of SCRAM, or an end of the login that may be believed.
+
+        An end is believed after all steps of SCRAM, or after none where no proof is needed.
+        """
         if self._steps < len(SCRAM) and code == SCRAM[self._steps]:
             self._steps += 1
             rounds = ROUNDS.search(message)
@@ -137,7 +144,7 @@ class Proving(protocol.Protocol):
 
 
 def _holder(transport: asyncio.Transport) -> int | None:
-    """Whose process listens, where the kernel tells."""
+    """Return the id of the user whose process listens, where the kernel tells it."""
     wire = transport.get_extra_info("socket")
     if wire is None or wire.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None
@@ -146,9 +153,9 @@ def _holder(transport: asyncio.Transport) -> int | None:
     return holder
 
 
-asyncpg.protocol.Protocol = Proving  # type: ignore[assignment,misc]  # what each connection from here on speaks by
+asyncpg.protocol.Protocol = Proving  # type: ignore[assignment,misc]  # the class that each connection from here on uses
 
 
 async def connect(dsn: str, timeout: float) -> "asyncpg.Connection[asyncpg.Record]":
-    """One connection by this URL, to a server that has proved itself."""
+    """Open one connection by this URL, to a server that has proved itself."""
     return await asyncpg.connect(dsn, timeout=timeout)

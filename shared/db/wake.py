@@ -1,8 +1,8 @@
-"""Listening for wake hints, and no longer where somebody floods them: whoever does not listen looks at each tick.
+"""Wake hints by NOTIFY, and how a flood of them is cut off: a daemon that does not listen looks at each tick.
 
-PostgreSQL has no rights for NOTIFY. What is queued for a listener is let go with its connection, so that a flood costs
-its listeners a second, and not the time that reading all of it would take. Everything that coordinates daemons is a
-row; NOTIFY only shortens a wait and may be lost.
+PostgreSQL has no privileges for NOTIFY. What is queued for a listener is dropped with its connection, so that a flood
+costs its listeners a second, and not the time that reading all of it would take. Everything that coordinates daemons is
+a row; NOTIFY only shortens a wait and may be lost.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import hint_floods_total
 
 log = logger("shared.db.wake")
-# All that a busy house tells itself in a second is far below.
+# Far more than a busy house sends itself in a second.
 MOST_A_SECOND: Final = 1000
 DEAF_SECONDS: Final = 60.0
 CONNECT_SECONDS: Final = 5
@@ -31,7 +31,7 @@ Hinted = Mapping[str, Callable[[str], None]]
 
 
 class Heard:
-    """What one connection has heard in this second, and from which sessions."""
+    """The number of hints that one connection has heard in this second, by session."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -41,7 +41,10 @@ class Heard:
         self.flooded = asyncio.Event()
 
     def __call__(self, wake: Callable[[str], None], *said: object) -> None:
-        """Asyncpg's listener: connection, process id, channel, payload. What comes after too many is not told."""
+        """Count one notification and call `wake` with its payload; once too many have come, call it no more.
+
+        asyncpg calls its listeners with connection, process id, channel and payload.
+        """
         if self.flooded.is_set():
             return
         _, pid, _, payload = said
@@ -56,14 +59,14 @@ class Heard:
         wake(str(payload))
 
     def loudest(self) -> int:
-        """The session that said most."""
+        """Return the process id of the session that sent most."""
         return self._senders.most_common(1)[0][0]
 
 
 async def listen(dsn: Callable[[], str], topics: Hinted, stopping: asyncio.Event, deaf: float = DEAF_SECONDS) -> None:
-    """Call a topic's function on each NOTIFY until `stopping`; reconnect for ever, by the URL that `dsn` then says.
+    """Call a topic's function on each NOTIFY until `stopping` is set; reconnect for ever.
 
-    Where too many come, listen to nobody for `deaf` seconds.
+    `dsn` is asked for the URL at each connection. Where too many hints come, listen to nobody for `deaf` seconds.
     """
     while not stopping.is_set():
         heard = Heard(time.monotonic)
@@ -77,7 +80,7 @@ async def listen(dsn: Callable[[], str], topics: Hinted, stopping: asyncio.Event
         except (*LOST, asyncpg.PostgresError):
             await pause(stopping, 1)
         finally:
-            # At once, and with it all that is queued; a session that only listens has nothing to end.
+            # Close at once, and drop all that is queued; a session that only listens has nothing to finish.
             connection.terminate()
         if heard.flooded.is_set() and not stopping.is_set():
             login = await _login_of(heard.loudest(), dsn)
@@ -93,7 +96,7 @@ async def _connected(dsn: Callable[[], str]) -> "asyncpg.Connection[asyncpg.Reco
 async def _hear(
     connection: "asyncpg.Connection[asyncpg.Record]", topics: Hinted, heard: Heard, stopping: asyncio.Event
 ) -> None:
-    """Until the connection is lost, too much is heard, or this process stops."""
+    """Listen until the connection is lost, too much is heard, or this process stops."""
     lost = asyncio.Event()
     connection.add_termination_listener(partial(_set, lost))
     for topic, wake in topics.items():
@@ -103,7 +106,7 @@ async def _hear(
 
 
 async def _login_of(pid: int, dsn: Callable[[], str]) -> str:
-    """Whose session it is, if it is still there; only to be told."""
+    """Return whose session it is, if it is still there; the name is only reported."""
     try:
         connection = await _connected(dsn)
         try:
@@ -123,14 +126,14 @@ TELL = "SELECT pg_notify($1, $2)"
 
 
 async def tell(connection: Connection, topic: str, key: str = "") -> None:
-    """Wake whoever listens to this topic, once the transaction is committed; a key is an id and no secret."""
+    """Wake all listeners of this topic once the transaction is committed; a key is an id and no secret."""
     await connection.execute(TELL, topic, key)
 
 
 class Wake:
-    """A hint that something may have changed; many may wait, and losing one costs them a tick.
+    """A hint that something may have changed; many may wait for it, and losing one costs them a tick.
 
-    Who waits for one thing only waits under its key and is not woken for others.
+    A waiter for one thing only waits under its key and is not woken for others.
     """
 
     def __init__(self) -> None:
@@ -139,7 +142,7 @@ class Wake:
         self._keyed: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def __call__(self, key: str = "") -> None:
-        """Wake all who wait for this key and all who wait for anything; without a key, all."""
+        """Wake all who wait for this key and all who wait for anything; without a key, wake all."""
         event, self._event = self._event, asyncio.Event()
         event.set()
         for known in [key] if key else list(self._keyed):
@@ -148,7 +151,7 @@ class Wake:
                 waited.set()
 
     def ticket(self, key: str = "") -> asyncio.Event:
-        """Set by the next wake; take it before looking, so that nothing between is missed."""
+        """Return an event that the next wake sets; take it before looking, so that nothing between is missed."""
         if not key:
             return self._event
         event = self._keyed.get(key)

@@ -1,7 +1,7 @@
 """The witness: a small file outside the database that says how far its rows had come, so that older ones are known.
 
-It lies beside the Messenger's keys, and a second one where the owner says. Of several the furthest counts; one that
-cannot be read says nothing.
+It lies beside the Messenger's keys, and a second one where the owner says. Of several, the furthest counts; one whose
+content cannot be parsed says nothing.
 """
 
 import errno
@@ -20,7 +20,7 @@ from shared.errors import Unavailable
 
 FILE: Final = "witness"
 _LARGEST: Final = 4096
-# Two seconds for whoever writes at the same moment.
+# Wait two seconds for another process that writes at the same moment.
 _TRIES: Final = 400
 _BREATH_SECONDS: Final = 0.005
 
@@ -40,15 +40,15 @@ class Seen:
 
 
 def places(home_folder: Path, name: str, other: Path | None) -> tuple[Path, ...]:
-    """Where the witness of this home lies: beside the keys, and at the other place if one is named."""
+    """Return where the witness of this home lies: beside the keys, and at the other place if one is named."""
     return (keystore.folder(home_folder, name) / FILE, *([other] if other is not None else []))
 
 
 def read(paths: Sequence[Path]) -> Seen | None:
-    """The furthest of those that are there.
+    """Return the furthest of the witnesses that exist, or None if there is none.
 
-    Raises Unavailable where one cannot be read, or where the second is gone that the first one knows: neither says that
-    there was none.
+    Raises Unavailable where one cannot be read, or where the second one is gone that the first one names: neither
+    proves that there was none.
     """
     found = {path: seen for path in paths if (seen := _read(path)) is not None}
     for seen in found.values():
@@ -84,7 +84,7 @@ def _read(path: Path) -> Seen | None:
 
 
 def write(paths: Sequence[Path], seen: Seen) -> None:
-    """Make each place say at least this, on the disk before this returns; what says as much already is left alone.
+    """Make each place say at least this, on the disk before this returns; leave alone what says as much already.
 
     Raises Unavailable where it cannot be kept: then nothing may leave that it does not cover.
     """
@@ -103,7 +103,10 @@ def write(paths: Sequence[Path], seen: Seen) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One writer at a time, of all processes, so that it never goes back; one that stands still is not waited for."""
+    """Let only one process at a time write, so that the witness never goes back.
+
+    A process that stands still is waited for two seconds at most.
+    """
     with _opened(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT) as lock:
         for _ in range(_TRIES):
             try:
@@ -132,7 +135,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _opened(path: Path, flags: int) -> BinaryIO:
-    """For its owner alone; what root makes belongs to whoever has the folder."""
+    """Open a file for its owner alone; if root makes it, give it to the owner of the folder."""
     file = os.fdopen(os.open(path, flags, 0o600), "wb")
     if os.geteuid() == 0:
         owner = path.parent.stat()

@@ -1,1 +1,1 @@
-"""What a person is shown, with nothing of others hidden or forged."""
+"""Texts that a person is shown, with nothing of others' words hidden or forged."""

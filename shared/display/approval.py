@@ -1,7 +1,7 @@
-"""What the owner is asked before somebody else is written to: one text for card, mail, page and command line [pure].
+"""The question put to the owner before a message goes to somebody else: one text for card, mail, page and command line.
 
-Every word of others is shown as data. What the house says is computed by the house; of what a butler wrote there is
-its message, and what it says about it, as a quotation.
+Every word of others is shown as data. What the house says it computes itself; of a butler's own words there are only
+its message and what it says about it, as quotations. Pure.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from shared.hashing import short
 
 CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
 NO_ADDRESS: Final = "no identifier on file"
-# Of words in a line of ours, so that they cannot fill the screen.
+# The longest words of others in a line of ours, so that they cannot fill the screen.
 NAME_ROOM: Final = 40
 THREAD_ROOM: Final = 100
 SUMMARY_ROOM: Final = 200
@@ -24,9 +24,9 @@ SUMMARY_ROOM: Final = 200
 class Asked:
     """One question as it stands now: what would go out, to whom, and why it is asked.
 
-    `thread` is what it answers or reacts to as it would go out; `address` is empty where there is none on file, and
-    `deliverable` is false where it cannot be sent to. `findings` are the house's own reasons, `summary` is what its
-    butler says about it beyond them, and may be empty.
+    `thread` is the message that is answered or reacted to, as it would go out; `address` is empty where there is none
+    on file, and `deliverable` is false where it cannot be sent to. `findings` are the house's own reasons, `summary` is
+    what its butler says about it beyond them, and may be empty.
     """
 
     origin: str
@@ -53,18 +53,18 @@ class Asked:
 
     @property
     def short(self) -> str:
-        """As much of the content's hash as the owner is shown."""
+        """The part of the content's hash that the owner is shown."""
         return in_line(short(self.content_sha))
 
 
 def lines(asked: Asked) -> list[str]:
-    """The whole question, for mails and terminals: each row of somebody's words begins with a mark."""
+    """Return the whole question, for mails and terminals: each row of somebody's words begins with a mark."""
     told = ["\n".join(head(asked)), *map(quotation, quotes(asked)), "\n".join(foot(asked))]
     return "\n\n".join(told).split("\n")
 
 
 def head(asked: Asked) -> list[str]:
-    """What stands above the words: who wants what, to whom, and in which thread."""
+    """Return what stands above the words of others: who wants what, to whom, and in which thread."""
     mark, thread = marking(asked.origin, asked.admitted_by), thread_words(asked)
     return [
         f"{in_line(asked.origin)} wants to {asked.intent} by {CHANNEL_NAMES[asked.channel]}",
@@ -75,7 +75,7 @@ def head(asked: Asked) -> list[str]:
 
 
 def quotes(asked: Asked) -> tuple[Quote, ...]:
-    """The words of others: what would go out, and what its butler says about it."""
+    """Return the words of others: what would go out, and what its butler says about it."""
     summary = asked.summary
     more = f" ... ({len(summary)} characters)" if len(summary) > SUMMARY_ROOM else ""
     own = (Quote(f"{summary[:SUMMARY_ROOM]}{more}", f"{in_line(asked.origin)} says"),) if summary else ()
@@ -83,14 +83,17 @@ def quotes(asked: Asked) -> tuple[Quote, ...]:
 
 
 def foot(asked: Asked) -> list[str]:
-    """What stands below them, right above the buttons: why it is asked, until when, and once more to whom and what."""
+    """Return what stands below the words of others, right above the buttons.
+
+    It says why it is asked, until when, and once more to whom and what.
+    """
     why = [f"Why: {in_line(' '.join(asked.findings))}"] if asked.findings else []
     until = f"Until: {asked.until:%Y-%m-%d %H:%M} UTC"
     return [*why, until, f"To {asked.whom}: {measured(asked.message)}, hash {asked.short}"]
 
 
 def thread_words(asked: Asked) -> str:
-    """Which message is answered or reacted to; empty where there is none."""
+    """Return which message is answered or reacted to; empty where there is none."""
     chat, _, number = asked.thread.rpartition(":")
     if asked.channel == "telegram" and chat:
         return f"message {in_line(number)} of chat {in_line(chat)}"
@@ -98,21 +101,21 @@ def thread_words(asked: Asked) -> str:
 
 
 def clipped(text: str, room: int) -> str:
-    """Words of others in a line of ours, and of longer ones the beginning."""
+    """Return words of others for a line of ours; of longer ones only the beginning."""
     shown = in_line(text)
     return shown if len(shown) <= room else f"{shown[: room - 3]}..."
 
 
 def measured(text: str) -> str:
-    """How long it is."""
+    """Return how long a text is, as words."""
     return f"{len(text)} character{'' if len(text) == 1 else 's'}"
 
 
 def whom(name: str, address: str) -> str:
-    """A name on file and the address that is used, which is never cut."""
+    """Return a name on file and the address that is used, which is never cut."""
     return f"{clipped(name or 'unknown', NAME_ROOM)} ({in_line(address or NO_ADDRESS)})"
 
 
 def marking(origin: str, admitted_by: str) -> str:
-    """What the owner reads of a message that its butler did not admit itself; nothing of any other."""
+    """Return the line that says who admitted a message in its butler's name; empty if the butler did so itself."""
     return "" if admitted_by == origin else f"Admitted by {in_line(admitted_by)} in the name of {in_line(origin)}."

@@ -1,7 +1,7 @@
-"""What the owner is told, in Telegram and by mail: whose words they are, and nothing of others that can be pressed.
+"""Messages to the owner, in Telegram and by mail: whose words they are, and nothing of others that can be pressed.
 
-The house's own messages begin with a mark that nobody else can write, a butler's with its name. Telegram makes links
-of addresses, names, commands and numbers by itself, but not within `code` and `pre`; it takes a hundred such stretches.
+The house's own messages begin with a mark that nobody else can write, a butler's with its name. Telegram makes links of
+addresses, names, commands and numbers by itself, but not within `code` and `pre`; it takes a hundred such stretches.
 """
 
 import re
@@ -20,7 +20,7 @@ MOST_STRETCHES: Final = 40
 # A number with more digits may be one to call.
 DIGITS: Final = 6
 ABOVE: Final = "(Its text stands above.)"
-# For the number of a part, and for what its words are.
+# Room for the number of a part, and for the label of its words.
 ROOM_ABOVE: Final = 80
 # A date is no number that anybody could call.
 _DATE: Final = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
@@ -34,7 +34,7 @@ _HIDDEN_HOST: Final = re.compile(r"://[^\s/?#]*[@\\]([^\s/?#@\\]+)")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some of a text, in characters, and what it is to Telegram."""
+    """A range of a text, in characters, and what it is to Telegram."""
 
     kind: str
     start: int
@@ -49,7 +49,7 @@ class Said:
     stretches: tuple[Stretch, ...] = ()
 
     def __add__(self, other: "Said") -> "Said":
-        """Both, one after the other."""
+        """Return both texts, one after the other."""
         by = len(self.text)
         moved = (replace(one, start=one.start + by, end=one.end + by) for one in other.stretches)
         return Said(self.text + other.text, (*self.stretches, *moved))
@@ -68,13 +68,13 @@ class Said:
 
     @property
     def fields(self) -> dict[str, object]:
-        """What of a sendMessage or editMessageText is made of it."""
+        """The fields of a sendMessage or editMessageText that it fills."""
         return {"text": self.text, **({"entities": self.entities} if self.stretches else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A message of the house's: lines of ours above and below the words of others, which may be none.
+    """A message of the house: lines of ours above and below the words of others, which may be none.
 
     `link` is a page of ours that stands among the lines; it alone can be pressed.
     """
@@ -85,14 +85,14 @@ class Sheet:
     link: str = ""
 
     def marked(self) -> "Sheet":
-        """The same with the house's mark on its first line, and on the last, below the words of others."""
+        """Return the same sheet with the house's mark on its first line, and on the last, below the words of others."""
         above, line_end, last = self.foot.rpartition("\n")
         foot = f"{above}{line_end}{MARK} {last}" if self.quotes and self.foot else self.foot
         return replace(self, head=f"{MARK} {self.head}", foot=foot)
 
 
 def plain(text: str, link: str = "") -> Said:
-    """A text in which nothing can be pressed but this link of ours."""
+    """Return a text in which nothing can be pressed but this link of ours."""
     found = [one for one in pressed(text) if not link or text[one[0] : one[1]] != link]
     if len(found) > MOST_STRETCHES:
         return as_block(text)
@@ -100,12 +100,12 @@ def plain(text: str, link: str = "") -> Said:
 
 
 def as_block(text: str) -> Said:
-    """A text that stands in a block of its own."""
+    """Return a text that stands in a block of its own."""
     return Said(text, (Stretch("pre", 0, len(text)),) if text else ())
 
 
 def pressed(text: str) -> list[tuple[int, int]]:
-    """What Telegram might make a link of, and more: where each begins and ends, in order, apart from each other."""
+    """Return what Telegram might make a link of, and more: where each begins and ends, in order, without overlaps."""
     callable_ = (one for one in _NUMBER.finditer(_DATE.sub("x" * 10, text)) if sum(map(str.isdigit, one[0])) > DIGITS)
     merged = list[tuple[int, int]]()
     for start, end in sorted([*_addresses(text), *(one.span() for one in callable_)]):
@@ -121,13 +121,16 @@ def _addresses(text: str) -> list[tuple[int, int]]:
 
 
 def own(text: str) -> str:
-    """A butler's words to the owner: without the house's mark, and after an address that hides its host that host."""
+    """Return a butler's words to the owner, with the house's mark written out.
+
+    After an address that hides its host, that host is added.
+    """
     text = text.replace(MARK, visible(MARK))
     return _WORD.sub(lambda word: word[0] + "".join(f" [{host}]" for host in _HIDDEN_HOST.findall(word[0])), text)
 
 
 def by_butler(message: Message, origin: str, notes: Sequence[str] = ()) -> tuple[Wire, ...]:
-    """The wires of a butler's message to the owner; `notes` are lines of ours about it."""
+    """Render the wires of a butler's message to the owner; `notes` are lines of ours about it."""
     if message.intent == "react":
         return render(message)
     if not message.text.strip():
@@ -149,14 +152,14 @@ def by_butler(message: Message, origin: str, notes: Sequence[str] = ()) -> tuple
 
 
 def by_house(message: Message, sheet: Sheet) -> tuple[Wire, ...]:
-    """The wires of a message of the house's own; the text is the sheet's."""
+    """Render the wires of a message of the house itself; the text is the sheet's."""
     if message.channel == "email":
         return email.render(replace(message, text=as_text(sheet), subject=f"{MARK} {message.subject}"))
     return wires(message, bubbles(sheet))
 
 
 def wires(message: Message, bodies: Sequence[Said]) -> tuple[Wire, ...]:
-    """One message of Telegram's for each; what is answered is so by the first."""
+    """Render one Telegram message for each body; only the first keeps the intent, such as a reply."""
     made = [
         with_fields(wire, said.fields)
         for n, said in enumerate(bodies)
@@ -166,13 +169,13 @@ def wires(message: Message, bodies: Sequence[Said]) -> tuple[Wire, ...]:
 
 
 def as_text(sheet: Sheet) -> str:
-    """A sheet for a mail: each line of others has its mark."""
+    """Return a sheet as the text of a mail: each line of others has its mark."""
     sheet = sheet.marked()
     return "\n\n".join(filter(None, [sheet.head, *map(quotation, sheet.quotes), sheet.foot]))
 
 
 def bubbles(sheet: Sheet) -> list[Said]:
-    """A sheet as messages of Telegram's: one if it fits, else all words of others before it, in numbered parts."""
+    """Return a sheet as Telegram messages: one if it fits, else all words of others first, in numbered parts."""
     sheet = sheet.marked()
     head, foot = plain(sheet.head, sheet.link), plain(sheet.foot, sheet.link)
     whole = _joined([head, *(_block(one.label, visible(one.text)) for one in sheet.quotes), foot])
@@ -199,7 +202,7 @@ def _joined(pieces: Sequence[Said]) -> Said:
 
 
 def inert(text: str) -> str:
-    """A text in which a mail program finds no address to press: its dots and signs stand in brackets."""
+    """Return a text in which a mail program finds no address to press: its dots and signs stand in brackets."""
     return "".join(_inert(text))
 
 

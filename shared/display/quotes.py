@@ -1,4 +1,4 @@
-"""Words of others among lines of ours [pure]."""
+"""Words of others among lines of ours. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ from shared.display.visible import quoted
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Words of others as they are, and in a word of ours what they are; without one they are the message itself."""
+    """Words of others as they are, with a label of ours for what they are; without one they are the message itself."""
 
     text: str
     label: str = ""
 
 
 def quotation(quote: Quote) -> str:
-    """For a mail or a terminal: each row of the words begins with a mark."""
+    """Return a quote for a mail or a terminal: each row of the words begins with a mark."""
     return f"{quote.label}:\n{quoted(quote.text)}" if quote.label else quoted(quote.text)
 
 
 def written(subject: str | None, emoji: str | None, message: str) -> tuple[Quote, ...]:
-    """What somebody wrote: headline, text and picture, each if there is one."""
+    """Return what somebody wrote as quotes: subject, text and emoji, each if there is one."""
     return tuple(
         one for one in (Quote(subject or "", "Subject"), Quote(message), Quote(emoji or "", "Emoji")) if one.text
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 JOINER: Final = "\u200d"
-# What the house begins its own lines to the owner with. In the words of others it is written out.
+# The first character of the house's own lines to the owner. In the words of others it is written out.
 MARK: Final = "\u25a3"
 # Blank on the screen though Unicode calls them letters, marks or symbols.
 _UNSEEN: Final = frozenset(
@@ -17,7 +17,7 @@ _UNSEEN: Final = frozenset(
 )
 # Blank and lost signs of the Egyptian hieroglyphs; tags and selectors of a plane that has no visible character.
 _UNSEEN_ROWS: Final = (("\U00013440", "\U00013455"), ("\U000e0000", "\U000e0fff"))
-# Whether what stands before is shown as text or as a picture; after anything else they carry something unseen.
+# They choose whether the character before is shown as text or as a picture; after any other they hide something.
 _STYLES: Final = frozenset("\ufe0e\ufe0f")
 _STYLED: Final = frozenset({"So", "Sm", "Sk", "Po", "Pd", "Nd"})
 # Shown as they are: a line end and a tab are layout, not deceit.
@@ -33,11 +33,11 @@ _COLUMNS: Final = 72
 
 
 def visible(text: str) -> str:
-    """The text with everything a reader cannot see written out, as <U+202E>, and a run of it as <U+0020 x 40>.
+    """Write out everything in a text that a reader cannot see, as <U+202E>, and a run of it as <U+0020 x 40>.
 
-    Control, bidirectional, zero-width and private characters are shown, others that leave no ink, white space and empty
-    lines in runs, piles of combining marks, and the house's own mark. Any other line end, tab, the style of an emoji
-    and a joiner between two of them stay: they are what they look like.
+    Control, bidirectional, zero-width and private characters are written out, others that leave no ink, white space and
+    empty lines in runs, piles of combining marks, and the house's own mark. Any other line end, tab, the style of an
+    emoji and a joiner between two of them stay: they are what they look like.
     """
     written = _written(text)
     shown = list[str]()
@@ -52,18 +52,18 @@ def _named(character: str, times: int) -> str:
 
 
 def in_line(text: str) -> str:
-    """The same for words that stand in a line of ours: line ends and tabs are written out too."""
+    """Return the visible text of words that stand in a line of ours: line ends and tabs are written out too."""
     return visible(text).replace("\n", "<U+000A>").replace("\t", "<U+0009>")
 
 
 def quoted(text: str) -> str:
-    """The same for a whole text: each line as it is shown begins with a mark, so that none passes for one of ours."""
+    """Return the visible text with a mark before each line as it is shown, so that none passes for one of ours."""
     lines = (row for line in visible(text).split("\n") for row in rows(line))
     return "\n".join(f"> {line}" if line else ">" for line in lines)
 
 
 def rows(line: str, most: int = _COLUMNS) -> Iterator[str]:
-    """A line in rows of at most so many columns, broken after a space where there is one; together they are the line.
+    """Break a line into rows of at most so many columns, after a space where there is one; together they are the line.
 
     Those of a mail leave room for the mark that stands before each.
     """
@@ -81,7 +81,7 @@ def rows(line: str, most: int = _COLUMNS) -> Iterator[str]:
 
 
 def _columns(character: str) -> int:
-    """How wide a terminal shows it; a tab at its widest."""
+    """Return how wide a terminal shows a character; a tab counts at its widest."""
     if character == "\t":
         return 8
     if unicodedata.category(character) in {"Mn", "Me"}:
@@ -90,20 +90,23 @@ def _columns(character: str) -> int:
 
 
 def said(text: str, most: int = 500) -> str:
-    """The same for what somebody says about itself, in quotation marks; of a longer one the beginning and how long."""
+    """Return the visible text of what somebody says about themselves, in quotation marks on one line.
+
+    Of a longer text it gives the beginning and how long it is.
+    """
     more = f" ... ({len(text)} characters)" if len(text) > most else ""
     return '"' + in_line(text[:most]).replace('"', "'") + f'"{more}'
 
 
 def printable(text: str) -> str:
-    """A line of ours with the words of others in it, as a terminal is given it; columns of spaces stay."""
+    """Return a line of ours with the words of others in it, fit for a terminal; columns of spaces stay."""
     return "".join(
         f"<U+{ord(one):04X}>" if one in _LAYOUT or _is_hidden(text, n) else one for n, one in enumerate(text)
     )
 
 
 def seen(text: str) -> str:
-    """The text without everything a reader cannot see; of white space in a row one character stays, of lines one."""
+    """Remove what a reader cannot see from a text; of white space in a row one character stays, of empty lines one."""
     while True:
         text = _EMPTY_LINES.sub("\n\n", _BLANKS_IN_A_ROW.sub(lambda run: run[0][0], text))
         written = _written(text)
@@ -113,7 +116,7 @@ def seen(text: str) -> str:
 
 
 def _written(text: str) -> set[int]:
-    """Which of the characters are to be written out."""
+    """Return the positions of the characters that are to be written out."""
     runs = itertools.chain(_BLANKS_IN_A_ROW.finditer(text), _EMPTY_LINES.finditer(text))
     found = {n for run in runs for n in range(*run.span())}
     pile, base = 0, "\n"
@@ -122,7 +125,7 @@ def _written(text: str) -> set[int]:
             found.add(n)
         if unicodedata.category(character) in {"Mn", "Me"}:
             pile += 1
-            # What has no letter below it may leave no ink at all.
+            # A mark without a letter below it may leave no ink at all.
             if pile > _PILE or base.isspace():
                 found.add(n)
         else:
@@ -131,7 +134,7 @@ def _written(text: str) -> set[int]:
 
 
 def _is_hidden(text: str, n: int) -> bool:
-    """Whether text[n] leaves no ink, changes the order of others, or is a mark that is ours."""
+    """Return whether text[n] leaves no ink, changes the order of others, or is a mark that is ours."""
     character = text[n]
     if character in _LAYOUT:
         return False

@@ -1,1 +1,1 @@
-"""The embedded PostgreSQL server."""
+"""The embedded PostgreSQL server: its files, its processes, and how it is reached."""

@@ -1,8 +1,8 @@
 """Where the embedded PostgreSQL lives: its binaries, its data directory, the account it runs as.
 
-An ordinary user's data lies in BUTLERS_HOME/postgres/<major>. PostgreSQL refuses to run as root, so as
-root it runs as `postgres`, else `nobody`, with its data in /var/lib/butlers/<id>/pg<major>; the file
-BUTLERS_HOME/postgres/where then names that folder. No folder we did not make changes its mode.
+An ordinary user's data lies in BUTLERS_HOME/postgres/<major>. PostgreSQL refuses to run as root, so as root it runs as
+`postgres`, else `nobody`, with its data in /var/lib/butlers/<id>/pg<major>; the file BUTLERS_HOME/postgres/where then
+names that folder. No folder that we did not make changes its mode.
 """
 
 import importlib.util
@@ -39,7 +39,7 @@ class Account:
 
     @property
     def groups(self) -> list[int] | None:
-        """No further groups after a change of user; None when there is no change."""
+        """The further groups: none after a change of user; None when there is no change."""
         return None if self.uid is None else []
 
 
@@ -61,7 +61,7 @@ class Place:
 
 
 def find_place(home: Path, system_folder: Path) -> Place:
-    """Settle where the server of this BUTLERS_HOME lives, making folders but neither data nor server.
+    """Find where the server of this BUTLERS_HOME lives; make folders, but neither data nor server.
 
     Data that is already there decides both the version and, for root, the account.
     """
@@ -80,7 +80,7 @@ def find_place(home: Path, system_folder: Path) -> Place:
 
 
 def find_data(home: Path) -> Path | None:
-    """The data directory this BUTLERS_HOME already has, the newest version if there are several."""
+    """Return the data directory this BUTLERS_HOME already has, the newest version if there are several."""
     base = _base(home.resolve() / "postgres")
     if base is None:
         return None
@@ -95,7 +95,7 @@ def find_data(home: Path) -> Path | None:
 
 
 def read_password(place: Place) -> str:
-    """The superuser's password, made at random before the data is; a 0600 file beside the log."""
+    """Return the superuser's password, a 0600 file beside the log; make it at random before there is any data."""
     path = place.folder / "password"
     if path.exists() and (kept := path.read_text().strip()):
         return kept
@@ -111,9 +111,10 @@ def read_password(place: Place) -> str:
 
 
 def initialise(place: Place, password: str, lock: int) -> None:
-    """Make the data directory, whole or not at all; `lock` is held by initdb too, should we be killed.
+    """Make the data directory, whole or not at all.
 
-    Authentication is scram-sha-256 from the first moment. Takes about 1.2 s.
+    `lock` is held by initdb too, in case we are killed. Authentication is scram-sha-256 from the first moment. Takes
+    about 1.2 s.
     """
     fresh = place.base / f"{place.data.name}.new"
     shutil.rmtree(fresh, ignore_errors=True)
@@ -138,7 +139,7 @@ def initialise(place: Place, password: str, lock: int) -> None:
 
 
 def last_complaint(text: str) -> str:
-    """The last line in which PostgreSQL says what is wrong, without its prefix and full stop."""
+    """Return the last line in which PostgreSQL says what is wrong, without its prefix and full stop."""
     lines = (
         re.findall(r"(?:FATAL|PANIC|error|ERROR): +(.+)", text) or text.strip().splitlines() or ["no reason was given"]
     )
@@ -246,7 +247,7 @@ def _candidates() -> list[Path]:
 
 
 def _release(binaries: Path, account: Account) -> str:
-    """The release that `initdb --version` names when run as this account, such as 18.6; empty if it cannot run."""
+    """Return the release that `initdb --version` names as this account, such as 18.6; empty if it cannot run."""
     try:
         done = _run([binaries / "initdb", "--version"], account)
     except OSError:
@@ -256,7 +257,7 @@ def _release(binaries: Path, account: Account) -> str:
 
 
 def _reachable(binaries: Path, account: Account, copy: Path) -> Path:
-    """The binaries themselves if the account may run them, else a copy made once per release (41 MB)."""
+    """Return the binaries themselves if the account may run them, else a copy made once per release (41 MB)."""
     if account.uid is None or _release(binaries, account):
         return binaries
     package = binaries.parents[1]

@@ -1,4 +1,4 @@
-"""The processes of the embedded PostgreSQL: launch one, recognise a live one, end it and what it left."""
+"""The processes of the embedded PostgreSQL: launch one, recognise a live one, end it and what it left behind."""
 
 import os
 import signal
@@ -28,14 +28,14 @@ SETTINGS = {
     "listen_addresses": "",
     "port": str(PORT),
     "max_connections": "500",
-    # Whoever connects and does not log in holds a place for so long; we give a login up then, too.
+    # A client that connects and does not log in holds a place for so long; we give a login up then, too.
     "authentication_timeout": "10s",
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
-    # What a statement carries and what a row holds is told to whoever ran it, and never lies in the log.
+    # The values of a statement or a row are reported to the client that sent it, and never logged.
     "log_min_messages": "log",
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
@@ -58,7 +58,7 @@ LAUNCH = ("/bin/sh", "-c", 'ulimit -d "$0"; exec "$@"', str(BACKEND_KB))
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """The server process that serves a data directory; once it is ready, the folder of its socket if it has one."""
+    """The server process of a data directory; once it is ready, with the folder of its socket if it has one."""
 
     pid: int
     folder: Path | None
@@ -66,7 +66,7 @@ class Postmaster:
 
 
 def serve(place: Place, end_older: Callable[[Postmaster], None], patience: float = PATIENCE) -> tuple[Postmaster, bool]:
-    """Attach to the live server, or launch one (then True); waits out one that starts, recovers or dies.
+    """Attach to the live server, or launch one (then True); wait while one starts, recovers or dies.
 
     `end_older` ends one that an older program started on TCP, or says why it cannot.
     """
@@ -93,7 +93,7 @@ def serve(place: Place, end_older: Callable[[Postmaster], None], patience: float
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> int:
-    """The process's id, from here on our only handle: the server may outlive us. `_reap` waits for it."""
+    """Return the process's id, from here on our only handle: the server may outlive us. `_reap` waits for it."""
     process.returncode = 0
     return process.pid
 
@@ -105,16 +105,16 @@ def _reap(pid: int) -> None:
 
 
 def late(where: Path, why: str, patience: float = PATIENCE) -> PostgresFailed:
-    """The error of a start that took too long."""
+    """Return the error of a start that took too long."""
     message = f"PostgreSQL in {where} was not ready within {patience:.0f} s: {why}."
     return PostgresFailed("postgres_start_timeout", message, "Start again; it may still be recovering.")
 
 
 def _give_reason(place: Place, log_from: int) -> None:
-    """Raise what the server that just ended wrote last, unless the same try can succeed in a moment.
+    """Raise what the server that just ended wrote last, unless the same attempt can succeed in a moment.
 
-    It can while a killed server or its children are still ending. What PostgreSQL advises then is not passed on: a
-    lock that somebody removes by hand is all that keeps two servers off the same data.
+    It can while a killed server or its children are still ending. PostgreSQL's advice for that case is not passed on: a
+    lock that somebody could remove by hand is all that keeps two servers off the same data.
     """
     with place.log.open("rb") as log:
         log.seek(log_from)
@@ -132,8 +132,8 @@ def _give_reason(place: Place, log_from: int) -> None:
 def _clear_away(data: Path, folder: Path) -> None:
     """End what a killed server left running, and remove the locks that it had made and not yet written.
 
-    The caller keeps all others from starting, and no server lives. What is left would keep the data's memory, and with
-    it a new server, for as long as its statement takes.
+    The caller keeps all others from starting, and no server lives. A process that is left would hold the data's memory,
+    and so keep a new server waiting, for as long as its statement takes.
     """
     if not (PROCESSES / "self").exists():
         return
@@ -148,7 +148,7 @@ def _clear_away(data: Path, folder: Path) -> None:
 
 
 def _inside(data: Path) -> Iterator[tuple[int, int]]:
-    """Every process that works in this folder, with its parent; a server and all its children do."""
+    """Yield every process that works in this folder, with its parent; a server and all its children do."""
     for entry in PROCESSES.iterdir():
         with suppress(OSError):  # it is gone, or another user's
             if entry.name.isdigit() and (entry / "cwd").readlink() == data:
@@ -157,7 +157,7 @@ def _inside(data: Path) -> Iterator[tuple[int, int]]:
 
 
 def _trim_log(log: Path) -> int:
-    """The log's size, after a log grown too large was set aside as `.1`."""
+    """Return the log's size, after setting aside a log that grew too large as `.1`."""
     size = log.stat().st_size if log.exists() else 0
     if size > LOG_LIMIT:
         log.replace(f"{log}.1")
@@ -190,7 +190,7 @@ def _launch(place: Place, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _lock_of(data: Path) -> list[str]:
-    """The lines of postmaster.pid: pid, data, start time, port, socket folder, address, memory, status."""
+    """Return the lines of postmaster.pid: pid, data, start time, port, socket folder, address, memory, status."""
     try:
         return (data / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
@@ -198,13 +198,13 @@ def _lock_of(data: Path) -> list[str]:
 
 
 def _locker(data: Path) -> int:
-    """The process id in that file; 0 where there is none."""
+    """Return the process id in postmaster.pid; 0 where there is none."""
     lines = _lock_of(data)
     return int(lines[0]) if lines and lines[0].isdigit() else 0
 
 
 def find_postmaster(data: Path) -> Postmaster | None:
-    """The live server of this data directory; a stale file or a reused process id counts as none."""
+    """Return the live server of this data directory; a stale file or a reused process id counts as none."""
     lines, pid = _lock_of(data), _locker(data)
     if not pid:
         return None
@@ -217,7 +217,7 @@ def find_postmaster(data: Path) -> Postmaster | None:
 
 
 def _serves(pid: int, data: Path) -> bool:
-    """Whether this process really is a postmaster of this data directory; a zombie is none, nor is another user's."""
+    """Return whether this process really is a postmaster of this data directory; no zombie, and not another user's."""
     command = _command(pid)
     with suppress(OSError):
         if (PROCESSES / "self").exists() and (PROCESSES / str(pid)).stat().st_uid != data.stat().st_uid:
@@ -226,7 +226,7 @@ def _serves(pid: int, data: Path) -> bool:
 
 
 def _command(pid: int) -> str:
-    """The command line of a process; empty for one that is gone, and for a zombie."""
+    """Return the command line of a process; empty for one that is gone, and for a zombie."""
     if (PROCESSES / "self").exists():
         try:
             return (PROCESSES / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -237,7 +237,7 @@ def _command(pid: int) -> str:
 
 
 def end(pid: int, data: Path, patience: float) -> None:
-    """Ask for a fast shutdown (SIGINT), after `patience` seconds for an immediate one (SIGQUIT)."""
+    """End a server by a fast shutdown (SIGINT), after `patience` seconds by an immediate one (SIGQUIT)."""
     for how, seconds in ((signal.SIGINT, patience), (signal.SIGQUIT, 6.0)):
         if _serves(pid, data):
             with suppress(ProcessLookupError):

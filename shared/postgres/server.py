@@ -1,9 +1,9 @@
 """The embedded PostgreSQL server: start it, attach to it, stop it.
 
-One data directory has at most one server, whoever started it. It runs in a session of its own, so a
-terminal's Ctrl-C or the death of its starter leaves it running, and the next start attaches to it.
-Whoever holds a `Server` from `start` holds a shared lock on it; the last holder to call `stop` ends it.
-Every function blocks: call them from a thread, or `begin` early and collect with `wait`.
+One data directory has at most one server, no matter which process started it. It runs in a session of its own, so a
+terminal's Ctrl-C or the death of its starter leaves it running, and the next start attaches to it. Each holder of a
+`Server` from `start` holds a shared lock on it; the last holder to call `stop` ends it. Every function blocks: call
+them from a thread, or `begin` early and collect with `wait`.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ __all__ = ["PostgresFailed", "Server", "Starting", "begin", "running", "start", 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: the superuser's URL of its database `postgres`, and the locks that say we use it."""
+    """A running server: the superuser's URL of its database `postgres`, and the locks that show that we use it."""
 
     dsn: str = field(repr=False)
     folder: Path
@@ -37,7 +37,7 @@ class Server:
     locks: tuple[TextIO, ...] = field(default=(), repr=False, compare=False)
 
     def dsn_of(self, database: str) -> str:
-        """The superuser's URL of another database of this server."""
+        """Return the superuser's URL of another database of this server."""
         return f"{self.dsn.removesuffix('/postgres')}/{database}"
 
 
@@ -50,7 +50,10 @@ class Starting:
         thread.shutdown(wait=False)
 
     def wait(self) -> Server:
-        """The server, accepting connections. A caller that gives up in between still waits, then stops it."""
+        """Return the server once it accepts connections.
+
+        A caller that gives up in between must still wait, and then stop the server.
+        """
         return self._outcome.result()
 
 
@@ -80,7 +83,7 @@ def start(home: Path, *, exclusive: bool = False, system_folder: Path = SYSTEM_F
 
 
 def running(home: Path) -> Server | None:
-    """The server of this BUTLERS_HOME if it is up, for a client that neither starts nor keeps it."""
+    """Return the server of this BUTLERS_HOME if it is up, for a client that neither starts nor keeps it."""
     with _plainly():
         data = find_data(home)
         postmaster = None if data is None else find_postmaster(data)
@@ -93,14 +96,14 @@ def running(home: Path) -> Server | None:
 
 
 def is_gone(home: Path) -> bool:
-    """Whether no process serves the data of this BUTLERS_HOME, not even one that starts or recovers."""
+    """Return whether no process serves the data of this BUTLERS_HOME, not even one that starts or recovers."""
     with _plainly():
         data = find_data(home)
         return data is not None and find_postmaster(data) is None
 
 
 def revive(home: Path, *, system_folder: Path = SYSTEM_FOLDER, patience: float = 5.0) -> None:
-    """Start the server again for whoever holds it; it goes on starting where it needs longer than `patience`."""
+    """Start the server again for its holders; it goes on starting where it needs longer than `patience` seconds."""
     with _plainly():
         place = find_place(home, system_folder)
         with _starting(place.base):
@@ -110,7 +113,7 @@ def revive(home: Path, *, system_folder: Path = SYSTEM_FOLDER, patience: float =
 def stop(server: Server, patience: float = 4.0) -> bool:
     """Give the server up, and end it if nobody else uses it: fast, then at once after `patience` seconds.
 
-    Answers whether it was ended. A server from `running`, or given up before, is never ended.
+    Returns whether it was ended. A server from `running`, or given up before, is never ended.
     """
     if not server.locks or server.locks[0].closed:
         return False
@@ -141,7 +144,7 @@ def _older(data: Path) -> PostgresFailed:
 
 
 def _end_older(place: Place, users: TextIO | None, found: Postmaster) -> None:
-    """End a server on TCP that nobody uses any more; the one after it goes on with its data."""
+    """End a server on TCP that nobody uses any more; the next server goes on with its data."""
     if users is None or not _locked_alone(users):
         raise _older(place.data)
     end(found.pid, place.data, 4.0)
@@ -149,7 +152,7 @@ def _end_older(place: Place, users: TextIO | None, found: Postmaster) -> None:
 
 @contextmanager
 def _plainly() -> Iterator[None]:
-    """Turn what the operating system refuses into a sentence that names the path."""
+    """Turn an error of the operating system into a sentence that names the path."""
     try:
         yield
     except OSError as error:
@@ -165,7 +168,7 @@ def _open(path: Path) -> TextIO:
 
 
 def _locked_alone(file: TextIO) -> bool:
-    """Whether this open file now has its lock to itself; never waits."""
+    """Return whether this open file now has its lock to itself; never wait."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -191,7 +194,10 @@ def _claim(place: Place) -> TextIO:
 
 @contextmanager
 def _starting(base: Path) -> Iterator[TextIO]:
-    """Only one process at a time starts or stops; the lock also lives in its initdb, should it be killed."""
+    """Let only one process at a time start or stop the server.
+
+    The lock also lives in that process's initdb, in case the process is killed.
+    """
     deadline = time.monotonic() + PATIENCE
     with _open(base / "starting.lock") as lock:
         while not _locked_alone(lock):

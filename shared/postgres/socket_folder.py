@@ -1,7 +1,7 @@
 """The folder of the embedded server's socket: only the account that serves may put anything into it.
 
-So nobody else can be where our logins are sent, also while no server runs. It lies beside the data; where that path is
-too long for a socket, in the system's folder for passing files, under a name that follows from the data's.
+So nobody else can listen where our logins are sent, even while no server runs. It lies beside the data; where that path
+is too long for a socket, it lies in the system's folder for passing files, under a name that follows from the data's.
 """
 
 import os
@@ -21,12 +21,12 @@ NAME = f".s.PGSQL.{PORT}"
 LONGEST_PATH = 103
 """Linux takes 107 bytes, macOS 103."""
 
-PASSING = Path("/tmp")  # noqa: S108  # the folder in it is made for nobody else, and looked at each time
+PASSING = Path("/tmp")  # noqa: S108  # the folder in it is made for one account alone, and checked each time
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def folder_for(base: Path, account: Account, passing: Path = PASSING) -> Path:
-    """The folder that the server of this data listens in, made where it is missing.
+    """Return the folder that the server of this data listens in; make it where it is missing.
 
     Its mode is 0700 until its owner lets others pass, which lets them connect and no more.
     """
@@ -43,7 +43,7 @@ def folder_for(base: Path, account: Account, passing: Path = PASSING) -> Path:
 
 
 def demand_own(folder: Path, uid: int) -> None:
-    """Refuse a folder in which anybody but that user could have made the socket."""
+    """Raise PostgresFailed for a folder in which anybody but that user could have made the socket."""
     found = folder.lstat()
     if stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & WRITABLE_BY_OTHERS:
         return
@@ -55,10 +55,10 @@ def demand_own(folder: Path, uid: int) -> None:
 
 
 def url(folder: Path, password: str) -> str:
-    """The superuser's URL of the database `postgres`, which both asyncpg and psql understand."""
+    """Return the superuser's URL of the database `postgres`, which both asyncpg and psql understand."""
     return f"postgresql://postgres:{quote(password, safe='')}@{quote(os.fsencode(folder), safe='')}:{PORT}/postgres"
 
 
 def setting(folder: Path) -> str:
-    """The folder as PostgreSQL reads it in its list of folders."""
+    """Return the folder as PostgreSQL reads it in its list of folders."""
     return '"' + str(folder).replace('"', '""') + '"'

@@ -1,8 +1,8 @@
 """What a process says about itself: JSON log lines on stderr without secrets, and its metrics.
 
-Our own lines and those of every library go the same way, and each value is made plain and scrubbed
-last of all: a bot token stands in the URL that an HTTP library is glad to log. Of an exception the place
-and the kind are told; its words may quote what somebody wrote, so that only our own are.
+Our own lines and those of every library go the same way, and each value is made plain and scrubbed as the last step,
+since HTTP libraries log URLs, and a bot token stands in them. Of an exception, the place and the kind are logged; its
+words may quote what somebody wrote, so only those of our own errors are.
 """
 
 import json
@@ -71,7 +71,7 @@ ProcessCollector(registry=REGISTRY)
 
 
 def redacted(value: object, literals: tuple[str, ...] = ()) -> object:
-    """The value made of plain JSON types, with everything that looks like a secret masked."""
+    """Return the value made of plain JSON types, with everything that looks like a secret masked."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Secret):
@@ -84,7 +84,7 @@ def redacted(value: object, literals: tuple[str, ...] = ()) -> object:
 
 
 def scrubbed(text: str, literals: tuple[str, ...] = ()) -> str:
-    """The text with known secrets and whatever has a secret's shape masked, cut after about 8,000 characters."""
+    """Return the text with known secrets and whatever has a secret's shape masked, cut after about 8,000 characters."""
     whole = len(text) <= _LONGEST
     # The margin is scrubbed and then dropped, so that no secret is cut in half by the end and shows its head.
     head = text if whole else text[: _LONGEST + _MARGIN]
@@ -96,7 +96,7 @@ def scrubbed(text: str, literals: tuple[str, ...] = ()) -> str:
 
 
 def forms(secret: str) -> Iterator[str]:
-    """A secret as it may turn up: whole, its password or token alone, quoted for a URL or JSON, in Base64."""
+    """Yield the forms a secret may take: whole, its password or token alone, quoted for a URL or JSON, in Base64."""
     found, token = _PASSWORD.search(secret), _TOKEN.fullmatch(secret)
     bare = [secret, *([unquote(found[2])] if found else []), *([token[1]] if token else [])]
     if found:
@@ -147,14 +147,14 @@ def configure(
 
 
 def _hush() -> None:
-    """Of these libraries only warnings are of interest; a lost connection is told in one line by whoever needed it."""
+    """Log only warnings of these libraries; a lost connection is logged in one line by the code that needed it."""
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of one module; may be made before `configure`."""
+    """Return the logger of one module; it may be made before `configure`."""
     return structlog.stdlib.get_logger(name)
 
 
@@ -167,7 +167,7 @@ def _of_daemon(daemon: str) -> Processor:
 
 
 def _place_and_kind(exc_info: Raised) -> str:
-    """Where it was raised, of what kind it is, and what it comes from; the words only of our own errors."""
+    """Return where an exception was raised, its kind, and what caused it; the words only of our own errors."""
     return _told(exc_info[1])
 
 
@@ -185,7 +185,7 @@ def _told(raised: BaseException) -> str:
 
 
 def _first_line_of_asyncio(_logger: object, _method: str, event: Event) -> Event:
-    """What follows it shows the task with its exception's words."""
+    """Keep the first line only of asyncio's events: what follows it shows the task with its exception's words."""
     if event.get("logger") == "asyncio":
         event["event"] = str(event["event"]).partition("\n")[0]
     return event

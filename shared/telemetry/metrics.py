@@ -1,4 +1,4 @@
-"""What a process counts, for Prometheus."""
+"""The metrics of a process, for Prometheus."""
 
 from typing import Final
 
@@ -45,5 +45,5 @@ channel_paused: Final = Gauge(
 
 
 def metrics_text() -> bytes:
-    """All metrics of this process in Prometheus' text format (version 0.0.4, UTF-8)."""
+    """Return all metrics of this process in Prometheus' text format (version 0.0.4, UTF-8)."""
     return generate_latest(REGISTRY)

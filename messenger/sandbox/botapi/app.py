@@ -55,7 +55,7 @@ class BotApi:
             await response(scope, receive, send)
 
     async def _body(self, request: Request, method: str) -> bytes | None:
-        """The whole body; None when the connection shall be cut before anything is done."""
+        """Return the whole body; None when the connection shall be cut before anything is done."""
         faults = self._sandbox.faults
         by_text = faults.wants_text("telegram", method, "drop_before_body")
         if not by_text and faults.take("telegram", method, "", BEFORE_BODY):
@@ -98,7 +98,7 @@ class BotApi:
         return handler(Call(self._sandbox, token_id, params))
 
     async def _spoilt(self, fault: Fault, response: Response, receive: Receive) -> Response | None:
-        """What the client sees although its call was accepted; None for no answer at all."""
+        """Return what the client sees although its call was accepted; None for no answer at all."""
         match fault.fault:
             case "slow":
                 await self._pause(receive, fault.value)

@@ -1,7 +1,7 @@
-"""What the Bot API would refuse, in its own words (core.telegram.org/bots/api, pure).
+"""The refusals of the Bot API, in its own words (core.telegram.org/bots/api).
 
-Parameters come as form text, as query text or as JSON; `decoded` makes one kind of them, and the readers
-below raise `Refused` for what does not fit.
+Parameters come as form text, as query text or as JSON; `decoded` makes one kind of them, and the readers below raise
+`Refused` for what does not fit. Pure.
 """
 
 import json
@@ -84,17 +84,17 @@ class Refused(Exception):
 
 
 def bad(description: str) -> Refused:
-    """A 400 of the Bot API."""
+    """Return a 400 of the Bot API."""
     return Refused(400, f"Bad Request: {description}")
 
 
 def decoded(raw: Params) -> dict[str, object]:
-    """The parameters with numbers, truths, objects and lists as such, whichever way they came."""
+    """Return the parameters with numbers, booleans, objects and lists as such, whichever way they came."""
     return {name: _decode(name, value) for name, value in raw.items() if value is not None}
 
 
 def number(params: Params, name: str, default: int | None = None) -> int:
-    """A whole number; without a default it must be there."""
+    """Return a whole number; without a default it must be there."""
     value = params.get(name, default)
     if not isinstance(value, int):
         raise bad(f'parameter "{name}" is required')
@@ -102,7 +102,7 @@ def number(params: Params, name: str, default: int | None = None) -> int:
 
 
 def target(params: Params) -> int | str:
-    """The chat: any number or @name there could be."""
+    """Return the chat: any number or @name there could be."""
     value = params.get("chat_id")
     if value is None or value == "":
         raise bad("chat_id is empty")
@@ -114,7 +114,7 @@ def target(params: Params) -> int | str:
 
 
 def message_text(params: Params) -> str:
-    """The text of a message: not empty, at most 4096 UTF-16 units."""
+    """Return the text of a message: not empty, at most 4096 UTF-16 units."""
     text = params.get("text", "")
     if not isinstance(text, str):
         raise bad('field "text" must be of type String')
@@ -128,7 +128,7 @@ def message_text(params: Params) -> str:
 
 
 def check_entities(params: Params, text: str) -> None:
-    """Each entity has a type, and lies within the text in UTF-16 units."""
+    """Raise Refused unless each entity has a known type and lies within the text in UTF-16 units."""
     for entity in _objects(params, "entities", "MessageEntity"):
         if entity.get("type") not in ENTITY_TYPES:
             raise bad("can't parse MessageEntity: unsupported type specified")
@@ -145,7 +145,7 @@ def check_entities(params: Params, text: str) -> None:
 
 
 def check_markup(params: Params) -> None:
-    """An inline keyboard is a list of rows of buttons, each with a text and exactly one action."""
+    """Raise Refused unless an inline keyboard is a list of rows of buttons, each with a text and exactly one action."""
     markup = params.get("reply_markup")
     if not isinstance(markup, Mapping) or "inline_keyboard" not in markup:
         return
@@ -157,14 +157,14 @@ def check_markup(params: Params) -> None:
 
 
 def check_link_preview(params: Params) -> None:
-    """Link preview options hold truths and an address."""
+    """Raise Refused if link preview options hold an `is_disabled` that is no boolean."""
     options = params.get("link_preview_options")
     if isinstance(options, Mapping) and not isinstance(options.get("is_disabled", False), bool):
         raise bad('can\'t parse link preview options: field "is_disabled" must be of type Boolean')
 
 
 def reply_target(params: Params) -> tuple[int | None, bool]:
-    """Which message is answered, and whether it may be missing."""
+    """Return which message is answered, and whether it may be missing."""
     given = params.get("reply_parameters")
     if isinstance(given, Mapping):
         return _field(given, "message_id", "ReplyParameters"), given.get("allow_sending_without_reply") is True
@@ -173,7 +173,7 @@ def reply_target(params: Params) -> tuple[int | None, bool]:
 
 
 def check_reaction(params: Params) -> None:
-    """At most one emoji, and one that Telegram knows."""
+    """Raise Refused unless there is at most one emoji, and one that Telegram knows."""
     reactions = _objects(params, "reaction", "ReactionType")
     if len(reactions) > 1:
         raise bad("REACTIONS_TOO_MANY")
@@ -183,7 +183,7 @@ def check_reaction(params: Params) -> None:
 
 
 def check_commands(params: Params) -> None:
-    """Commands are lower case words with a description."""
+    """Raise Refused unless commands are lower case words with a description."""
     for command in _objects(params, "commands", "BotCommand"):
         if not re.fullmatch(r"[a-z0-9_]{1,32}", str(command.get("command"))):
             raise bad("BOT_COMMAND_INVALID")
@@ -192,7 +192,7 @@ def check_commands(params: Params) -> None:
 
 
 def kinds(params: Params) -> tuple[str, ...] | None:
-    """The update kinds asked for; None where the last wish shall hold."""
+    """Return the update kinds asked for; None where those asked for last shall hold."""
     wanted = params.get("allowed_updates")
     if wanted is None:
         return None

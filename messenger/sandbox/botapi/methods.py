@@ -19,12 +19,12 @@ class Call:
 
 
 def get_me(call: Call) -> object:
-    """The bot itself."""
+    """Return the bot itself."""
     return shapes.me(call.token_id)
 
 
 def send_message(call: Call) -> object:
-    """Accept a message for any chat; answers it as it stands there."""
+    """Accept a message for any chat; return it as it stands there."""
     world, chat = call.sandbox.world, checks.target(call.params)
     text = checks.message_text(call.params)
     checks.check_entities(call.params, text)
@@ -87,7 +87,7 @@ def set_message_reaction(call: Call) -> object:
 
 
 def delete_webhook(call: Call) -> object:
-    """There never is a webhook; with drop_pending_updates all waiting updates are confirmed."""
+    """Confirm all waiting updates if drop_pending_updates is set; there never is a webhook to delete."""
     if call.params.get("drop_pending_updates") is True:
         world = call.sandbox.world
         allowed = world.pollings.get(call.token_id, Polling()).allowed

@@ -1,4 +1,4 @@
-"""The shapes of Telegram's Bot API objects, made from the world (core.telegram.org/bots/api, pure)."""
+"""The shapes of Telegram's Bot API objects, made from the world (core.telegram.org/bots/api). Pure."""
 
 import re
 from collections.abc import Mapping
@@ -10,30 +10,30 @@ SUPERGROUPS_BELOW = -1_000_000_000_000
 
 
 def units(text: str) -> int:
-    """The length of a text as Telegram counts it: UTF-16 code units."""
+    """Return the length of a text as Telegram counts it: UTF-16 code units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def bot_user(token_id: str) -> dict[str, object]:
-    """The User object of the bot whose token begins with that number."""
+    """Return the User object of the bot whose token begins with that number."""
     name, username = f"Bot {token_id}", f"sandbox_{token_id}_bot"
     return {"id": int(token_id), "is_bot": True, "first_name": name, "username": username}
 
 
 def me(token_id: str) -> dict[str, object]:
-    """What getMe answers."""
+    """Return what getMe answers."""
     abilities = {"can_join_groups": True, "can_read_all_group_messages": True, "supports_inline_queries": False}
     return {**bot_user(token_id), **abilities, "can_connect_to_business": False, "has_main_web_app": False}
 
 
 def person(world: World, user_id: int) -> dict[str, object]:
-    """The User object of a person; nobody has a username here, so that none can be trusted."""
+    """Return the User object of a person; nobody has a username here, so that none can be trusted."""
     name = world.people.get(user_id) or f"Person {user_id}"
     return {"id": user_id, "is_bot": False, "first_name": name, "language_code": "en"}
 
 
 def chat(world: World, number: int) -> dict[str, object]:
-    """The Chat object: a positive id is a private chat with that person, a negative one a group."""
+    """Return the Chat object: a positive id is a private chat with that person, a negative one a group."""
     if number > 0:
         return {"id": number, "type": "private", "first_name": person(world, number)["first_name"]}
     kind = "supergroup" if number < SUPERGROUPS_BELOW else "group"
@@ -41,7 +41,7 @@ def chat(world: World, number: int) -> dict[str, object]:
 
 
 def message(world: World, given: Message, *, with_reply: bool = True) -> dict[str, object]:
-    """The Message object; the message it replies to is included one level deep, as in the real API."""
+    """Return the Message object; the message it replies to is included one level deep, as in the real API."""
     sender = bot_user(str(given.sender)) if given.by_bot else person(world, given.sender)
     shape: dict[str, object] = {
         "message_id": given.message_id,
@@ -63,7 +63,7 @@ def message(world: World, given: Message, *, with_reply: bool = True) -> dict[st
 
 
 def said(world: World, given: Message) -> dict[str, object]:
-    """The update that tells a bot what a person wrote."""
+    """Return the update that tells a bot what a person wrote."""
     entities = [
         {"type": "bot_command", "offset": units(given.text[: hit.start()]), "length": units(hit.group())}
         for hit in COMMAND.finditer(given.text)
@@ -75,7 +75,7 @@ def said(world: World, given: Message) -> dict[str, object]:
 
 
 def pressed(world: World, on: Message, who: int, data: str) -> dict[str, object]:
-    """The update that tells a bot which button a person pressed; `data` is passed on as it was given."""
+    """Return the update that tells a bot which button a person pressed; `data` is passed on as it was given."""
     query = {
         "id": str(4_000_000_000_000_000 + world.next_update_id),
         "from": person(world, who),
@@ -87,7 +87,7 @@ def pressed(world: World, on: Message, who: int, data: str) -> dict[str, object]
 
 
 def reacted(world: World, on: Message, who: int, emoji: str, at: int) -> dict[str, object]:
-    """The update that tells a bot which reaction a person set; an empty emoji takes it away."""
+    """Return the update that tells a bot which reaction a person set; an empty emoji takes it away."""
 
     def reactions(emojis: tuple[str, ...]) -> list[Mapping[str, object]]:
         return [{"type": "emoji", "emoji": one} for one in emojis]

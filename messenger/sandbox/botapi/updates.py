@@ -1,4 +1,4 @@
-"""getUpdates: confirming, long polling, and one poller per bot (core.telegram.org/bots/api#getupdates)."""
+"""The method getUpdates: confirming, long polling, and one poller per bot (core.telegram.org/bots/api#getupdates)."""
 
 import asyncio
 
@@ -14,14 +14,14 @@ CONFLICT = "Conflict: terminated by other getUpdates request; make sure that onl
 
 
 class Pollers:
-    """Who is polling for which bot; a new poll ends the older one of the same bot with 409."""
+    """The current poller of each bot; a new poll ends the older one of the same bot with 409."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._current: dict[str, asyncio.Future[None]] = {}
 
     async def get_updates(self, token_id: str, params: Params) -> object:
-        """The updates the bot has not confirmed, at once or as soon as there are any, or none after `timeout`."""
+        """Return the updates the bot has not confirmed: at once, as soon as there are any, or none after `timeout`."""
         polling = self._confirm(token_id, params)
         limit = min(max(checks.number(params, "limit", 100), 1), 100)
         wait = min(max(checks.number(params, "timeout", 0), 0), LONGEST_POLL)

@@ -114,7 +114,7 @@ class Conversation:
         self._tls, self._greeted = None, False
 
     async def _auth(self, argument: str) -> None:
-        """Any well-formed credentials are right; nothing of them is kept."""
+        """Accept any well-formed credentials; keep nothing of them."""
         mechanism, _, initial = argument.partition(" ")
         if mechanism.upper() not in ("PLAIN", "LOGIN") or not self._greeted:
             await self._say("504 5.5.4 Unrecognized authentication type")
@@ -167,7 +167,7 @@ class Conversation:
             self._forget()
 
     async def _text(self) -> bytes | None:
-        """The text up to the lone dot, dots unstuffed; None if it was refused (it is read to its end all the same)."""
+        """Return the text up to the lone dot, dots unstuffed; None if it was refused, though it is read to its end."""
         text, refused = bytearray(), False
         while (line := await self._raw_line()) != b".\r\n":
             text += line[1:] if line.startswith(b".") else line
@@ -199,7 +199,7 @@ class Conversation:
         return message_id
 
     async def _passes(self, stage: str, text: str) -> bool:
-        """Whether the client may go on here; if not, it has been told or cut off."""
+        """Return whether the client may go on here; if not, it has been told or cut off."""
         fault = self._sandbox.faults.take("email", stage, text)
         return fault is None or await self._spoil(fault)
 
@@ -257,7 +257,10 @@ class Conversation:
 async def start_smtp(
     sandbox: Sandbox, host: str, port: int, tls: ssl.SSLContext | None = None, *, implicit_tls: bool = False
 ) -> asyncio.Server:
-    """Listen for mail in the running loop, port 0 on a free one; `tls` offers STARTTLS, or wraps every connection."""
+    """Listen for mail in the running loop; port 0 takes a free one.
+
+    `tls` offers STARTTLS or, with `implicit_tls`, wraps every connection.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await Conversation(sandbox, reader, writer).run(None if implicit_tls else tls)

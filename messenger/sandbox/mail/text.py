@@ -1,4 +1,4 @@
-"""What a person reads of a mail: headers and text, from whatever bytes came (RFC 5322, RFC 2045, pure)."""
+"""What a person reads of a mail: headers and text, from whatever bytes came (RFC 5322, RFC 2045). Pure."""
 
 import email
 import email.errors
@@ -11,7 +11,7 @@ UNREADABLE = (LookupError, ValueError, email.errors.MessageError)
 
 
 def header(raw: bytes, name: str) -> str:
-    """The value of one header, encoded words decoded, on one line; empty where it is missing."""
+    """Return the value of one header, encoded words decoded, on one line; empty where it is missing."""
     value = _parsed(raw).get(name)
     if value is None:
         return ""
@@ -23,7 +23,7 @@ def header(raw: bytes, name: str) -> str:
 
 
 def body(raw: bytes) -> str:
-    """The first plain text of a mail, else its first HTML as source."""
+    """Return the first plain text of a mail, else its first HTML as source."""
     parts = [part for part in _parsed(raw).walk() if part.get_content_maintype() == "text"]
     plain = [part for part in parts if part.get_content_subtype() == "plain"]
     for part in [*plain, *parts]:
@@ -34,7 +34,7 @@ def body(raw: bytes) -> str:
 
 
 def searchable(raw: bytes) -> str:
-    """What a fault's `match` is looked for in: the mail as it came, and its subject and text decoded."""
+    """Return what a fault's `match` is looked for in: the mail as it came, and its subject and text decoded."""
     return "\n".join((raw.decode(errors="replace"), header(raw, "Subject"), body(raw)))
 
 

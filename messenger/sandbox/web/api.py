@@ -30,7 +30,7 @@ class Api:
         self._sandbox = sandbox
 
     def routes(self) -> list[Route]:
-        """Which address answers what."""
+        """Return the routes of the API."""
         return [
             Route("/api/journal", self.journal),
             Route("/api/faults", self.faults, methods=["GET", "POST", "DELETE"]),
@@ -40,7 +40,7 @@ class Api:
         ]
 
     async def journal(self, request: Request) -> Response:
-        """The journal's lines with an n above `after`, as JSON lines."""
+        """Return the journal's lines with an n above `after`, as JSON lines."""
         after = request.query_params.get("after", "0")
         if not after.isascii() or not after.isdecimal():
             raise InvalidInput("'after' is not a whole number.", "Give the n of the last line you have, or 0.")
@@ -58,18 +58,18 @@ class Api:
         return JSONResponse({"faults": [fault.shape() for fault in board.armed()]})
 
     async def say(self, request: Request) -> Response:
-        """A person writes."""
+        """Write a message as a person."""
         message = self._sandbox.say(saying(self._sandbox, await _object(request)))
         return JSONResponse({"message_id": message.message_id, "update_id": self._last_update()})
 
     async def press(self, request: Request) -> Response:
-        """A person presses a button, or somebody forges that."""
+        """Press a button as a person, or forge such a press."""
         asked = await _object(request)
         callback_id = self._sandbox.press(on(self._sandbox, asked), _person(asked), _text(asked, "data"))
         return JSONResponse({"callback_query_id": callback_id, "update_id": self._last_update()})
 
     async def react(self, request: Request) -> Response:
-        """A person sets a reaction."""
+        """Set a reaction as a person."""
         asked = await _object(request)
         self._sandbox.react(on(self._sandbox, asked), _person(asked), _text(asked, "emoji"))
         return JSONResponse({"update_id": self._last_update()})
@@ -79,7 +79,7 @@ class Api:
 
 
 def saying(sandbox: Sandbox, asked: Mapping[str, object]) -> Saying:
-    """What a person writes, checked; a private chat has the number of its person, who alone writes there."""
+    """Check and return what a person writes; a private chat has the number of its person, who alone writes there."""
     who, text = _person(asked), _text(asked, "text")
     chat = _number(asked, "chat", who)
     if chat > 0 and chat != who:
@@ -94,7 +94,7 @@ def saying(sandbox: Sandbox, asked: Mapping[str, object]) -> Saying:
 
 
 def on(sandbox: Sandbox, asked: Mapping[str, object]) -> Message:
-    """The message a press or a reaction is on."""
+    """Return the message that a press or a reaction is on."""
     chat, message_id = _number(asked, "chat", _person(asked)), _number(asked, "message_id")
     found = sandbox.world.message(chat, message_id)
     if found is None:
@@ -103,7 +103,7 @@ def on(sandbox: Sandbox, asked: Mapping[str, object]) -> Message:
 
 
 async def refuse(_request: Request, error: Exception) -> Response:
-    """Both sentences of an InvalidInput, as 404 or 400."""
+    """Answer with both sentences of an InvalidInput, as 404 or 400."""
     return JSONResponse({"error": str(error)}, status_code=404 if isinstance(error, NotThere) else 400)
 
 

@@ -1,7 +1,7 @@
-"""Who may talk to the sandbox over HTTP: this computer, and pages of the sandbox itself.
+"""The guard of the sandbox's HTTP: only this computer, and pages of the sandbox itself, may talk to it.
 
-There is no password, so the Host header is checked against DNS rebinding and the Origin header against
-requests that a foreign page makes in the owner's browser.
+There is no password, so the Host header is checked against DNS rebinding and the Origin header against requests that a
+foreign page makes in the owner's browser.
 """
 
 from urllib.parse import urlsplit
@@ -48,7 +48,7 @@ class Guard:
 
 
 def refused(headers: Headers, hosts: frozenset[str]) -> str:
-    """Why a request with these headers is refused; empty if it is not."""
+    """Return why a request with these headers is refused; empty if it is not."""
     host = headers.get("host", "")
     if _name(host) not in hosts:
         return "This sandbox does not go by that name. Open it as 127.0.0.1 or localhost."

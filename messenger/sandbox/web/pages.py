@@ -35,7 +35,7 @@ class Pages:
         self._sandbox = sandbox
 
     def routes(self) -> list[Route]:
-        """Which address shows or does what."""
+        """Return the routes of the pages."""
         return [
             Route("/", self.home),
             Route("/chats", self.open),
@@ -47,20 +47,20 @@ class Pages:
         ]
 
     async def home(self, request: Request) -> Response:
-        """The chats, and on a wide screen the owner's, or the liveliest, beside them."""
+        """Show the chats, and on a wide screen the owner's beside them, or that with the newest message."""
         newest = next((message.chat for message in self._sandbox.world.chats()), None)
         return self._thread(request, self._sandbox.owner_chat or newest, "home")
 
     async def open(self, request: Request) -> Response:
-        """From the form that asks for a number to that chat."""
+        """Redirect from the form that asks for a number to that chat."""
         return _to_chat(_chat_number(request.query_params.get("chat", "")))
 
     async def chat(self, request: Request) -> Response:
-        """One chat as on the phone of its person."""
+        """Show one chat as on the phone of its person."""
         return self._thread(request, _chat_number(request.path_params["chat"]), "chat")
 
     async def say(self, request: Request) -> Response:
-        """The person writes."""
+        """Write a message as the person."""
         chat = _chat_number(request.path_params["chat"])
         async with request.form() as form:
             asked = {"as": _form_number(form.get("as")) or chat, "chat": chat, "text": _typed(form.get("text"))}
@@ -68,7 +68,7 @@ class Pages:
         return _to_chat(chat)
 
     async def press(self, request: Request) -> Response:
-        """The person presses a button."""
+        """Press a button as the person."""
         chat = _chat_number(request.path_params["chat"])
         async with request.form() as form:
             who = _form_number(form.get("as")) or chat
@@ -78,11 +78,11 @@ class Pages:
         return _to_chat(chat)
 
     async def mail(self, _request: Request) -> Response:
-        """The mails."""
+        """Show the mails."""
         return self._page("mail.html", {"letters": views.letters(self._sandbox.world), "place": "mail"})
 
     async def events(self, _request: Request) -> Response:
-        """A stream that says when a page has to be read again."""
+        """Stream when a page has to be read again."""
         headers = {"Cache-Control": "no-store"}
         return StreamingResponse(_ticks(self._sandbox), media_type="text/event-stream", headers=headers)
 
@@ -108,12 +108,12 @@ class Pages:
 
 
 def _typed(value: object) -> str:
-    """What was typed into a text field; browsers send its line ends as CR LF."""
+    """Return what was typed into a text field; browsers send its line ends as CR LF, here they are LF."""
     return str(value or "").replace("\r\n", "\n")
 
 
 async def _ticks(sandbox: Sandbox) -> AsyncIterator[str]:
-    """The world's version now and whenever it has changed, as server-sent events."""
+    """Yield the world's version now and whenever it has changed, as server-sent events."""
     shown = -1
     while not sandbox.stopping.is_set():
         ring = sandbox.bell.next_ring()
@@ -127,7 +127,7 @@ def _to_chat(chat: int) -> Response:
 
 
 def refuse_on_page(request: Request, error: InvalidInput) -> Response:
-    """Back to the page the form stood on, with the two sentences."""
+    """Redirect to the page that the form stood on, with the two sentences."""
     chat = str(request.path_params.get("chat", ""))
     place = f"/chats/{chat}" if _is_number(chat) else "/"
     return RedirectResponse(f"{place}?{urlencode({'error': str(error)})}", status_code=SEE_OTHER)

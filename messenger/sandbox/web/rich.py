@@ -1,4 +1,4 @@
-"""A message's text and entities as lines a template can show; offsets are UTF-16 units (pure)."""
+"""A message's text and entities as lines a template can show; offsets are UTF-16 units. Pure."""
 
 import itertools
 import re
@@ -19,7 +19,7 @@ BLOCKS = {"pre": "pre", "blockquote": "quote", "expandable_blockquote": "quote"}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A stretch of text of one look; `href` is empty unless it is a web address."""
+    """A stretch of text with one look; `href` is empty unless it is a web address."""
 
     text: str
     kinds: str
@@ -35,7 +35,10 @@ class Block:
 
 
 def blocks(text: str, entities: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
-    """The text cut where its look changes; only the line end at a block's edge is left out, the edge stands for it."""
+    """Cut the text into blocks where its look changes.
+
+    Only the line end at a block's edge is left out; the edge stands for it.
+    """
     made: list[Block] = []
     entities = entities[:MOST]
     for run in _runs(text, [*entities, *_addresses(text, entities)]):
@@ -82,7 +85,7 @@ def _href(part: str, over: Sequence[Mapping[str, object]]) -> str:
 
 
 def _addresses(text: str, entities: Sequence[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
-    """What can be pressed though nobody marked it, as Telegram marks it by itself; none inside code or a link."""
+    """Yield what Telegram makes a link of by itself, though nobody marked it; nothing inside code or a link."""
     taken = [_place(e) for e in entities if e["type"] in ("code", "pre", "text_link", "url")]
     for hit in FOUND.finditer(text):
         start = len(text[: hit.start()].encode("utf-16-le", "surrogatepass")) // 2

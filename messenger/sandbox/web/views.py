@@ -1,4 +1,4 @@
-"""What the pages show, read from the world (pure)."""
+"""What the pages show, read from the world. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class Letter:
 
 
 def who(world: World, number: int, *, by_bot: bool = False) -> Who:
-    """How somebody is shown: by the name the world knows, else by number."""
+    """Return how somebody is shown: by the name the world knows, else by number."""
     if by_bot:
         return Who(number, f"Bot {number}", "🤖", number % HUES)
     if number < 0:
@@ -97,7 +97,7 @@ def who(world: World, number: int, *, by_bot: bool = False) -> Who:
 
 
 def chat_list(world: World, owner: int | None, current: int | None) -> list[ChatLine]:
-    """The chats, the owner's first, then the liveliest."""
+    """Return the chats, the owner's first, then those with the newest messages."""
     newest = {message.chat: message for message in world.chats()}
     first = [chat for chat in (owner, current) if chat is not None and chat not in newest]
     order = [*first, *sorted(newest, key=lambda chat: (chat != owner, -newest[chat].message_id))]
@@ -105,7 +105,7 @@ def chat_list(world: World, owner: int | None, current: int | None) -> list[Chat
 
 
 def thread(world: World, chat: int) -> list[Day]:
-    """The messages of one chat as the person who holds that phone sees them."""
+    """Return the messages of one chat as the person who holds that phone sees them."""
     days: dict[str, list[Bubble]] = {}
     for message in world.thread(chat):
         day = datetime.fromtimestamp(message.at, UTC).strftime("%-d %B %Y")
@@ -114,7 +114,7 @@ def thread(world: World, chat: int) -> list[Day]:
 
 
 def letters(world: World) -> list[Letter]:
-    """The mails, newest first."""
+    """Return the mails, newest first."""
     return [_letter(mail) for mail in reversed(world.mails)]
 
 
