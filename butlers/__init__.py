@@ -1,1 +1,1 @@
-"""The framework: what every daemon is."""
+"""The framework that every daemon is built on."""

@@ -24,8 +24,8 @@ Loop: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 class Tool:
     """One MCP tool: its published schema, and a handler that gets the caller and the raw arguments.
 
-    The handler checks its own arguments, so that a refusal is an answer of the contract and not a
-    protocol error. `hop` tools are for daemons, the others for clients of this butler.
+    The handler checks its own arguments, so that a refusal is an answer of the contract and not a protocol error.
+    Tools with `hop` are for daemons, the others for clients of this butler.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a daemon stands on; handed to everything that makes its tools and loops."""
+    """What a daemon stands on: everything that its tools and loops are made from."""
 
     name: str
     instance: str
@@ -46,14 +46,14 @@ class Ground:
     settings: Settings
     db: Database
     hops: Hops
-    # A key of this daemon alone for tags and cookies; never in SQL, logs or answers.
+    # A key of this daemon alone, for tags and cookies; never in SQL, logs or answers.
     secret: bytes = field(repr=False)
     new_id: Callable[[], str]
-    # By topic. Set within the process, and by a NOTIFY where another one may know; `settled` never is.
+    # By topic. Woken within the process, and by a NOTIFY where another process may know; never so for `settled`.
     wakes: Mapping[str, Wake]
-    # When this process last refused whom, and why: (caller, sentence).
+    # When this process last refused a caller for a reason: (caller, sentence).
     refused: Remembered[tuple[str, str], float] = field(default_factory=Remembered)
-    # Set when this process is told to stop; whoever waits then says how things stand.
+    # Set when this process is told to stop; a call that waits is then answered with how things stand.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -61,7 +61,7 @@ class Module(Protocol):
     """A set of tools a butler may be given."""
 
     def tools(self, ground: Ground) -> list[Tool]:
-        """The tools, bound to this ground."""
+        """Return the tools, bound to this ground."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +72,18 @@ class Parts:
     loops: list[Loop] = field(default_factory=list)
     # Extra reasons not to be ready, each a sentence.
     troubles: Callable[[], list[str]] = list
-    # What /readyz says besides, although calls are answered.
+    # What /readyz adds although calls are answered.
     remarks: Callable[[], list[str]] = list
     close: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Butler:
-    """One of the fleet: a name, what it is for, and what it brings along."""
+    """One member of the fleet: its name, what it is for, and what it adds."""
 
     name: str
     description: str
     kind: Kind = "butler"
     build: Callable[[Ground], Parts] = field(default=lambda _: Parts())
-    # Whose hop tokens it takes; None means every daemon's.
+    # The daemons whose hop tokens it takes; None means every daemon's.
     accepts: frozenset[str] | None = None

@@ -27,7 +27,7 @@ class Entry:
 
 
 def load(folder: Path | None) -> list[Entry]:
-    """The fleet of this folder, by name; the demo fleet where none is given. Raises Misconfigured."""
+    """Read the fleet of this folder, by name, or the demo fleet if none is given; raise Misconfigured if unfit."""
     where = folder or DEMO
     if not where.is_dir():
         what = "is no folder" if where.exists() else "does not exist"
@@ -43,7 +43,7 @@ def load(folder: Path | None) -> list[Entry]:
 
 
 def read(folder: Path) -> Entry:
-    """One butler's folder."""
+    """Read one butler's folder; raise Misconfigured for anything missing, wrong or unknown in it."""
     path = folder / "butler.toml"
     try:
         raw = tomllib.loads(_text(path))
@@ -81,7 +81,7 @@ def _demand_known(path: Path, raw: Mapping[str, object]) -> None:
 
 
 def scaffold(folder: Path, name: str) -> Path:
-    """A new butler's folder with both files, or Misconfigured where it cannot be."""
+    """Make a new butler's folder with both files, or raise Misconfigured."""
     if not _NAME.fullmatch(name) or name in RESERVED:
         raise Misconfigured(f"`{name}` cannot be a butler's name.", "Use a small letter, then a-z, 0-9 and _.")
     made = folder / name

@@ -1,4 +1,4 @@
-"""How a notification stands, as the rows say, and waiting until it is settled."""
+"""The status of a notification as the rows say it, and waiting until it is settled."""
 
 import asyncio
 import time
@@ -15,12 +15,12 @@ from shared.telemetry.logs import logger
 log = logger("butlers.outcomes")
 
 POLL_SECONDS: Final = 0.5
-# A process that stops gives what is in hand this long to end, and then says how it stands.
+# A process that stops waits this long for what is in hand to settle, and then answers how it stands.
 HURRIED_SECONDS: Final = 1.5
 
 
 async def rows_say(db: Database, notification_id: str, butler: str) -> NotifyResponse | None:
-    """How a message of this butler stands; None where that cannot be read now, which is never told as its failure."""
+    """Return the status of this butler's message; None if it cannot be read now, which is not its failure."""
     try:
         async with db.work() as connection:
             return await standing.own(connection, notification_id, butler)
@@ -30,7 +30,7 @@ async def rows_say(db: Database, notification_id: str, butler: str) -> NotifyRes
 
 
 async def wait_settled(ground: Ground, notification_id: str, deadline: float) -> NotifyResponse:
-    """The answer once it is more than `queued`, or delayed; else the current one at the deadline (monotonic)."""
+    """Wait until it is more than `queued`, or delayed, or until the deadline (monotonic); return the answer then."""
     hurried = False
     while True:
         ticket = ground.wakes["settled"].ticket(notification_id)

@@ -1,4 +1,4 @@
-"""A daemon's own refusals, each with its line in the audit."""
+"""The refusals of a daemon itself, each with its line in the audit."""
 
 import time
 from typing import Final
@@ -9,12 +9,12 @@ from shared.storage.refusals import Refused, keep
 from shared.telemetry.logs import logger
 
 log = logger("butlers.refusals")
-# As long as the rows remember it: whoever goes on trying costs no unit of work.
+# As long as the rows remember it: a caller that goes on trying costs no unit of work.
 QUIET_SECONDS: Final = 300.0
 
 
 async def note_refusal(ground: Ground, caller: str, why: str, **detail: object) -> None:
-    """Say in the audit what this daemon refused; it stays refused where the database is lost, which the log tells."""
+    """Write to the audit what this daemon refused; if the database is lost, log it, and the refusal stands."""
     tried, now = (caller, why), time.monotonic()
     if ground.refused.get(tried, now) is not None:
         return

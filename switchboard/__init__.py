@@ -1,1 +1,1 @@
-"""Who gets an envelope."""
+"""The Switchboard: it routes every envelope to its target."""

@@ -1,4 +1,4 @@
-"""The Switchboard: takes routes and heartbeats from daemons, and what came in from the Messenger."""
+"""The Switchboard's daemon: it takes routes and heartbeats from daemons, and received messages from the Messenger."""
 
 import asyncio
 import time
@@ -35,12 +35,15 @@ from switchboard.targets import demand_own_origin, demand_routable, notify_reque
 
 log = logger("switchboard")
 OBJECT: Final = {"type": "object", "additionalProperties": True}
-# A butler's process can keep rows of its own locked, and whoever admits in its name waits for them: a few connections.
+# A butler's process can keep its own rows locked, and an admission in its name waits for them: with a few connections.
 ADMISSIONS_OF_ONE: Final = 4
 
 
 async def route(ground: Ground, turns: Mapping[str, Semaphore], caller: Caller, arguments: Arguments) -> Answer:
-    """route.v1 in, route_response.v1 out; every refusal is an answer, and is audited. `turns`: by caller."""
+    """Answer a route.v1 with a route_response.v1; a refusal is an answer too, and is audited.
+
+    `turns` holds for each caller the semaphore that bounds its admissions at once.
+    """
     started = time.perf_counter()
     context: Answer = {}
     try:
@@ -64,7 +67,7 @@ async def route(ground: Ground, turns: Mapping[str, Semaphore], caller: Caller, 
 async def _admitted(
     ground: Ground, turn: Semaphore, route_envelope: RouteEnvelope, request: NotifyEnvelope
 ) -> Forwarded:
-    """Admit here what brings only the contract's fields; then forward what is allowed."""
+    """Admit a request that brings only the contract's fields, and no id yet; then forward what is allowed."""
     note: NotifyResponse | None = None
     if request.notification_id is None:
         call = accept_envelope(request)
@@ -97,7 +100,7 @@ def _response(outcome: Forwarded, context: Answer, milliseconds: float) -> Route
 
 
 async def heartbeat(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
-    """Note that an instance of the caller is there; the name is the token's, and the kind is the name's."""
+    """Note that an instance of the caller is there; the name comes from the token, and the kind from the name."""
     tools, url = arguments.get("tools"), arguments.get("url")
     status, kind = arguments.get("status", "ready"), kind_of(caller.name)
     if status not in registry.STATUSES or not isinstance(tools, list):
@@ -112,7 +115,7 @@ async def heartbeat(ground: Ground, caller: Caller, arguments: Arguments) -> Ans
 
 
 async def ingest(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
-    """ingest.v1 in: stored once; only the Messenger, which holds the channels, brings them."""
+    """Store the ingest.v1 of a received message once; only the Messenger, which holds the channels, may bring it."""
     if caller.name != "messenger":
         raise Forbidden(f"{caller.name} brings nothing in.")
     try:
@@ -125,7 +128,7 @@ async def ingest(ground: Ground, caller: Caller, arguments: Arguments) -> Answer
 
 
 def build(ground: Ground) -> Parts:
-    """The Switchboard's tools, all for daemons, and its sweep."""
+    """Make the Switchboard's tools, all of them for daemons, and its sweep."""
     turns: defaultdict[str, Semaphore] = defaultdict(partial(Semaphore, ADMISSIONS_OF_ONE))
     tools = [
         Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, ground, turns), hop=True),

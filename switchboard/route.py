@@ -20,7 +20,7 @@ WAIT_SECONDS: Final = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """What the target said, and how it is to be noted."""
+    """The target's response, and how the route is to be noted."""
 
     response: NotifyResponse | None
     status: str
@@ -28,7 +28,7 @@ class Forwarded:
 
 
 async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool = True) -> Forwarded:
-    """Hand the envelope to the target; note the route; a target that is down leaves the message queued."""
+    """Hand the envelope to the target and note the route; if the target is down, the message stays queued."""
     started = time.perf_counter()
     outcome = await _hand_over(ground, route, envelope, wait=wait)
     if not wait and outcome.error is not None:
@@ -69,25 +69,31 @@ async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvel
         return Forwarded(answer.result.notify_response, answer.status)
     refusal = _refusal(target, tool, answer.error)
     if refusal.code == HopFailed.code:
-        # The target lost what it needs, its database say: the message is kept, and the sweep brings it again.
+        # The target lost what it needs, such as its database: the message is kept, and the sweep brings it again.
         return await _as_it_stands(ground, envelope, refusal, again=again)
     return Forwarded(None, "error", refusal)
 
 
 def _refusal(target: str, tool: str, failure: Failure | None) -> ButlersError:
-    """The target's own error keeps its class; an answer that says nothing is a broken hop's."""
+    """Return the target's own error with its class; an answer that says nothing counts as a broken hop."""
     if failure is None:
         return _broken(f"{target} answered {tool} with nothing of the message.")
     return ButlersError(failure.message, code=failure.error_class)
 
 
 def _broken(message: str) -> ButlersError:
-    """Who answers nonsense is not away: its class says so, since what is away is told the butler as `queued`."""
+    """Return the error of a target that answers nonsense, as `internal_error`.
+
+    It is not away: of a target that is away, the butler is told `queued`.
+    """
     return ButlersError(message, code="internal_error")
 
 
 async def _as_it_stands(ground: Ground, envelope: NotifyEnvelope, why: ButlersError, *, again: bool) -> Forwarded:
-    """Accepted, as the rows say. Where they cannot be read what is admitted is kept, and who asks again is told why."""
+    """Return `accepted`, with what the rows say.
+
+    If they cannot be read, what is admitted is kept as `queued`; a request made again is answered with the error `why`.
+    """
     notification_id = str(envelope.notification_id)
     found = await rows_say(ground.db, notification_id, envelope.origin_butler)
     if found is None and again:
@@ -96,5 +102,5 @@ async def _as_it_stands(ground: Ground, envelope: NotifyEnvelope, why: ButlersEr
 
 
 async def refuse(connection: Connection, by: str, caller: str, why: str, notification_id: str | None = None) -> None:
-    """Audit a refusal: who tried what."""
+    """Write a refusal to the audit: who tried what."""
     await record(connection, Event("refused", by, notification_id=notification_id, reason=why), caller=caller)

@@ -1,4 +1,4 @@
-"""Sweeping what a decision released or a crash left behind: allowed, and nobody has it."""
+"""The sweep, which forwards what is allowed and not in delivery: released by a decision, or left behind by a crash."""
 
 import asyncio
 from typing import Final
@@ -16,8 +16,8 @@ from switchboard.storage import registry
 log = logger("switchboard.sweeper")
 
 AT_ONCE: Final = 8
-# Allowed, and nobody has it: admitted and then forgotten by a crash, or released by a decision. Butlers take turns, so
-# that what cannot be forwarded of one never keeps what another sends.
+# What is allowed and not in delivery: left behind by a crash after its admission, or released by a decision. Butlers
+# take turns, so that what cannot be forwarded of one never holds up what another sends.
 RELEASED = """
 SELECT n.id::text, n.envelope FROM (
     SELECT n.id, n.created_at, row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at) AS turn
@@ -31,7 +31,7 @@ JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
 
 
 async def sweep(ground: Ground) -> int:
-    """Forward what is allowed and lies nowhere; how many were taken up."""
+    """Forward what is allowed and not in delivery; return how many were taken up."""
     async with ground.db.work() as connection:
         rows = await connection.fetch(RELEASED)
     gate = asyncio.Semaphore(AT_ONCE)
@@ -50,7 +50,7 @@ async def sweep(ground: Ground) -> int:
 
 
 async def _sweep_one(ground: Ground, row: Record) -> bool:
-    """Whether the row could be read; what became of it then the rows say."""
+    """Forward one row; return whether it could be read. What became of it then, the rows say."""
     try:
         stored = NotifyEnvelope.model_validate(row["envelope"])
     except ValidationError:
@@ -62,14 +62,14 @@ async def _sweep_one(ground: Ground, row: Record) -> bool:
 
 
 async def _hand_over_unread(ground: Ground, notification_id: str) -> None:
-    """What cannot be read or carried is named to the Messenger, which looks itself, and ends it."""
+    """Name to the Messenger what cannot be read or carried; it looks for itself, and ends it."""
     log.warning("an envelope cannot be carried", notification=notification_id)
     named = route_request({"notification_id": notification_id}, ground.name, notification_id)
     await ground.hops.call_for("messenger", "route.execute", named, WAIT_SECONDS, RouteResponse)
 
 
 async def sweep_for_ever(ground: Ground, stopping: asyncio.Event) -> None:
-    """Sweep on each release and each tick; a lost database is waited for."""
+    """Sweep on each release and each tick, until `stopping`; log a lost database, and try again at the next."""
     while not stopping.is_set():
         ticket = ground.wakes["released"].ticket()
         with apart(log, "sweep not done"):

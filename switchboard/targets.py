@@ -1,4 +1,4 @@
-"""Which target a route may have: pure choices over what the registry knows."""
+"""Which targets a route may have, and which instances are fresh: choices over what the registry knows. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
 
 
 def demand_routable(route: RouteEnvelope) -> None:
-    """A route names a daemon and a tool that may be reached through the Switchboard, or is refused."""
+    """Raise InvalidInput unless the route names a daemon and tool that may be reached through the Switchboard."""
     if (route.target.butler, route.target.tool) not in ROUTABLE:
         raise InvalidInput(
             f"`{route.target.tool}` of `{route.target.butler}` cannot be reached through the Switchboard.",
@@ -22,7 +22,7 @@ def demand_routable(route: RouteEnvelope) -> None:
 
 
 def notify_request(route: RouteEnvelope) -> NotifyEnvelope:
-    """The notify.v1 envelope inside a route; raises InvalidInput or pydantic's ValidationError."""
+    """Return the notify.v1 envelope inside a route; raise InvalidInput or pydantic's ValidationError."""
     found = (route.input.context or {}).get("notify_request")
     if found is None:
         raise InvalidInput("The route carries no notify_request.", "Put it at input.context.notify_request.")
@@ -33,11 +33,11 @@ def notify_request(route: RouteEnvelope) -> NotifyEnvelope:
 
 
 def demand_own_origin(envelope: NotifyEnvelope, caller: str) -> None:
-    """Nobody speaks in another's name: the origin is the verified caller."""
+    """Raise Forbidden unless the origin is the verified caller: nobody speaks in another's name."""
     if envelope.origin_butler != caller:
         raise Forbidden(f"{caller} cannot speak as {envelope.origin_butler}.")
 
 
 def freshest(urls: Sequence[tuple[str, float]], most_seconds: float) -> list[str]:
-    """Instances heard of lately (url, seconds since), the freshest first."""
+    """Return the instances heard of within `most_seconds`, freshest first; `urls` are (url, seconds since)."""
     return [url for url, age in sorted(urls, key=lambda one: one[1]) if age <= most_seconds]

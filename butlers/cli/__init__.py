@@ -1,8 +1,8 @@
-"""The door of the command line: Ctrl-C ends it quietly also while its modules are still being imported."""
+"""The entry to the command line: Ctrl-C ends it quietly, even while its modules are being imported."""
 
 
 def main() -> None:
-    """Run a command; what its exit codes mean is said in butlers/cli/app.py. 130 after Ctrl-C."""
+    """Run a command; its exit codes are explained in butlers/cli/app.py. Exit with 130 after Ctrl-C."""
     try:
         from butlers.cli.app import run
 

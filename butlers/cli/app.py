@@ -63,7 +63,7 @@ doctor.add_to(app)
 
 
 def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody foresaw, in one line: what it was and, for whoever mends it, by which way it came."""
+    """Print an unforeseen error in one line: what it was and, for a report, the lines of code it came through."""
     way = " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(traceback.extract_tb(trace)[-6:]))
     said = " ".join(str(error).split())
     complain(f"Something unforeseen went wrong: {kind.__name__}: {said}. Please report it with: {way}")

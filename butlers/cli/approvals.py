@@ -54,7 +54,7 @@ async def _read(home_folder: Path | None, status: str | None) -> list[tuple[Reco
 
 
 async def _to(connection: Connection, row: Record) -> Recipient:
-    """Whom it is for now; of what was decided, whom the Messenger took it for."""
+    """Return the recipient as it resolves now; once decided, as the Messenger resolved it."""
     went = None if row["status"] == "pending" else row["sent_to"]
     return await recipient(connection, row["whom"] or "", row["channel"], went)
 
@@ -159,7 +159,7 @@ def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason
 def _carry_out(
     action_id: str, home_folder: Path | None, said: "Callable[[Connection, About], Awaitable[Outcome]]"
 ) -> None:
-    """Take the owner's word for the revision that was read here and for no other, and print to whom that goes."""
+    """Take the owner's word for the revision that was read here and no other, and print whom it goes to."""
     settings = settings_of(None, home_folder)
 
     async def carry() -> "tuple[Outcome, Question | None]":
@@ -188,7 +188,7 @@ def _say_whom(question: Question) -> None:
 
 
 async def _question(connection: Connection, row: Record) -> Question | None:
-    """What its card would ask now; None where it cannot be read."""
+    """Return what its card would ask now; None if that cannot be read."""
     from shared.gate.approval_request import asked  # noqa: PLC0415  # keeps --help quick
 
     action = await pending_actions.open_action(connection, row["id"])
@@ -203,9 +203,9 @@ def _object(row: Record, to: Recipient) -> dict[str, object]:
 
 
 def _args(row: Record) -> Mapping[str, object] | None:
-    """The call as it would go out: the notification's own words before what is kept with the question.
+    """Return the call as it would go out: the notification's own words before what is kept with the question.
 
-    None where that cannot be read.
+    Return None if that cannot be read.
     """
     from shared.storage.readable import question  # noqa: PLC0415  # keeps --help quick
 

@@ -29,14 +29,14 @@ MESSENGER: Final = "messenger"
 
 @dataclass(slots=True)
 class Report:
-    """What was found; of the flaws the first hundred, and how many there are."""
+    """What `audit verify` found: of the flaws the first hundred, and how many there are."""
 
     seals: int = 0
     lines: int = 0
     head: Seal | None = None
     unsealed: int = 0
     unsealed_since: str | None = None
-    # By actor: lines committed when all around them was sealed, by a login that can write in no other name.
+    # By actor: lines committed when all around them were sealed, by a login that can write in no other name.
     late: Counter[str] = field(default_factory=Counter)
     # Whether the public keys are those of BUTLERS_HOME, which no superuser of the database can change.
     own_keys: bool = True
@@ -46,7 +46,7 @@ class Report:
     flaws: list[Flaw] = field(default_factory=list)
 
     def add(self, flaws: Iterator[Flaw]) -> None:
-        """Count them, and keep the first hundred."""
+        """Count the flaws, and keep the first hundred of all."""
         for flaw in flaws:
             self.count += 1
             if len(self.flaws) < SHOWN:
@@ -76,7 +76,7 @@ def verify(
 
 
 async def judge(settings: Settings, wanted: bytes | None) -> Report:
-    """Everything in one view of the database, a page at a time."""
+    """Check everything in one view of the database, a page at a time."""
     report, chain = Report(), Chain()
     known: Sequence[str] = keystore.public_keys(settings.home, MESSENGER)
     async with (
@@ -112,7 +112,7 @@ def _checker(known: Sequence[str]) -> Callable[[Seal], bool]:
 
 
 async def _lines(connection: Connection, page: Sequence[Seal], report: Report) -> None:
-    """Compare what these seals cover with what is there."""
+    """Compare what these seals cover with the lines that are there."""
     left = iter(page)
     seal = next(left)
     there = Lines(seal)
@@ -129,9 +129,10 @@ async def _lines(connection: Connection, page: Sequence[Seal], report: Report) -
 
 
 async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
-    """What no seal covers: put in by hand, kept back by a butler until all around it was sealed, or written since.
+    """Report the lines that no seal covers.
 
-    What has been waiting for long is a flaw only where a Messenger is up: one that stands still seals nothing.
+    They were inserted by hand, kept back by a butler until all around them was sealed, or written since. Lines that
+    have waited for long are a flaw only if a Messenger is up: one that stands still seals nothing.
     """
     async for line in seals.uncovered(connection, chain.covered):
         if line.seq > chain.floor:
@@ -149,7 +150,7 @@ async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
 
 
 async def unsealed_too_long(connection: Connection) -> str | None:
-    """What is to be said where a Messenger is up, and lines have been waiting for a seal for more than ten minutes."""
+    """Return the complaint if a Messenger is up and lines have been waiting for a seal for more than ten minutes."""
     lines, since = await seals.overdue(connection)
     if not lines or not await discovery.is_up(connection, MESSENGER):
         return None

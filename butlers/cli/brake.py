@@ -19,7 +19,7 @@ from shared.storage import brakes, contacts
 from shared.storage.brakes import Scope
 
 app = typer.Typer(help="Stop, for now: what is allowed waits until you lift it.", no_args_is_help=True)
-# As far as the beat can have gone in three hundred years.
+# As far as the beat can have moved in three hundred years.
 AHEAD: Final = 10**10
 OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")]
 ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
@@ -85,7 +85,7 @@ def restored(home_folder: HomeOption = None) -> None:
             return await brakes.restored(connection, "owner", await owner_id(connection))
 
     if settings.database_url is None and server.running(settings.home) is None:
-        # Nobody can be asked now: the witness is put ahead of whatever rows there are, which is found at the start.
+        # The database is not up: put the witness ahead of whatever rows there are, so that the start finds them behind.
         places = witness.places(settings.home, "messenger", settings.witness)
         seen = witness.read(places) or Seen()
         witness.write(places, replace(seen, beat=seen.beat + AHEAD))

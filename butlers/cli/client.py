@@ -16,7 +16,7 @@ from shared.errors import InvalidInput, Unavailable
 
 
 async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
-    """A fresh client token for one butler, noted so that it counts and can be revoked."""
+    """Make a fresh client token for one butler, stored by its id so that it counts and can be revoked."""
     demand_butler(settings, name)
     clock = DatabaseClock(time.monotonic)
     signer = Signer(keystore.OWNER, keystore.read(settings.home, keystore.OWNER).private_pem, clock)
@@ -28,14 +28,14 @@ async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
 
 
 def demand_butler(settings: Settings, name: str) -> None:
-    """Raise InvalidInput if nobody of that name has tools."""
+    """Raise InvalidInput if no daemon of that name has tools."""
     names = [*fleet.SERVICES[:2], *(entry.name for entry in fleet.load(settings.fleet))]
     if name not in names:
         raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
 
 
 async def url_of(settings: Settings, name: str) -> str:
-    """Where that daemon is: its own port on this computer if it answers there, else where it is registered.
+    """Return where that daemon is: its own port on this computer if it answers there, else where it is registered.
 
     What is registered is the Switchboard's word, which could lead a token astray.
     """
@@ -50,7 +50,7 @@ async def url_of(settings: Settings, name: str) -> str:
 
 
 def own_url(settings: Settings, name: str) -> str:
-    """Where a daemon of this computer is, by the settings alone."""
+    """Return where a daemon of this computer is, by the settings alone."""
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import default_port  # noqa: PLC0415
 
@@ -59,7 +59,10 @@ def own_url(settings: Settings, name: str) -> str:
 
 
 async def answers_as(name: str, url: str) -> bool:
-    """Whether whoever listens there says that it is this daemon; it is told no secret, so no certificate is asked."""
+    """Return whether the server at that URL says that it is this daemon.
+
+    It is told no secret, so its certificate is not checked.
+    """
     import aiohttp  # noqa: PLC0415
 
     try:

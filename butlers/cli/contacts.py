@@ -30,7 +30,7 @@ def _entries(contact: Mapping[str, object]) -> str:
 
 
 def _demand_fitting(telegram: str | None, email: str | None, *, owner: bool) -> None:
-    """Refuse an identifier in the words of its option, before anything is written."""
+    """Raise InvalidInput in the words of its option for an unfit identifier, before anything is written."""
     for kind, value in (("telegram", telegram), ("email", email)):
         try:
             if value and (kind, owner) == ("telegram", True):

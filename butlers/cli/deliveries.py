@@ -1,4 +1,4 @@
-"""deliveries list, show, retry, resolve: what became of messages, and your word on what nobody knows."""
+"""deliveries list, show, retry, resolve: what became of messages, and the owner's word on uncertain ones."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from shared.storage.resolutions import Outcome, Resolution, Word
 app = typer.Typer(help="What became of each message, and your word on it.", no_args_is_help=True)
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The beginning of its id, or its reference.")]
 MOST: Final = 200
-# How long a running Messenger is given to carry the word out.
+# How long to wait for a running Messenger to carry the word out.
 WAIT_SECONDS: Final = 5.0
 
 

@@ -29,7 +29,7 @@ NOT_FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One thing looked at: `ok`, a `warning` about what is meant so but worth knowing, or `wrong`."""
+    """The result of one check: `ok`, a `warning` about what is intended but worth knowing, or `wrong`."""
 
     what: str
     result: Literal["ok", "warning", "wrong"]
@@ -70,7 +70,7 @@ async def _examine(settings: Settings) -> list[Result]:
 
 
 def _keys(settings: Settings) -> Iterator[Result]:
-    """Each daemon's keys are there, and nobody else may read them."""
+    """Check that each daemon's keys are there and that nobody else may read them."""
     if home_folder.is_open(settings.home):
         yield Result("keys", "wrong", f"Others may write into {settings.home}.", f"Run `chmod go-w {settings.home}`.")
     names = (*migrate.names_of(fleet.load(settings.fleet)), keystore.UP)
@@ -131,7 +131,7 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
 
 
 async def _watched(connection: Connection) -> AsyncIterator[Result]:
-    """The owner is asked where it counts, and what is done is sealed."""
+    """Check that the owner is asked where it counts, and that the audit is being sealed."""
     if unasked := await realms.console_only(connection):
         yield Result("asking", "wrong", unasked, realms.ASK_ELSEWHERE)
     if unsealed := await unsealed_too_long(connection):
@@ -140,7 +140,7 @@ async def _watched(connection: Connection) -> AsyncIterator[Result]:
 
 
 async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Result]:
-    """The logins are what the home says, and the server leaves nothing open that it could close."""
+    """Check that the logins are what the home says, and that the server leaves nothing open that it could close."""
     entries = fleet.load(settings.fleet)
     has_logins = keystore.read(settings.home, keystore.OWNER).has_login
     if not has_logins:
@@ -156,7 +156,7 @@ async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Re
 
 
 async def _owner(connection: Connection, settings: Settings) -> Result:
-    """There is one, who can be reached where messages really go."""
+    """Check that there is an owner who can be reached where messages really go."""
     owner = await contacts.owner(connection)
     if owner is None:
         return Result("owner", "wrong", "Nobody is the owner.", "Run `butlers contacts add NAME --role owner`.")

@@ -1,4 +1,4 @@
-"""keys list, rotate, retire: what each daemon proves itself by, and putting something new in its place."""
+"""keys list, rotate, retire: the keys by which each daemon proves itself, and replacing them."""
 
 import asyncio
 import secrets
@@ -114,7 +114,7 @@ def _demand_keys(settings: Settings, name: str) -> None:
 
 @asynccontextmanager
 async def _as_admin(settings: Settings) -> AsyncIterator[Connection]:
-    """A connection by the login that makes the others."""
+    """Connect by the login that makes the others."""
     connection = await migrate.connect(admin_dsn(settings))
     try:
         await migrate.demand_schema(connection)
@@ -131,14 +131,14 @@ async def _as_admin(settings: Settings) -> AsyncIterator[Connection]:
 
 
 async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
-    """Wherever it is cut off, what is on file is what counts, or a second run makes it so.
+    """Replace a key and password; wherever that is cut off, what is on file counts, or a second run makes it so.
 
-    The new key counts before it lies on file. The password lies on file a moment before it counts: who is cut off in
-    between finds a login that does not open until a second run, or until `butlers migrate`.
+    The new key counts before it lies on file. The password lies on file a moment before it counts: a login that is cut
+    off in between does not open until a second run, or until `butlers migrate`.
     """
     where, dsn, (pem, public) = settings.home, admin_dsn(settings), generate_key()
     async with _as_admin(settings) as connection:
-        await logins.one_role(connection, dsn)  # who may not set a password is refused before anything is replaced
+        await logins.one_role(connection, dsn)  # refuse a login that may not set a password, before replacing anything
         if name != keystore.UP:
             await keyring.add(connection, name, public)
         keystore.replace_key(where, name, pem)
@@ -153,7 +153,10 @@ async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
 
 
 async def _replace_password(connection: Connection, settings: Settings, name: str) -> None:
-    """A new one on file and, with the caller's transaction, in the database; if that refuses it, the former on file."""
+    """Put a new password on file and, with the caller's transaction, in the database.
+
+    If the database refuses it, put the former back on file.
+    """
     where = settings.home
     former = keystore.read(where, name).password
     keystore.replace_password(where, name, secrets.token_urlsafe(32))

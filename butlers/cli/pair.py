@@ -1,4 +1,4 @@
-"""pair: make a channel known as yours."""
+"""pair: make a channel known as the owner's."""
 
 import asyncio
 import json

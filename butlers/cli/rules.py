@@ -1,4 +1,4 @@
-"""rules list, add, revoke, test: what may leave without asking you, and what may never."""
+"""rules list, add, revoke, test: what may leave without asking the owner, and what may never."""
 
 import asyncio
 from typing import Annotated

@@ -56,14 +56,17 @@ def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None
 
 
 class Stop:
-    """Ctrl-C or SIGTERM while starting is acted on between steps: within an import it could leave a lock behind."""
+    """A stop by Ctrl-C or SIGTERM while starting, which takes effect between steps only.
+
+    Within an import it could leave a lock behind.
+    """
 
     def __init__(self) -> None:
         self._asked = False
         self.listen()
 
     def listen(self) -> None:
-        """Take the signals; a loop that took them in between leaves them to nobody."""
+        """Take over the signals; an event loop that took them in between leaves them to nobody."""
         for number in SIGNALS:
             signal.signal(number, self._ask)
 
@@ -71,14 +74,14 @@ class Stop:
         self._asked = True
 
     def look(self) -> None:
-        """Raise KeyboardInterrupt if one came."""
+        """Raise KeyboardInterrupt if a signal came."""
         if self._asked:
             raise KeyboardInterrupt
 
 
 @contextmanager
 def _embedded(where: Path) -> Iterator[postgres.Starting]:
-    """The server while it starts; whenever and however we are interrupted, it is stopped and its data whole."""
+    """Start the server, and stop it at the end with its data whole, whenever and however we are interrupted."""
     starting = postgres.begin(where, exclusive=True)
     try:
         yield starting
@@ -89,7 +92,10 @@ def _embedded(where: Path) -> Iterator[postgres.Starting]:
 
 
 def _demand_free_ports(settings: Settings, butlers: int) -> None:
-    """Look before anything is made; whether another `up` has this home is a better answer than its ports."""
+    """Raise Misconfigured for a port that is taken, before anything is made.
+
+    If another `up` has this home, say nothing of its ports: that it has the home is the better answer.
+    """
     wanted = [*sockets.OFFSETS.values(), *range(sockets.FIRST_BUTLER, sockets.FIRST_BUTLER + butlers)]
     if _needs_sandbox(settings):
         wanted.append(sockets.SANDBOX_SMTP)
@@ -103,7 +109,7 @@ def _demand_free_ports(settings: Settings, butlers: int) -> None:
 
 
 def _import_servers() -> None:
-    """Two seconds of imports, while the database starts."""
+    """Import the servers, which takes two seconds, while the database starts."""
     import butlers.console.app  # noqa: PLC0415  # beside the start of the database
     import butlers.daemon.host  # noqa: PLC0415, F401
 
@@ -146,7 +152,7 @@ def _needs_sandbox(settings: Settings) -> bool:
 
 
 async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> None:
-    """One line per URL, and a way in."""
+    """Print one line per URL, and a link to sign in."""
     from butlers.console.storage.sessions import make_sign_in_link  # noqa: PLC0415
     from butlers.setup.migrate import connect  # noqa: PLC0415
 

@@ -26,13 +26,13 @@ from shared.display.visible import in_line, printable, rows
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.storage import contacts
 
-# No row of words that a screen broke off begins without it.
+# The mark at the beginning of each row that continues a line too long for the screen.
 GOES_ON: Final = "  | "
 Row = TypeVar("Row", Record, dict[str, object])
 
 
 def settings_of(fleet: Path | None = None, where: Path | None = None) -> Settings:
-    """The settings, with what the command line says before what the environment says."""
+    """Return the settings; what the command line says goes before what the environment says."""
     settings = current()
     if where is not None:
         settings = replace(settings, home=where)
@@ -45,14 +45,14 @@ def settings_of(fleet: Path | None = None, where: Path | None = None) -> Setting
 
 @asynccontextmanager
 async def as_owner(settings: Settings) -> AsyncIterator[Connection]:
-    """One transaction by the owner's login."""
+    """Open one transaction by the owner's login."""
     async with as_login(settings, keystore.OWNER) as connection, connection.transaction():
         yield connection
 
 
 @asynccontextmanager
 async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
-    """One connection by the login of that daemon."""
+    """Open one connection by the login of that daemon."""
     admin = admin_dsn(settings)
     keys = keystore.read(settings.home, name)
     dsn = dsn_as(admin, name, keys.password)
@@ -76,7 +76,7 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
 
 
 async def owner_id(connection: Connection) -> str:
-    """Who says it; Misconfigured where nobody is the owner."""
+    """Return the contact in whose name the command is given; raise Misconfigured if nobody is the owner."""
     found = await contacts.owner(connection)
     if found is None:
         raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
@@ -84,7 +84,7 @@ async def owner_id(connection: Connection) -> str:
 
 
 def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
-    """The only row whose id begins so; InvalidInput where there is none, or more than one."""
+    """Return the only row whose id begins so; raise InvalidInput if there is none, or more than one."""
     found = [row for row in rows if beginning and str(row["id"]).startswith(beginning)]
     if len(found) != 1:
         raise InvalidInput(f"No single {what} has the id `{beginning}`.", f"See `butlers {what}s list`.")
@@ -92,14 +92,14 @@ def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
 
 
 def say(text: str) -> None:
-    """One line for a person; where a terminal is too narrow for it, the next row begins with a mark."""
+    """Print one line for a person; where a terminal is too narrow for it, begin each further row with a mark."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in broken(printable(text), width):
         sys.stdout.write(f"{row}\n")
 
 
 def broken(text: str, width: int | None) -> list[str]:
-    """The rows of a line on a screen so many columns wide; all but the first begin with a mark."""
+    """Break a line into rows for a screen so many columns wide; all but the first begin with a mark."""
     if width is None or width <= 2 * len(GOES_ON):
         return [text]
     first, *more = rows(text, width - len(GOES_ON))
@@ -107,24 +107,24 @@ def broken(text: str, width: int | None) -> list[str]:
 
 
 def say_lines(text: str) -> None:
-    """The same of a text whose lines are ours, or marked as somebody's by `quoted`."""
+    """Print a text of several lines that are ours, or marked as somebody's by `quoted`."""
     for line in text.split("\n"):
         say(line)
 
 
 def complain(text: str) -> None:
-    """One line about what is wrong."""
+    """Print one line about what is wrong."""
     sys.stderr.write(f"butlers: {printable(text)}\n")
 
 
 def say_json(value: object) -> None:
-    """The same for a program; a terminal is given nothing but printable ASCII."""
+    """Print a value for a program; give a terminal nothing but printable ASCII."""
     text = json.dumps(value, ensure_ascii=True, default=str, indent=2)
     sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows in columns; of a text with several lines the lines stand beside each other."""
+    """Print rows in columns, each on one line: a cell's line breaks become spaces."""
     cells = [[in_line(str(cell).replace("\n", " ")) for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
     for row in ([title.upper() for title in head], *cells):

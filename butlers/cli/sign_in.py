@@ -38,9 +38,9 @@ def sign_in(
 
 
 async def _console(settings: Settings) -> str:
-    """Where BUTLERS_PUBLIC_URL says, else the console's port on this computer.
+    """Return BUTLERS_PUBLIC_URL, or else the console's port on this computer.
 
-    Never an address from a table that a butler or the Switchboard writes: whoever is there gets the code.
+    Never take an address from a table that a butler or the Switchboard writes: whoever listens there gets the code.
     """
     if settings.public_url:
         return settings.public_url

@@ -1,4 +1,4 @@
-"""status: which daemons there are, and what nothing can leave by."""
+"""status: which daemons there are, and which channels and chats have to wait."""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -43,7 +43,7 @@ def status(
 
 
 def _sandbox(settings: Settings) -> dict[str, object] | None:
-    """The sandbox keeps no row; it is asked itself."""
+    """Ask the sandbox itself, as it keeps no row; None if it does not answer."""
     from urllib.error import URLError  # noqa: PLC0415
     from urllib.request import urlopen  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""token, tokens list, revoke: what opens a butler to a client, and ending it."""
+"""token, tokens list, revoke: making and ending the tokens that open a butler to a client."""
 
 import asyncio
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""The owner's web pages: a daemon and a database role of its own, no butler."""
+"""The owner's web pages: a daemon with a database role of its own, but no butler."""

@@ -49,10 +49,10 @@ def create_app(
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     uid_of: Callable[[Scope], int | None] = peer.uid_of,
 ) -> Starlette:
-    """The owner's web pages.
+    """Make the app of the owner's web pages.
 
     `clock` counts seconds and never jumps back (time.monotonic). `allowed_hosts` are host names, with or without
-    a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` belongs beside it.
+    a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` must run beside it.
     """
     settings = ground.settings
     watch = Watch(ground.db, settings.sandbox_url or "", clock, min(settings.sweep_seconds, SLOWEST_LOOK))
@@ -69,13 +69,13 @@ def create_app(
 
 
 async def end_streams(app: Starlette, stopping: asyncio.Event) -> None:
-    """A loop that ends the open event streams when the daemon stops, so that the server need not wait for them."""
+    """End the open event streams when the daemon stops, so that the server need not wait for them."""
     await stopping.wait()
     app.state.stopping.set()
 
 
 def _routes(house: House) -> list[Route | Mount]:
-    """Pages are the owner's unless they stand under `anybody`."""
+    """Return the routes; a page is the owner's unless it is listed with `anybody`."""
 
     def anybody(path: str, handler: Public, method: str = "GET") -> Route:
         return Route(path, partial(handler, house), methods=[method])
@@ -111,13 +111,13 @@ def _routes(house: House) -> list[Route | Mount]:
 
 
 async def start(house: House, _request: Request, session: Session) -> Response:
-    """What needs me."""
+    """Show the start page: what needs the owner."""
     return house.pages.page("start.html", csrf=session.csrf, start=await house.watch.look(), here="/")
 
 
 async def events(house: House, request: Request, session: Session) -> Response:
-    """A stream that says when the start page is no longer as the asker saw it."""
-    if request.method == "HEAD":  # which has no body, and would wait ten minutes for the end of it
+    """Stream an event whenever the start page is no longer as the asker saw it."""
+    if request.method == "HEAD":  # its answer has no body, and would wait ten minutes for the end of one
         return Response(media_type="text/event-stream")
     seen = request.headers.get("last-event-id") or request.query_params.get("seen", "")
 
@@ -130,12 +130,12 @@ async def events(house: House, request: Request, session: Session) -> Response:
 
 
 async def healthz(_house: House, _request: Request) -> Response:
-    """The process answers."""
+    """Answer that the process is there."""
     return JSONResponse({"status": "ok", "name": "console"})
 
 
 async def readyz(house: House, _request: Request) -> Response:
-    """Whether pages can be shown, and nothing else."""
+    """Answer whether pages can be shown, and nothing else."""
     try:
         async with asyncio.timeout(2), house.ground.db.work() as connection:
             await sessions.is_live(connection, "", None)
@@ -146,7 +146,7 @@ async def readyz(house: House, _request: Request) -> Response:
 
 
 async def metrics(_house: House, _request: Request) -> Response:
-    """What this process counts, for Prometheus; it names no person and no text."""
+    """Return what this process counts, for Prometheus; it names no person and no text."""
     return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
 
 

@@ -1,4 +1,4 @@
-"""How the pages say a time, a state, or somebody else's words [pure]."""
+"""How the pages word a time, a state, or the text of others. Pure."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -46,7 +46,7 @@ DELIVERY: Final[Mapping[Status, str]] = {
     "abandoned": "may have arrived, left at that",
     "bounced": "came back",
 }
-# Who writes lines of more than one kind, and which kinds the others write.
+# The actors whose lines may be of any kind, and the kinds that butlers write about an admission.
 HOUSE: Final = frozenset({"owner", "messenger", "switchboard"})
 ADMITTING: Final = frozenset({"parked", "allowed", "denied_by_rule", "cooled_down", "duplicate", "refused"})
 EVENTS: Final[Mapping[str, str]] = {
@@ -81,7 +81,7 @@ EVENTS: Final[Mapping[str, str]] = {
 
 
 def event(kind: str, actor: str) -> str:
-    """What happened, as a headline; what a butler's own line says beyond its admission stands as its words."""
+    """Return the headline of an event; what a butler writes itself, beyond its admission, is quoted as its words."""
     if kind == "approved" and actor != "owner":
         kind = "allowed"
     if actor not in HOUSE and kind not in ADMITTING:
@@ -90,7 +90,10 @@ def event(kind: str, actor: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time in its two largest units at most, rounded down: `2 days 3 hours`, `less than a minute`."""
+    """Return a length of time in its two largest units at most, rounded down.
+
+    Examples are `2 days 3 hours` and `less than a minute`.
+    """
     left, words = max(0, int(seconds)), list[str]()
     for name, size in _UNITS:
         count, left = divmod(left, size)
@@ -102,7 +105,7 @@ def span(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """When something was, in its largest unit: `just now`, `5 minutes ago`."""
+    """Return how long ago something was, in its largest unit: `just now`, `5 minutes ago`."""
     for name, size in _UNITS:
         count = int(seconds) // size
         if count > 0:
@@ -111,27 +114,27 @@ def ago(seconds: float) -> str:
 
 
 def count(number: int, one: str, many: str) -> str:
-    """`1 daemon`, `3 daemons`."""
+    """Return a number with its noun: `1 daemon`, `3 daemons`."""
     return f"{number} {one if number == 1 else many}"
 
 
 def moment(at: datetime | None) -> str:
-    """A moment in UTC, to the second; empty for none."""
+    """Return a moment in UTC, to the second; empty for none."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """The value if it is an object of JSON, else an empty one."""
+    """Return the value if it is an object of JSON, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def text(fields: Mapping[str, object], name: str) -> str:
-    """A field with hidden characters written out; empty if it is not there."""
+    """Return a field with hidden characters written out; empty if it is not there."""
     value = fields.get(name)
     return visible(value if isinstance(value, str) else "" if value is None else str(value))
 
 
 def excerpt(words: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     line = visible(" ".join(words.split()))
     return line if len(line) <= EXCERPT else f"{line[:EXCERPT].rstrip()}…"

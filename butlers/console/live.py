@@ -1,4 +1,4 @@
-"""The live part: looks whether anything shown has changed, and tells the open pages so."""
+"""Live updates: looking whether anything shown has changed, and telling the open pages so."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +16,7 @@ _STILL_HERE: Final = 15.0
 
 
 class Watch:
-    """Looks at the start page at most once per `pace` seconds, however many pages are open."""
+    """The start page's version, read at most once per `pace` seconds, however many pages are open."""
 
     def __init__(self, db: Database, sandbox_url: str, clock: Callable[[], float], pace: float) -> None:
         self._db = db
@@ -28,12 +28,12 @@ class Watch:
         self.pace = pace
 
     async def look(self) -> start.Start:
-        """The start page as of now."""
+        """Read the start page as of now."""
         async with self._db.work() as connection:
             return await start.start(connection, sandbox_url=self._sandbox_url)
 
     async def version(self) -> str:
-        """What the page's version was within the last `pace` seconds."""
+        """Return the version that the page had within the last `pace` seconds."""
         async with self._lock:
             if self._clock() - self._looked_at >= self.pace:
                 self._version = (await self.look()).version
@@ -48,7 +48,7 @@ async def changes(
     stopping: asyncio.Event,
     clock: Callable[[], float],
 ) -> AsyncIterator[str]:
-    """Server-sent events (WHATWG HTML 9.2): `changed` with the new version whenever it differs from `seen`.
+    """Yield server-sent events (WHATWG HTML 9.2): `changed` with the new version whenever it differs from `seen`.
 
     Ends when the session does, when the console stops or the database is lost, and after ten minutes; the
     browser then asks again by itself.
@@ -71,9 +71,9 @@ async def changes(
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Await it; if we are cancelled it goes on alone, as a unit of work cut off in the middle costs a connection.
+    """Await the work; if we are cancelled, let it finish alone.
 
-    A browser that leaves cancels its stream at any moment.
+    A browser that leaves cancels its stream at any moment, and a unit of work cut off in the middle costs a connection.
     """
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,4 +1,4 @@
-"""What every request passes first and every answer last: Host, Origin, security headers, no traceback.
+"""The checks on every request and the headers of every answer: Host, Origin, security headers, no traceback.
 
 Cookies do not know ports: another page served from this computer is "same site" and its requests carry
 our cookie, so a POST counts only with our own Origin (scheme, host and port).
@@ -40,28 +40,31 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Doorstep:
-    """Where this console may be addressed: host names, and its public origin if it has one."""
+    """The addresses this console answers to: host names, and its public origin if it has one."""
 
     hosts: frozenset[str]
     public: str | None = None
 
     @classmethod
     def of(cls, hosts: frozenset[str], public_url: str | None, advertise_url: str | None) -> "Doorstep":
-        """The hosts given, loopback, and those of the two URLs."""
+        """Collect the given hosts, loopback, and the hosts of the two URLs."""
         named = {urlsplit(url).netloc.lower() for url in (public_url, advertise_url) if url}
         names = named | {host_name(host) for host in named} | {host.lower() for host in hosts}
         return cls(frozenset(names) | LOOPBACK, _origin(public_url) if public_url else None)
 
     def knows(self, host: str) -> bool:
-        """Whether this Host header names us, with the port as given or any other."""
+        """Return whether this Host header names us, with the port as given or any other."""
         return host.lower() in self.hosts or host_name(host) in self.hosts
 
     def is_https(self, scheme: str, host: str) -> bool:
-        """Whether the browser speaks TLS, be it with a proxy in front of us."""
+        """Return whether the browser speaks TLS, be it to a proxy in front of us."""
         return scheme == "https" or self.public == f"https://{host.lower()}"
 
     def is_ours(self, scheme: str, headers: Headers) -> bool:
-        """Whether a changing request comes from a page of our own: no header of the browser may speak against it."""
+        """Return whether a changing request comes from a page of our own.
+
+        No header of the browser may speak against it.
+        """
         ours = {_origin(f"{scheme}://{headers.get('host', '')}"), self.public} - {None}
         origin, site, referer = (headers.get(name) for name in ("origin", "sec-fetch-site", "referer"))
         if site not in {None, "same-origin"} or (referer is not None and _origin(referer) not in ours):
@@ -69,7 +72,7 @@ class Doorstep:
         return site is not None if origin in {None, "null"} else _origin(origin) in ours
 
     def is_embedded(self, headers: Headers) -> bool:
-        """Whether a page that is not ours wants this as a part of itself: a picture, a script, a frame."""
+        """Return whether a page that is not ours wants this as part of itself: a picture, a script, a frame."""
         if headers.get("sec-fetch-site") not in {"cross-site", "same-site"}:
             return False
         mode, dest = headers.get("sec-fetch-mode", "navigate"), headers.get("sec-fetch-dest", "document")
@@ -77,7 +80,7 @@ class Doorstep:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without the port, in lower case; empty if it is malformed."""
+    """Return the name in a Host header, without the port, in lower case; empty if it is malformed."""
     try:
         parts = urlsplit(f"//{host}")
         name, _ = parts.hostname or "", parts.port
@@ -100,7 +103,7 @@ def _origin(url: str) -> str | None:
 
 
 class Guard:
-    """The outermost layer around the pages."""
+    """The outermost middleware around the pages."""
 
     def __init__(self, app: ASGIApp, *, doorstep: Doorstep, error_page: ErrorPage) -> None:
         self._app = app
@@ -108,7 +111,7 @@ class Guard:
         self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on; whatever fails inside becomes a page of two sentences and a line in the log."""
+        """Refuse or pass on; turn whatever fails inside into a page of two sentences and a line in the log."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Which user of this computer holds the other end of a connection, so that a copied cookie is of no use to another.
+"""Which user of this computer holds the other end of a connection, so that no other user can use a copied cookie.
 
 Linux tells anybody the owner of a socket by its two addresses (sock_diag(7), `struct inet_diag_msg`). It finds one
 socket without a look at the others: /proc/net/tcp costs ten milliseconds, and more the more connections others open.
@@ -15,7 +15,7 @@ from starlette.types import Scope
 _SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _ESTABLISHED: Final = 1
-# The number that stands for every user whom a user namespace has no number for.
+# The number that stands for every user who has none in this user namespace.
 _NOBODY_KNOWN: Final = 65534
 # Length, type, flags, sequence, sender; then family, protocol, extensions, states.
 _ASKED: Final = struct.Struct("=IHHIIBBBxI")
@@ -29,7 +29,7 @@ Ip = IPv4Address | IPv6Address
 
 
 def uid_of(scope: Scope) -> int | None:
-    """The user who opened this request's connection; None where this system does not say.
+    """Return the user who opened this request's connection; None if this system does not say.
 
     `client` and `server` must be the connection's own addresses, and not what a header says of them.
     """
@@ -45,7 +45,7 @@ def uid_of(scope: Scope) -> int | None:
 
 
 def question(host: str, port: int, our_host: str, our_port: int) -> bytes:
-    """What asks the kernel for the socket that is at `host` and connected to us; raises ValueError for no addresses."""
+    """Return the request to the kernel for the socket at `host` connected to us; raise ValueError for no addresses."""
     theirs, ours = _ip(host), _ip(our_host)
     family = socket.AF_INET if isinstance(theirs, IPv4Address) else socket.AF_INET6
     ends = _ENDS.pack(port, our_port, theirs.packed, ours.packed) + _ANY
@@ -54,9 +54,10 @@ def question(host: str, port: int, our_host: str, our_port: int) -> bytes:
 
 
 def uid_in(answer: bytes) -> int | None:
-    """The owner of the socket that the kernel names, if it names one that is connected.
+    """Return the owner of the socket that the kernel names, if it names one that is connected.
 
-    A listener of the same port answers for a connection that is gone, and what its process has let go of is root's.
+    A listener of the same port answers for a connection that is gone, and a socket that its process has let go of is
+    root's.
     """
     if len(answer) < _TOLD.size:
         return None
@@ -66,6 +67,6 @@ def uid_in(answer: bytes) -> int | None:
 
 
 def _ip(host: str) -> Ip:
-    """The address; one of IPv4 also where a socket of IPv6 writes it."""
+    """Parse the address; give an IPv4 address as such also when an IPv6 socket writes it."""
     found = ip_address(host)
     return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found

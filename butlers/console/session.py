@@ -33,19 +33,19 @@ class House:
     doorstep: Doorstep
     clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
-    # Which user of this computer a request comes from, where the system says so.
+    # The user of this computer that a request comes from, if the system says so.
     uid_of: Callable[[Scope], int | None]
     pages: Pages
     watch: Watch
     stopping: asyncio.Event
 
     def cookie(self, request: Request) -> str:
-        """The cookie's name: of this installation alone, as cookies of one host are shared by all its ports."""
+        """Return the cookie's name, of this installation alone: cookies of one host are shared by all its ports."""
         name = f"butlers_{tag(self.ground.secret, 'cookie name')[:8]}"
         return f"__Host-{name}" if self.is_https(request) else name
 
     def is_https(self, request: Request) -> bool:
-        """Whether the cookie may be kept from plain connections."""
+        """Return whether the browser speaks TLS, so that the cookie may be kept from plain connections."""
         return self.doorstep.is_https(request.url.scheme, request.headers.get("host", ""))
 
 
@@ -63,7 +63,7 @@ Private: TypeAlias = Callable[[House, Request, Session], Awaitable[Response]]
 
 
 async def session_of(house: House, request: Request) -> Session | None:
-    """Who is signed in with this request, or None: a cookie counts only from the user who signed in."""
+    """Return the live session of this request, or None: a cookie counts only from the user who signed in."""
     session_id = request.cookies.get(house.cookie(request), "")
     if not session_id:
         return None
@@ -74,7 +74,7 @@ async def session_of(house: House, request: Request) -> Session | None:
 
 
 def csrf_of(house: House, session_id: str) -> str:
-    """The token that each form of this session carries."""
+    """Return the token that each form of this session carries."""
     return tag(house.ground.secret, "csrf", sessions.sha(session_id))
 
 
@@ -85,9 +85,9 @@ def demand_csrf(house: House, session: Session, form: Mapping[str, str]) -> None
 
 
 async def read_form(request: Request) -> Mapping[str, str]:
-    """The fields of a posted form, the last one of each name; raises InvalidInput if it is none.
+    """Return the fields of a posted form, the last one of each name; raise InvalidInput if it is none.
 
-    Of one over 256 KiB no more than that is read, and none of it where it says so beforehand: HTTPException 413.
+    Raise HTTPException 413 for a form over 256 KiB: no more than that is read, and nothing if its header says so.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
@@ -97,7 +97,7 @@ async def read_form(request: Request) -> Mapping[str, str]:
         fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
     except ValueError:
         fields = {"\0": ""}
-    if any("\0" in part for field in fields.items() for part in field):  # which no text of the database can hold
+    if any("\0" in part for field in fields.items() for part in field):  # no text in the database can hold NUL
         raise InvalidInput("The form cannot be read.", "Load the page again and repeat it.")
     return fields
 
@@ -115,20 +115,23 @@ async def _body(request: Request) -> bytes:
 
 
 def to_confirm(wanted: str, **filled: str) -> Response:
-    """First "confirm it is you", then that page with its form filled again: nothing is repeated by itself."""
+    """Lead to "confirm it is you", and from there back to that page with its form filled again.
+
+    Nothing is repeated by itself.
+    """
     fields = urlencode({name: value for name, value in filled.items() if value})
     page = f"{wanted}?{fields}" if fields else wanted
     return RedirectResponse(f"/confirm?{urlencode({'next': page})}", status_code=303)
 
 
 def safe_next(wanted: str) -> str:
-    """The page to show after sign-in: one of our own paths, else the start page."""
+    """Return the page to show after sign-in: one of our own paths, else the start page."""
     plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and len(wanted) <= _LONGEST_PATH
     return wanted if plain and wanted.startswith("/") and not wanted.startswith("//") else "/"
 
 
 def demand_id(request: Request) -> str:
-    """The id in the path, in its one spelling; anything else is no page."""
+    """Return the id in the path, in its one spelling; raise HTTPException 404 for anything else."""
     try:
         return str(UUID(request.path_params["id"]))
     except ValueError:
@@ -136,7 +139,7 @@ def demand_id(request: Request) -> str:
 
 
 def only_signed_in(handler: Private) -> Public:
-    """The handler for the owner alone; anybody else is led to the sign-in page and learns nothing."""
+    """Wrap the handler for the owner alone; lead anybody else to the sign-in page, and tell them nothing."""
 
     async def guarded(house: House, request: Request) -> Response:
         session = await session_of(house, request)

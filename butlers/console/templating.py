@@ -1,4 +1,4 @@
-"""From a template and values to a response; every error page has two sentences and no more."""
+"""Responses made of a template and values; every error page has two sentences and no more."""
 
 from pathlib import Path
 from typing import Final
@@ -39,11 +39,11 @@ class Pages:
         self._templates.globals["navigation"] = NAVIGATION
 
     def page(self, name: str, *, status: int = 200, csrf: str = "", **values: object) -> HTMLResponse:
-        """One page; `csrf` is the token of the signed-in session, empty before sign-in."""
+        """Render one page; `csrf` is the token of the signed-in session, empty before sign-in."""
         text = self._templates.get_template(name).render(csrf=csrf, **values)
         return HTMLResponse(text, status_code=status)
 
     def error(self, status: int, message: str, remedy: str) -> HTMLResponse:
-        """What is wrong and what to do."""
+        """Render an error page: what is wrong and what to do."""
         title = _TITLES.get(status, "That did not work")
         return self.page("error.html", status=status, title=title, message=message, remedy=remedy)

@@ -1,4 +1,4 @@
-"""A butler as a daemon: its MCP surface over ASGI, its in-process door, health, readiness and metrics."""
+"""A butler as a daemon: MCP tools over ASGI, a door for callers in the same process, health, readiness and metrics."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Door:
         self._tools = {tool.name: tool for tool in tools}
 
     async def call(self, token: str, tool: str, arguments: Arguments) -> Answer:
-        """Verify, then run; raises Unauthorized, Forbidden, or what the tool raises."""
+        """Verify the token and run the tool; raise Unauthorized, Forbidden, or what the tool raises."""
         caller = await self._verifier.verify(token)
         found = self._tools.get(tool)
         if found is None:
@@ -67,7 +67,7 @@ class Door:
 
 
 async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
-    """The handler's answer; a hop tool is for daemons only, and the others are for clients only."""
+    """Return the handler's answer; raise Forbidden if a client calls a hop tool, or a daemon any other."""
     if tool.hop != (caller.kind == "hop"):
         raise Forbidden(f"`{tool.name}` is not for a {caller.kind} caller.")
     if tool.hop:
@@ -76,7 +76,7 @@ async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
 
 
 def guarded(ground: Ground, tool: Tool) -> Tool:
-    """The same tool for those it is for; whom it refuses, the audit names."""
+    """Return the same tool, open only to the callers it is for; note in the audit each caller it refuses."""
 
     async def handler(caller: Caller, arguments: Arguments) -> Answer:
         try:
@@ -89,7 +89,7 @@ def guarded(ground: Ground, tool: Tool) -> Tool:
 
 
 def _demand_text(arguments: Arguments) -> None:
-    """Refuse halves of characters, which JSON can name and neither a row nor another daemon can be told."""
+    """Raise InvalidInput for a lone surrogate: JSON can name one, but no row and no other daemon can take it."""
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -103,7 +103,7 @@ class ServedTool(McpTool):
 
     @classmethod
     def of(cls, tool: Tool) -> "ServedTool":
-        """The tool as FastMCP lists and runs it."""
+        """Wrap the tool as FastMCP lists and runs it."""
         served = cls(
             name=tool.name,
             description=tool.description,
@@ -114,7 +114,7 @@ class ServedTool(McpTool):
         return served
 
     async def run(self, arguments: dict[str, object]) -> ToolResult:
-        """Run for the verified caller; every answer of the contract is an ordinary result."""
+        """Run the tool for the verified caller; return every answer of the contract as an ordinary result."""
         token = get_access_token()
         if token is None:
             raise Unauthorized("No token was presented.")
@@ -132,13 +132,16 @@ def _caller(claims: Mapping[str, object]) -> Caller:
 
 
 class Unsure:
-    """Where nobody can tell who is calling the answer is 503: neither a no nor a yes, and worth asking again."""
+    """Middleware that answers 503 when nobody can tell who is calling.
+
+    That is neither a no nor a yes, and the caller may try again.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, or say so."""
+        """Serve the request; answer 503 if the caller cannot be checked."""
         try:
             await self._app(scope, receive, send)
         except Unavailable as unknown:
@@ -146,13 +149,16 @@ class Unsure:
 
 
 class OwnOrigin:
-    """A page on another port of this computer is foreign too: FastMCP lets every loopback origin in."""
+    """Middleware that keeps out web pages of another origin.
+
+    A page on another port of this computer is foreign too, but FastMCP lets every loopback origin in.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, or answer 403 to a browser whose page came from elsewhere."""
+        """Serve the request, or answer 403 to a browser whose page came from elsewhere."""
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
         origin = headers.get("origin")
         app = self._app
@@ -162,14 +168,14 @@ class OwnOrigin:
 
 
 class FleetVerifier(TokenVerifier):
-    """FastMCP's view of our verifier: no caller, no entry (401 before MCP begins)."""
+    """FastMCP's view of our verifier: a request without a known caller gets 401 before MCP begins."""
 
     def __init__(self, verifier: Verifier) -> None:
         super().__init__()
         self._verifier = verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The caller as claims, or None; Unavailable where that cannot be told."""
+        """Return the caller as claims, or None; raise Unavailable if the token cannot be checked."""
         try:
             caller = await self._verifier.verify(token)
         except Unauthorized as refused:
@@ -182,7 +188,7 @@ class FleetVerifier(TokenVerifier):
         return AccessToken(token=token, client_id=caller.name, scopes=[caller.kind], claims=claims)
 
     def get_middleware(self) -> list[Middleware]:
-        """What stands before the tools: the answer of the unsure, who is calling, and that caller's share."""
+        """Return what runs before the tools: the 503 of `Unsure`, the token check, and the caller's `Share`."""
         return [Middleware(Unsure), *super().get_middleware(), Middleware(Share)]
 
 
@@ -190,7 +196,7 @@ class NoState:
     """The session state of a server whose tools keep none."""
 
     async def get(self, key: str) -> None:
-        """Nothing was ever put."""
+        """Return None: nothing was ever stored."""
 
 
 NO_STATE: Final = NoState()
@@ -205,7 +211,7 @@ class ToolServer(FastMCP):
 
 
 def skip_header_schemas(server: FastMCP) -> None:
-    """Spare FastMCP listing all tools on each call; we publish no Mcp-Param headers it would check."""
+    """Keep FastMCP from listing all tools on each call; we publish no Mcp-Param headers that it would check."""
     low = server._mcp_server  # noqa: SLF001  # no public hook; test_daemon fails if it goes
     if not hasattr(low, "get_tool_input_schema"):
         raise AttributeError("get_tool_input_schema")
@@ -213,7 +219,7 @@ def skip_header_schemas(server: FastMCP) -> None:
 
 
 def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, Door]:
-    """The daemon with its core tools and its own, and its door for the same process."""
+    """Return the daemon with the core tools and its own, and its door for callers in the same process."""
     parts = butler.build(ground)
     tools = [
         guarded(ground, tool)
@@ -259,7 +265,7 @@ def _add_health(server: FastMCP, ground: Ground, parts: Parts) -> None:
 
 
 async def why_not_ready(ground: Ground, parts: Parts) -> list[str]:
-    """Each reason as a sentence; empty when calls can be answered."""
+    """Return each reason why calls cannot be answered, as a sentence; an empty list if they can."""
     troubles = parts.troubles()
     started = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Putting daemons together: what each stands on, and its app, loops and door."""
+"""Assembling daemons: the ground each stands on, and its app, loops and door."""
 
 import asyncio
 import importlib
@@ -34,11 +34,11 @@ from shared.rpc import Hops
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.assembly")
-# How long a start waits for a database that starts or recovers, before it is its supervisor's turn.
+# How long a start waits for a database that starts or recovers; after that it fails, for its supervisor to try again.
 PATIENCE_SECONDS: Final = 30.0
 TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
-# What is told from process to process. A butler listens to nothing: its answers come with its calls, and who waits for
-# the owner looks every half second. So nothing is told that another butler could overhear, or flood a butler with.
+# The topics a daemon hears from other processes. A butler listens to none: its answers come with its calls, and a call
+# that waits for the owner looks every half second. So no other butler can overhear a hint or flood a butler with hints.
 HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
 # Loaded by name, so that the framework does not import those built on it.
 BUTLERS: Final = {"switchboard": "switchboard.daemon", "messenger": "messenger.daemon"}
@@ -49,19 +49,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one process serves: which daemons, by which login, and where."""
+    """What one process serves: which daemons, by which login, and on which port."""
 
     settings: Settings
     dsn: str
     entries: Sequence[fleet.Entry]
     names: Sequence[str]
-    # In one-process mode the login is `up`, and each unit of work names its role.
+    # All daemons in one process: the login is then `up`, and each unit of work names its role.
     together: bool
     port: int | None = None
 
 
 def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) -> int:
-    """The port design section 10 gives each name."""
+    """Return the port that design section 10 gives this name; raise Misconfigured if the fleet has no such name."""
     if name in OFFSETS:
         return settings.port_base + OFFSETS[name]
     names = [entry.name for entry in entries]
@@ -73,7 +73,7 @@ def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) 
 
 @asynccontextmanager
 async def database(plan: Plan, stopping: asyncio.Event) -> AsyncIterator[Database]:
-    """The pool of this process, on the schema this program was made for, once the server is there."""
+    """Open this process's pool once the server is there, and only on the schema this program was made for."""
     db = await once_there(partial(_connected, plan), stopping, PATIENCE_SECONDS)
     try:
         yield db
@@ -84,7 +84,7 @@ async def database(plan: Plan, stopping: asyncio.Event) -> AsyncIterator[Databas
 async def _connected(plan: Plan) -> Database:
     login = keystore.UP if plan.together else plan.names[0]
     keys = keystore.read(plan.settings.home, login)
-    # Read anew for each connection, since it may be replaced meanwhile.
+    # Read again for each connection, since it may be replaced meanwhile.
     password = (lambda: keystore.read(plan.settings.home, login).password) if keys.has_login else None
     dsn = dsn_as(plan.dsn, login, keys.password)
     db = await Database.open(dsn, most=logins.pool_of(login), password=password)
@@ -99,7 +99,10 @@ async def _connected(plan: Plan) -> Database:
 
 
 async def once_there(ask: Callable[[], Awaitable[T]], stopping: asyncio.Event, seconds: float) -> T:
-    """What the database gives once there is a server; its absence is said once. Raises Away after so long."""
+    """Return what `ask` gives, trying again while the database is away; log its absence once.
+
+    Raise Away after that many seconds, and KeyboardInterrupt if the process is told to stop.
+    """
     deadline, said = time.monotonic() + seconds, False
     while True:
         try:
@@ -115,7 +118,7 @@ async def once_there(ask: Callable[[], Awaitable[T]], stopping: asyncio.Event, s
 
 
 def acting(plan: Plan, db: Database, name: str) -> Database:
-    """The pool as that daemon uses it: in one process under its role, or where there are none under its name."""
+    """Return the pool for that daemon: in a process with all daemons under its role, or, if it has none, its name."""
     if not plan.together:
         return db
     if has_logins(plan):
@@ -124,12 +127,12 @@ def acting(plan: Plan, db: Database, name: str) -> Database:
 
 
 def has_logins(plan: Plan) -> bool:
-    """Whether the daemons have logins of their own, as `butlers migrate` has noted with their keys."""
+    """Return whether the daemons have logins of their own, as `butlers migrate` noted with their keys."""
     return keystore.read(plan.settings.home, keystore.UP if plan.together else plan.names[0]).has_login
 
 
 def listening_dsn(plan: Plan) -> str:
-    """The URL by which this process listens for wake hints."""
+    """Return the URL by which this process listens for wake hints."""
     login = keystore.UP if plan.together else plan.names[0]
     return dsn_as(plan.dsn, login, keystore.read(plan.settings.home, login).password)
 
@@ -148,11 +151,11 @@ class Assembly:
         self._instance = f"{socket.gethostname()}:{uuid.uuid4().hex[:12]}"
 
     def heard(self) -> Mapping[str, Wake]:
-        """What this process listens to, for the daemons in it."""
+        """Return the topics that this process listens to for the daemons in it, each with its wake."""
         return {topic: self.wakes[topic] for name in self.plan.names for topic in HEARD.get(name, ())}
 
     def ground(self, name: str) -> Ground:
-        """What the daemon of that name stands on."""
+        """Make the ground of the daemon of that name."""
         plan = self.plan
         keys = keystore.read(plan.settings.home, name)
         self.grounds[name] = Ground(
@@ -170,7 +173,7 @@ class Assembly:
         return self.grounds[name]
 
     def daemon(self, name: str, url: str) -> Daemon:
-        """The daemon of that name, to be reached at that URL."""
+        """Make the daemon of that name, which others reach at that URL."""
         hosts = hosts_of(self.plan.settings, url)
         if name == "console":
             module = importlib.import_module(CONSOLE)
@@ -195,7 +198,7 @@ class Assembly:
 
 
 def sandbox(settings: Settings, url: str) -> Daemon:
-    """The sandbox; it knows neither keys nor database."""
+    """Make the sandbox, which knows neither keys nor database."""
     module = importlib.import_module(SANDBOX)
     mail = module.MailSink(settings.host, settings.port_base + SANDBOX_SMTP)
     owner = int(settings.owner_telegram or SANDBOX_OWNER["telegram"])
@@ -205,7 +208,7 @@ def sandbox(settings: Settings, url: str) -> Daemon:
 
 
 def hosts_of(settings: Settings, url: str) -> list[str]:
-    """The Host headers a daemon answers to: loopback on its port, and the URLs it is known by."""
+    """Return the Host headers a daemon answers to: loopback on its port, and the hosts of the URLs it is known by."""
     port = urlsplit(url).port
     hosts = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
     known = (url, settings.advertise_url, settings.public_url, settings.sandbox_url)

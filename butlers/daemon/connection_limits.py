@@ -1,7 +1,7 @@
-"""What one request, one connection and one caller may take of a daemon, so that nobody uses it up for the others.
+"""Limits for one request, one connection and one caller, so that none of them uses a daemon up for the others.
 
-A request's head and its body have an end and a time in which to arrive, an answer has a time in which to be taken,
-a daemon has so many connections, and each verified caller so many requests at once.
+A request's head and body have a largest size and a time in which to arrive, an answer has a time in which to be read,
+a daemon has a number of connections, and each verified caller a number of requests at once.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# The longest message there can be, with the longest context, is half as long where it is written in UTF-8.
+# Twice as long as the longest message there can be, with the longest context, written in UTF-8.
 MOST_BODY: Final = 256 * 1024
-# Brackets and commas, of which JSON has one for each thing in it: taking a body apart costs by what it holds.
+# Brackets and commas, of which JSON has one for each element: the cost of parsing a body grows with its elements.
 MOST_THINGS: Final = 40_000
 MOST_HEAD: Final = 64 * 1024
-# Chunks of one byte each are six on the wire.
+# A chunk of one byte takes six on the wire.
 MOST_ON_THE_WIRE: Final = 8 * MOST_BODY
 MOST_OF_ONE_CALLER: Final = 64
 OPEN_FILES: Final = 8192
@@ -32,16 +32,16 @@ _REASONS: Final = {431: b"Request Header Fields Too Large", 503: b"Service Unava
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One HTTP connection that ends if it takes too long, says too much, or is idle while another wants to come in."""
+    """One HTTP connection, closed if it is too slow, sends too much, or is idle while another needs its place."""
 
     MOST: ClassVar[int] = 512
     # From the first byte of a request, or from connecting, to its last byte.
     READ_SECONDS: ClassVar[float] = 30.0
-    # Between two moments in which whoever asked takes something of the answer.
+    # Between two moments in which the client reads something of the answer.
     TAKE_SECONDS: ClassVar[float] = 30.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Take it in; if there is no room, the one that has been idle longest goes, or else this one."""
+        """Accept the connection; if there is no room, close the one idle longest, or else refuse this one."""
         super().connection_made(transport)
         self.since = self.loop.time()
         self._read = 0
@@ -60,19 +60,19 @@ class BoundedConnection(HttpToolsProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is done for it: between two requests, or its request is not wholly there."""
-        # What is refused at its head never became a request: there is no cycle to ask.
+        """Whether nothing is being done for it: it is between two requests, or its request is not complete."""
+        # A request refused at its head has no cycle to ask.
         return not self.transport.is_closing() and (self._reading or self.cycle.response_complete)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing of it is timed any more."""
+        """Cancel its timers."""
         for timer in (self._late, self._taking):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, as long as it is not too much."""
+        """Read on; refuse a head that is too long, and end the connection if the request is."""
         self._expect()
         self._read += len(data)
         super().data_received(data)
@@ -82,24 +82,24 @@ class BoundedConnection(HttpToolsProtocol):
             self.end()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin to count a new request's head."""
         super().on_message_begin()
         self._head = self._reading = True
         self._long = 0
 
     def on_url(self, url: bytes) -> None:
-        """A piece of what is asked for."""
+        """Count a piece of the URL."""
         self._long += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """What comes after the body as if it were a header is none."""
+        """Count a header; ignore a trailer, which comes after the body as if it were one."""
         if self._head:
             self._long += len(name) + len(value) + len(b": \r\n")
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there, and nobody answers it if it is too long; it may have come in one read."""
+        """Refuse a head that is too long, as one that came in a single read may be; pass on any other."""
         self._head = False
         if self._long > MOST_HEAD:
             self._refuse(*_TOO_MUCH_HEAD)
@@ -107,12 +107,12 @@ class BoundedConnection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body, of no use once this connection ends."""
+        """Pass on a piece of the body, unless this connection is ending."""
         if not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of it is there; what follows belongs to the next one."""
+        """Stop the request's timer; what follows belongs to the next request."""
         self._read, self._reading, self._head = 0, False, False
         if self._late is not None:
             self._late.cancel()
@@ -121,17 +121,17 @@ class BoundedConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """From here on it is idle, and this is since when."""
+        """Note from when on the connection is idle."""
         self.since = self.loop.time()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Whoever asked takes nothing of the answer, for a while at most."""
+        """Start a timer that ends the connection if the client goes on reading nothing of the answer."""
         super().pause_writing()
         self._taking = self.loop.call_later(self.TAKE_SECONDS, self.end)
 
     def resume_writing(self) -> None:
-        """It is being taken."""
+        """Cancel that timer: the client reads again."""
         super().resume_writing()
         if self._taking is not None:
             self._taking.cancel()
@@ -142,7 +142,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._late = self.loop.call_later(self.READ_SECONDS, self.end)
 
     def end(self) -> None:
-        """Let go of it at once."""
+        """End the connection at once."""
         if not self.transport.is_closing():
             self.transport.abort()
 
@@ -154,7 +154,7 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 class Share:
-    """At most so many requests at once of one verified caller; more are answered 503, and worth asking again."""
+    """Middleware that bounds the requests at once of one verified caller; those beyond get 503, to be tried again."""
 
     def __init__(self, app: ASGIApp, most: int = MOST_OF_ONE_CALLER) -> None:
         self._app = app
@@ -162,7 +162,7 @@ class Share:
         self._busy: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve if there is room; whoever is not known is let through to be refused."""
+        """Serve the request if its caller has room; let an unknown caller through, to be refused further on."""
         user = scope.get("user")
         if scope["type"] != "http" or user is None or not user.is_authenticated:
             await self._app(scope, receive, send)
@@ -180,9 +180,10 @@ class Share:
 
 
 def bounded(app: ASGIApp) -> ASGIApp:
-    """The same app; a body of too many bytes or things, its length said or not, is answered 413 before it is parsed.
+    """Wrap the app so that a body of too many bytes or JSON elements is answered 413 before it is parsed.
 
-    Raises ClientDisconnect from within the app if the caller is gone before its whole request was read.
+    That holds whether or not the request declares a length. Raise ClientDisconnect from within the app if the caller is
+    gone before its whole request was read.
     """
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,24 +218,24 @@ def bounded(app: ASGIApp) -> ASGIApp:
 
 
 def _said(scope: Scope) -> int:
-    """How long the body is said to be; the parser has refused what is no number."""
+    """Return the declared length of the body; the parser has refused what is no number."""
     return int(next((value for name, value in scope["headers"] if name == b"content-length"), 0))
 
 
 def no_core_dumps() -> None:
-    """A process that crashes leaves no copy of its memory, which holds keys and words."""
+    """Forbid core dumps: a process that crashes must leave no copy of its memory, which holds keys and messages."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def end_of_memory(megabytes: int) -> None:
-    """Let the data of this process grow so far, and no request make it grow further; a limit that is lower stays."""
+    """Limit the data of this process, so that no request makes it grow further; keep a limit that is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([megabytes * 2**20, *limits]), hard))
 
 
 def room_for_connections() -> None:
-    """Let this process open as many files as its daemons may have connections, as far as the system lets it."""
+    """Let this process open as many files as its daemons need for connections, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""Where the others are and which keys prove them: the registry and the keyring as this process knows them."""
+"""Service discovery: the registry of daemons and the keyring that proves them, as this process knows them."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from shared.telemetry.logs import logger
 log = logger("butlers.daemon.discovery")
 REFRESH_SECONDS: Final = 2.0
 LONGEST_URL: Final = 300
-# A sign of life from the future was given while a clock was wrong, and is none.
+# A heartbeat from the future was noted while a clock was wrong, and does not count.
 INSTANCES: Final = """
 SELECT name, url FROM switchboard.butlers
 WHERE status = 'ready' AND abs(extract(epoch FROM clock_timestamp() - last_seen_at)) < 30
@@ -54,12 +54,12 @@ SELECT EXISTS (SELECT FROM shared.client_tokens
 
 
 def kind_of(name: str) -> str:
-    """What a daemon of that name is; the token says the name, so nobody chooses its kind."""
+    """Return what a daemon of that name is; the name is the token's, so no daemon chooses its kind."""
     return name if name in SERVICES else "butler"
 
 
 def is_base_url(text: str) -> bool:
-    """Whether this is scheme, host and port of a web server and nothing else, in at most 300 printable characters."""
+    """Return whether this is just scheme, host and port of a web server, in at most 300 printable characters."""
     try:
         origin_url(text)
     except ValueError:
@@ -70,28 +70,28 @@ def is_base_url(text: str) -> bool:
 
 
 async def daemons(connection: Connection) -> list[Record]:
-    """Every instance that has not said goodbye: name, kind, url, ready; without rows that no heartbeat can write."""
+    """Return each instance that is not gone (name, kind, url, ready), without rows that no heartbeat can write."""
     rows = await connection.fetch(DAEMONS)
     return [row for row in rows if row["kind"] == kind_of(row["name"]) and is_base_url(row["url"])]
 
 
 async def is_up(connection: Connection, name: str) -> bool:
-    """Whether a daemon of that name is ready."""
+    """Return whether a daemon of that name is ready."""
     return any(row["name"] == name and row["ready"] for row in await daemons(connection))
 
 
 async def waiting(connection: Connection) -> list[Record]:
-    """Channels that pause themselves and chats a provider makes wait: what, why, detail, since, until (next look)."""
+    """Return paused channels, and chats a provider makes wait: what, why, detail, since, until (the next try)."""
     return list(await connection.fetch(WAITING))
 
 
 async def names(connection: Connection) -> list[str]:
-    """Everybody with a key who may ask for a message, by name."""
+    """Return the sorted names of all that have a key and may ask for a message."""
     return sorted((await keyring.counting(connection)).keys() - {"console", "owner", "sandbox"})
 
 
 async def demand_known(connection: Connection, name: str | None) -> str | None:
-    """The name, if somebody of that name can ask; InvalidInput else."""
+    """Return the name if somebody of that name may ask, and None for none; raise InvalidInput otherwise."""
     known = await names(connection)
     if name is not None and name not in known:
         raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(known)}.")
@@ -99,22 +99,22 @@ async def demand_known(connection: Connection, name: str | None) -> str | None:
 
 
 async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
-    """Note a client token, so that it counts."""
+    """Store the id of a client token, so that the token counts."""
     await connection.execute(KEEP, jti, butler, lasts)
 
 
 async def tokens(connection: Connection) -> list[Record]:
-    """Every client token, the oldest first: id, butler, made_at, expires_at, revoked_at, and whether it counts."""
+    """Return every client token, oldest first: id, butler, made_at, expires_at, revoked_at, and whether it counts."""
     return list(await connection.fetch(TOKENS))
 
 
 async def revoke_token(connection: Connection, jti: str) -> bool:
-    """Let a client token count no more, everywhere within five seconds; false if it was revoked before."""
+    """Revoke a client token, everywhere within five seconds; return false if it was revoked before."""
     return await connection.fetchval(REVOKE, jti) is not None
 
 
 class Directory:
-    """What the tables say, at most two seconds old for instances; keys and time are read anew every few seconds."""
+    """What the tables say: instances at most two seconds old; keys and time, read again every few seconds."""
 
     def __init__(self, db: Database) -> None:
         self.clock = DatabaseClock(boot)
@@ -124,11 +124,11 @@ class Directory:
         self._read_at = float("-inf")
 
     def keys_of(self, name: str) -> Collection[str]:
-        """The public keys that count for this name."""
+        """Return the public keys that count for this name."""
         return self._keys.get(name, ())
 
     async def find(self, name: str) -> Sequence[str]:
-        """Base URLs of the ready instances, the freshest first."""
+        """Return the base URLs of the ready instances, the freshest first."""
         if time.monotonic() - self._read_at > REFRESH_SECONDS:
             try:
                 await self._read_instances()
@@ -146,13 +146,13 @@ class Directory:
         self._instances, self._read_at = found, time.monotonic()
 
     async def read_keys(self) -> None:
-        """Take over the keyring as it is now, and the time by which its tokens are judged."""
+        """Read the keyring as it is now, and the time by which tokens are judged."""
         async with self._db.work() as connection:
             await self.clock.read(connection)
             self._keys = await keyring.counting(connection)
 
     async def is_live(self, jti: str) -> bool:
-        """Whether a client token still counts; raises Unavailable where that cannot be known."""
+        """Return whether a client token still counts; raise Unavailable if that cannot be known."""
         async with self._db.work() as connection:
             return bool(await connection.fetchval(IS_LIVE, jti))
 

@@ -1,4 +1,4 @@
-"""Serving: one process with one daemon or with all, each on its own port, from the same code."""
+"""The host: one process with one daemon or with all, each on its own port, from the same code."""
 
 import asyncio
 import signal
@@ -47,7 +47,7 @@ DRAIN_SECONDS: Final = {signal.SIGTERM: 20.0, signal.SIGINT: 4.0}
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handling: one process has one stop for all."""
+    """uvicorn without its own signal handling: one stop of the process stops all daemons in it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -66,7 +66,7 @@ class Served:
 
 
 def url_of(settings: Settings, port: int, *, together: bool) -> str:
-    """The URL others reach a daemon at."""
+    """Return the URL at which others reach a daemon."""
     if settings.advertise_url and not together:
         return settings.advertise_url.rstrip("/")
     scheme = "https" if settings.tls_cert else "http"
@@ -77,7 +77,7 @@ def url_of(settings: Settings, port: int, *, together: bool) -> str:
 async def serve(
     plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then drain; raises ButlersError for what stands in the way of a start.
+    """Serve until SIGTERM or Ctrl-C, then drain; raise the ButlersError of whatever prevents the start.
 
     `beside` are loops that belong to this process and to none of its daemons.
     """
@@ -101,7 +101,7 @@ async def serve(
 
 
 def _stop(stopping: asyncio.Event, reason: list[signal.Signals], number: signal.Signals) -> None:
-    """The first signal drains; a second one of the terminal's ends at once."""
+    """Drain at the first signal; end at once at a second one, such as another Ctrl-C."""
     if stopping.is_set():
         raise KeyboardInterrupt
     reason[0] = number
@@ -131,7 +131,7 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
 
 
 def hung_up(app: ASGIApp) -> ASGIApp:
-    """The same app; a caller that is gone before its request was read leaves no traceback, and needs no answer."""
+    """Wrap the app so that a caller gone before its request was read leaves no traceback; it needs no answer."""
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnect):
@@ -168,7 +168,7 @@ async def _started(served: Sequence[Served], servers: Sequence["asyncio.Task[Non
 
 
 async def _supervise(one: Loop, stopping: asyncio.Event) -> None:
-    """An outermost loop: a bug in one is logged and must not take the others down."""
+    """Run an outermost loop again whenever it ends; log a bug in it, which must not take the others down."""
     while not stopping.is_set():
         try:
             await one(stopping)
@@ -201,7 +201,7 @@ async def _drain(
     tasks: Sequence["asyncio.Task[None]"],
     seconds: float,
 ) -> None:
-    """Let loops finish what they hold and requests get their answers, at most so long."""
+    """Let loops finish what they hold and requests get their answers, within `seconds`."""
     for one in served:
         if one.daemon.ground is not None:
             one.daemon.ground.hops.hurry()
@@ -218,7 +218,7 @@ async def _drain(
 
 
 async def _end_sandbox(served: Sequence[Served], servers: Sequence["asyncio.Task[None]"]) -> None:
-    """The stand-in for the providers goes last, so that what is in hand still gets its receipt."""
+    """Stop the sandbox last: it stands in for the providers, and what is in hand still gets its receipt."""
     for one, task in zip(served, servers, strict=True):
         if one.daemon.kind == "sandbox":
             one.daemon.app.state.sandbox.stop()  # type: ignore[attr-defined]  # the sandbox's Starlette app
@@ -235,7 +235,7 @@ async def _close(served: Sequence[Served]) -> None:
 
 
 def run(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()) -> None:
-    """Serve in this process's own event loop."""
+    """Serve in this process's own event loop, under its limits of memory, files and core dumps."""
     no_core_dumps()
     room_for_connections()
     end_of_memory(plan.settings.memory_mb)

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL is kept serving: where its process is gone, it is started again."""
+"""The supervisor of the embedded PostgreSQL, which starts it again when its process is gone."""
 
 import asyncio
 from functools import partial
@@ -12,7 +12,7 @@ from shared.postgres.files import SYSTEM_FOLDER
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.postgres_supervisor")
-# Between two looks, and between two tries to start what does not start.
+# Between two looks, and between two tries to start a server that does not start.
 LOOK_SECONDS: Final = 0.5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 

@@ -20,7 +20,7 @@ _WHY: Final = {
 
 
 def bind(host: str, port: int, *, spare: bool) -> socket.socket:
-    """A listening socket; with `spare` a free port instead of a taken one. Raises Misconfigured."""
+    """Return a listening socket, with `spare` on a free port if that one is taken; raise Misconfigured if refused."""
     try:
         return _bound(host, port)
     except OSError as refused:

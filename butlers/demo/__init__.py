@@ -1,1 +1,1 @@
-"""The fleet a newcomer gets."""
+"""The demo fleet, which is served where no other is given."""

@@ -1,1 +1,1 @@
-"""What is done once: schema, roles, keys, logins."""
+"""Steps that are done once: schema, roles, keys, logins."""

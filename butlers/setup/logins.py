@@ -1,8 +1,8 @@
 """The database's logins: one per daemon, with limits; what PostgreSQL gives to everybody; and the mode without logins.
 
-A login that may make roles gives each daemon its own. One that may not runs everything under itself: the database then
-knows the daemons only by the name they state (`shared.me()` reads the setting `butlers.me`), and keeps nobody from
-anything. Which of the two a database was made for is written in that function.
+If the login of DATABASE_URL may make roles, it gives each daemon a login of its own. If it may not, everything runs
+under that one login: the database then knows the daemons only by the name they state (`shared.me()` reads the setting
+`butlers.me`), and keeps none of them from anything. The body of that function says which mode a database was made for.
 """
 
 import hmac
@@ -29,8 +29,8 @@ GROUPS: Final = {
     "console": ("butlers_group_console",),
     keystore.OWNER: ("butlers_group_owner",),
 }
-# Connections of one process, and of all by one login: two processes serve, of Messengers four, and one more may be
-# ending or starting.
+# Connections of one process (POOLS), and of all processes by one login (LIMITS): two processes of a daemon serve, four
+# of the Messenger, and one more may be ending or starting.
 POOLS: Final = {"switchboard": 12, "messenger": 24, "console": 8, keystore.UP: 24}
 LIMITS: Final = {"switchboard": 40, "messenger": 125, "console": 25, keystore.OWNER: 20, keystore.UP: 75}
 POOL_OF_A_BUTLER: Final = 5
@@ -43,7 +43,7 @@ ONE_ROLE: Final = (
 )
 MOVING: Final = "For logins give Butlers a fresh database, by a login with CREATEROLE; see docs/operations.md."
 
-# `grants`: may give the groups to others, so that somebody meant it to use them. `named`: me() reads the setting.
+# `grants`: it may give the groups to others, so somebody meant it to use them. `named`: me() reads the setting.
 POWER: Final = """
 SELECT current_user::text AS login, rolsuper OR rolcreaterole AS makes,
     (SELECT count(*) = 5 FROM pg_roles g WHERE g.rolname LIKE 'butlers\\_group\\_%'
@@ -55,20 +55,20 @@ SELECT current_user::text AS login, rolsuper OR rolcreaterole AS makes,
 FROM pg_roles WHERE rolname = current_user
 """
 ROLE_EXISTS: Final = "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)"
-# Statements about roles take no parameters, so the server itself quotes what is put into them.
+# Statements about roles take no parameters, so the server itself quotes names and passwords.
 CREATE_LOGIN: Final = "SELECT format('CREATE ROLE %I LOGIN', $1::text)"
 SET_LOGIN: Final = """
 SELECT format('ALTER ROLE %I LOGIN CONNECTION LIMIT %s %s PASSWORD %L', $1::text, $4::integer,
     CASE WHEN $3::boolean THEN 'INHERIT' ELSE 'NOINHERIT' END, $2::text)
 """
-# What a session has that sets nothing itself. It may set other times, so these guard against mistakes; not the last.
+# The defaults of a session. It may set other times itself, so these guard against mistakes; the last it may not set.
 SET_TIMES: Final = """
 SELECT string_agg(format('ALTER ROLE %I IN DATABASE %I SET %s = %L', $2::text, $1::text, name, value), '; ')
 FROM (VALUES ('statement_timeout', '20s'), ('idle_in_transaction_session_timeout', '10s'), ('lock_timeout', '10s'),
     ('temp_file_limit', '256MB')) AS t (name, value)
 WHERE name <> 'temp_file_limit' OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
 """
-# Who made a role may give it to itself, but does not have it: without it nobody may end what is connected by it.
+# The maker of a role may grant it to itself, but does not have it; without it, it may not end the role's connections.
 TAKE_ROLE: Final = """
 SELECT format('GRANT %I TO CURRENT_USER', $1::text)
     || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE' ELSE '' END
@@ -79,13 +79,14 @@ END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::in
 STILL_CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND pid = ANY ($2::integer[])"
 GRANT_CONNECT: Final = "SELECT format('GRANT CONNECT ON DATABASE %I TO %I', $1::text, $2::text)"
 GRANT_ROLE: Final = "SELECT format('GRANT %I TO %I', $1::text, $2::text)"
-# What the group may, and not to be the group, which is nobody (shared.me()); older servers cannot tell the two apart.
+# The group's rights without SET ROLE to it, as it is nobody (shared.me()); older servers cannot tell the two apart.
 GRANT_GROUP: Final = """
 SELECT format('GRANT %I TO %I', $1::text, $2::text)
     || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE, SET FALSE'
         ELSE '' END
 """
-# Places that the embedded server keeps: who may end, see and send must get in, however many butlers' logins are in use.
+# Connections that the embedded server reserves: whatever may end, see and send must get in, however many butlers'
+# logins are in use.
 RESERVED_FOR: Final = ("messenger", "console", keystore.OWNER, keystore.UP)
 GRANT_RESERVED: Final = """
 SELECT format('GRANT pg_use_reserved_connections TO %I WITH INHERIT TRUE, SET FALSE', $1::text) FROM pg_roles
@@ -99,7 +100,7 @@ REVOKE_PUBLIC: Final = """
 SELECT 'REVOKE ALL ON SCHEMA public FROM PUBLIC' FROM pg_namespace
 WHERE nspname = 'public' AND pg_has_role(nspowner, 'USAGE')
 """
-# Large objects are bytes outside of all tables, and by default anybody may fill the disk with them.
+# Large objects lie outside of all tables, and by default anybody may fill the disk with them.
 REVOKE_LARGE_OBJECTS: Final = """
 SELECT string_agg(format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', oid::regprocedure), '; ') FROM pg_proc
 WHERE pronamespace = 'pg_catalog'::regnamespace AND (proname LIKE 'lo\\_%' OR proname IN ('lowrite', 'loread'))
@@ -115,19 +116,19 @@ SELECT EXISTS (SELECT FROM pg_database d, aclexplode(coalesce(datacl, acldefault
 
 
 def pool_of(name: str) -> int:
-    """How many connections the process of that login may have."""
+    """Return how many connections the process of that login may have."""
     return POOLS.get(name, POOL_OF_A_BUTLER)
 
 
 def limit_of(name: str) -> int:
-    """How many connections all processes of that login may have."""
+    """Return how many connections all processes of that login may have."""
     return LIMITS.get(name, LIMIT_OF_A_BUTLER)
 
 
 def verifier(role: str, password: str) -> str:
-    """What the server keeps of a password (RFC 5803), so that the password itself comes into no statement and no log.
+    """Return what the server keeps of a password (RFC 5803), so that no statement and no log holds the password itself.
 
-    The same for the same password, which is random and therefore does for the salt as well.
+    It is the same for the same password; a password is random and therefore serves as the source of the salt as well.
     """
     salt = sha256(f"{role}:{password}".encode()).digest()[:16]
     salted = pbkdf2_hmac("sha256", password.encode(), salt, ROUNDS)
@@ -137,9 +138,9 @@ def verifier(role: str, password: str) -> str:
 
 
 async def one_role(connection: Connection, dsn: str) -> str | None:
-    """The role everything runs under, or None where each daemon has a login; Misconfigured where it can be neither.
+    """Return the role everything runs under, or None if each daemon has a login; raise Misconfigured if neither can be.
 
-    A database keeps the mode it was made in, whatever its login may do later: rows and rights do not change owner.
+    A database keeps the mode it was made in, even if its login may do more later: rows and rights do not change owner.
     """
     found = await connection.fetchrow(POWER)
     assert found is not None  # noqa: S101  # everybody who is connected is a role
@@ -168,7 +169,7 @@ async def one_role(connection: Connection, dsn: str) -> str | None:
 
 
 async def demand_mode(connection: Connection, *, own_login: bool) -> None:
-    """Refuse keys that are meant for a database of the other mode: an empty password must not open all as an owner."""
+    """Raise Misconfigured if the keys are of the other mode: no empty password may open everything as an owner."""
     found = await connection.fetchrow(POWER)
     assert found is not None  # noqa: S101  # everybody who is connected is a role
     if found["named"] is own_login:
@@ -177,13 +178,13 @@ async def demand_mode(connection: Connection, *, own_login: bool) -> None:
 
 
 async def harden(connection: Connection) -> None:
-    """Take from everybody what PostgreSQL gives and nobody here needs, as far as this login may."""
+    """Revoke what PostgreSQL gives to everybody and nobody here needs, as far as this login may."""
     for form in (REVOKE_DATABASE, REVOKE_PUBLIC, REVOKE_LARGE_OBJECTS):
         await _do(connection, form)
 
 
 async def left_open(connection: Connection, butlers: int) -> Iterator[tuple[str, str]]:
-    """What the server leaves open to a daemon that has turned, each with the step that closes it."""
+    """Return what the server leaves open to a daemon that turned hostile, each with the step that closes it."""
     found = await connection.fetchrow(LEFT_TO_ALL)
     assert found is not None  # noqa: S101  # one row by its form
     taken = butlers * LIMIT_OF_A_BUTLER + sum(POOLS[name] + 1 for name in ("switchboard", "messenger", "console"))
@@ -207,7 +208,7 @@ async def left_open(connection: Connection, butlers: int) -> Iterator[tuple[str,
 
 
 async def opens(dsn: str) -> bool:
-    """Whether the login of this URL opens with its password; raises what else is in the way."""
+    """Return whether the login of this URL opens with its password; raise whatever else is in the way."""
     try:
         await (await connect(dsn, 10)).close()
     except asyncpg.InvalidAuthorizationSpecificationError:
@@ -216,7 +217,7 @@ async def opens(dsn: str) -> bool:
 
 
 async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Sequence[str]) -> None:
-    """A login for each daemon and for `up`, which may become each of them and is nothing by itself."""
+    """Make a login for each daemon, and one for `up`, which may act as each of them and is nobody by itself."""
     for name in names:
         await ensure_login(connection, where, dsn, name)
         for group in GROUPS.get(name, ("butlers_group_butler",)):
@@ -230,7 +231,7 @@ async def ensure_logins(connection: Connection, where: Path, dsn: str, names: Se
 
 
 async def ensure_login(connection: Connection, where: Path, dsn: str, name: str) -> None:
-    """A login is made once; its password follows the file, whatever it was changed to meanwhile."""
+    """Make the login if it is missing; set its password to the one on file, whatever it was changed to meanwhile."""
     role, database = role_of(dsn, name), database_of(dsn)
     if len(role) > LONGEST_ROLE:
         raise Misconfigured(f"`{role}` is too long for a database role.", "Give the database a shorter name.")
@@ -245,7 +246,10 @@ async def ensure_login(connection: Connection, where: Path, dsn: str, name: str)
 
 
 async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
-    """End what is connected by that login; who holds its password comes back by itself. Misconfigured if it stays."""
+    """End what is connected by that login; whatever holds its password connects again by itself.
+
+    Raise Misconfigured if a connection stays.
+    """
     role = role_of(dsn, name)
     pids = [row["pid"] for row in await connection.fetch(CONNECTED, role)]
     taken = connection.transaction()
@@ -266,7 +270,7 @@ async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
 
 
 async def _do(connection: Connection, form: str, *names: object) -> None:
-    """Run what the server has put together and quoted, if it found anything to do."""
+    """Run the statement that the server has put together and quoted, if it found anything to do."""
     statement: str | None = await connection.fetchval(form, *names)
     if statement is not None:
         await connection.execute(statement)

@@ -1,4 +1,4 @@
-"""Everything that is done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
+"""The steps that are done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 VERSIONS: Final = Path(__file__).parents[2] / "migrations" / "versions"
 OLDEST_POSTGRES: Final = 15
-# No butler can hold it: who may only read a table may not lock it so. Before it is there, no butler is, and a number
-# serves.
+# No butler can hold this lock: a login that may only read a table may not lock it in this mode. Before the table exists
+# there is no butler, and an advisory lock serves.
 LOCK: Final = "LOCK TABLE public.schema_version IN SHARE ROW EXCLUSIVE MODE"
 LOCK_NOTHING_YET: Final = "SELECT pg_advisory_xact_lock(4214103)"
 SCHEMA_VERSION: Final = """
@@ -45,17 +45,17 @@ REFUSED: Final = (
 
 
 def head() -> str:
-    """The newest revision this program knows."""
+    """Return the newest revision this program knows."""
     return max(path.name[:4] for path in VERSIONS.glob("[0-9]*.py"))
 
 
 def names_of(entries: Sequence[fleet.Entry]) -> list[str]:
-    """Every daemon that holds keys and a login, the command line included."""
+    """Return the name of every daemon that holds keys and a login, and of the command line."""
     return ["switchboard", "messenger", "console", keystore.OWNER, *(entry.name for entry in entries)]
 
 
 async def connect(dsn: str) -> Connection:
-    """One connection by this URL to a server of a version we know, or one sentence why not."""
+    """Connect by this URL to a server of a version we know, or raise an error that says in one sentence why not."""
     where = place_of(dsn)
     try:
         connection = await connect_proved(dsn, 10)
@@ -77,7 +77,7 @@ async def connect(dsn: str) -> Connection:
 
 
 async def ensure_database(dsn: str) -> None:
-    """Make the embedded server's database where it is missing."""
+    """Make the embedded server's database if it is missing."""
     parts = urlsplit(dsn)
     name = database_of(dsn)
     connection = await connect(urlunsplit((parts.scheme, parts.netloc, "/postgres", parts.query, "")))
@@ -91,7 +91,7 @@ async def ensure_database(dsn: str) -> None:
 
 
 async def schema_version(connection: Connection) -> str | None:
-    """The revision the database is at, or None for an empty one."""
+    """Return the revision the database is at, or None if it is empty."""
     if not await connection.fetchval(SCHEMA_VERSION):
         return None
     found: str | None = await connection.fetchval(VERSION)
@@ -99,7 +99,7 @@ async def schema_version(connection: Connection) -> str | None:
 
 
 async def demand_schema(connection: Connection) -> None:
-    """Refuse to work on a schema that is not this program's."""
+    """Raise Misconfigured if the schema is not the one this program needs."""
     found = await schema_version(connection)
     demand_not_newer(found)
     if found != head():
@@ -109,7 +109,7 @@ async def demand_schema(connection: Connection) -> None:
 
 
 def demand_not_newer(found: str | None) -> None:
-    """Refuse a schema that a newer program made: nothing here knows the way back."""
+    """Raise Misconfigured if a newer program made the schema: nothing here can undo its revisions."""
     if found is not None and found > head():
         raise Misconfigured(
             f"The database's schema is at {found}, which is newer than this program's {head()}.",
@@ -118,7 +118,7 @@ def demand_not_newer(found: str | None) -> None:
 
 
 def demand_version(major: int) -> None:
-    """Refuse a server that is too old."""
+    """Raise Misconfigured if the server is too old."""
     if major < OLDEST_POSTGRES:
         raise Misconfigured(
             f"The database server is PostgreSQL {major}, which is too old.",
@@ -133,7 +133,7 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
         one_role = await logins.one_role(connection, dsn)
         found = await schema_version(connection)
         demand_not_newer(found)
-        # A home that cannot be written is found out before the schema is made.
+        # So that a home that cannot be written is found before the schema is made.
         for name in (*names_of(entries), keystore.UP):
             keystore.ensure(settings.home, name, login=one_role is None)
         if found != head():
@@ -158,7 +158,7 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
 
 
 async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
-    """Run the chain in one transaction; alembic is imported only where there is something to do."""
+    """Run the missing revisions in one transaction; import alembic only here, where there is something to do."""
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util.exc import CommandError  # noqa: PLC0415
@@ -194,7 +194,7 @@ async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
 
 
 def _one_by_one(sync: "Sync") -> None:
-    """Wait for whoever is at it; the table may come into being meanwhile."""
+    """Wait until no other process migrates; the table to lock may come into being meanwhile."""
     if not sync.exec_driver_sql(SCHEMA_VERSION).scalar():
         sync.exec_driver_sql(LOCK_NOTHING_YET)
     if sync.exec_driver_sql(SCHEMA_VERSION).scalar():
@@ -202,14 +202,14 @@ def _one_by_one(sync: "Sync") -> None:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """The error at the bottom, which the layers between have wrapped."""
+    """Return the innermost error, which the layers between have wrapped."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 async def _ensure_owner(connection: Connection, settings: Settings) -> None:
-    """The owner from the environment; on the sandbox one is invented, whom live channels refuse."""
+    """Make the owner from the environment; in the sandbox invent one, whom live channels refuse."""
     given = {"telegram": settings.owner_telegram, "email": settings.owner_email}
     found = await contacts.owner(connection)
     if found is None:

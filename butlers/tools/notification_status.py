@@ -17,7 +17,7 @@ from shared.loops import pause
 from shared.storage import standing
 
 LONGEST_WAIT: Final = 50.0
-# How often the rows are looked at: nobody tells a process what another one has settled.
+# How often the rows are polled: no process is told what another one has settled.
 POLL_SECONDS: Final = 0.5
 OPEN: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
 ID: Final = {"type": "string", "description": "The notification_id (or action_id) that notify answered with."}
@@ -29,7 +29,7 @@ STATUS_DESCRIPTION: Final = (
 
 
 def status_tool(ground: Ground) -> Tool:
-    """The tool as every butler has it."""
+    """Make the tool as every butler has it."""
 
     async def notification_status(_: Caller, arguments: Arguments) -> Answer:
         return await answered(_status(ground, arguments))
@@ -45,12 +45,12 @@ def status_tool(ground: Ground) -> Tool:
 
 
 def parameters(**properties: Mapping[str, object]) -> Mapping[str, object]:
-    """The schema of a tool that is asked about one notification."""
+    """Return the schema of a tool that takes the id of one notification."""
     return {"type": "object", "properties": properties, "required": ["notification_id"]}
 
 
 async def answered(asked: Awaitable[NotifyResponse]) -> Answer:
-    """What was asked for; an error is an answer like any, and nothing has changed."""
+    """Return what was asked for; an error becomes an answer like any other, and nothing has changed."""
     try:
         return wire(await asked)
     except InvalidInput as wrong:
@@ -71,7 +71,7 @@ async def _status(ground: Ground, arguments: Arguments) -> NotifyResponse:
 
 
 async def own(ground: Ground, notification_id: str) -> NotifyResponse:
-    """How a notification of this very butler stands; raises InvalidInput where it has none of that id."""
+    """Return how a notification of this very butler stands; raise InvalidInput if it has none of that id."""
     async with ground.db.work() as connection:
         found = await standing.own(connection, notification_id, ground.name)
     if found is None:
@@ -82,7 +82,10 @@ async def own(ground: Ground, notification_id: str) -> NotifyResponse:
 
 
 async def wait_for_news(ground: Ground, ticket: asyncio.Event, deadline: float, soon: float) -> bool:
-    """Whether it is worth looking again: something moved, or a moment passed and there is time left."""
+    """Wait for the ticket, at most `soon` seconds; return whether it is worth looking again.
+
+    That is false if the deadline (monotonic) had passed already, or the process is told to stop.
+    """
     left = deadline - time.monotonic()
     if left <= 0 or ground.stopping.is_set():
         return False
@@ -91,7 +94,7 @@ async def wait_for_news(ground: Ground, ticket: asyncio.Event, deadline: float, 
 
 
 def id_of(arguments: Arguments, known: Collection[str]) -> str:
-    """The id that was given; raises InvalidInput without one, or with a parameter that is not `known`."""
+    """Return the id that was given; raise InvalidInput without one, or for a parameter that is not `known`."""
     for name in arguments:
         if name not in known:
             raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Known are {', '.join(sorted(known))}.")

@@ -1,4 +1,4 @@
-"""The core tool `notify`: accept, then the gate, then the way to the Switchboard (seed 001)."""
+"""The core tool `notify`: accept the call, ask the gate, then route by the Switchboard (seed 001)."""
 
 import time
 from typing import Final
@@ -54,7 +54,7 @@ PARAMETERS: Final = {
 
 
 def notify_tool(ground: Ground) -> Tool:
-    """The tool as every butler has it."""
+    """Make the tool as every butler has it."""
 
     async def notify(_: Caller, arguments: Arguments) -> Answer:
         return await tell(ground, arguments)
@@ -63,7 +63,7 @@ def notify_tool(ground: Ground) -> Tool:
 
 
 async def tell(ground: Ground, arguments: Arguments) -> Answer:
-    """Every answer of the contract, errors included, as the object the caller gets."""
+    """Return the answer of the contract, also for an error, as the object the caller gets."""
     admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
     try:
         call = accept(ground.name, arguments)
@@ -84,7 +84,7 @@ async def tell(ground: Ground, arguments: Arguments) -> Answer:
         try:
             answer = await follow(ground, call, answer, route=current.first or again)
         except ButlersError as lost:
-            # It is admitted, and stays so: what became of it is told to whoever asks again.
+            # It is admitted, and stays so: a caller that asks again is told what became of it.
             log.warning("the outcome is not known yet", code=lost.code, why=lost.message)
     notifications_total.labels(origin=ground.name, outcome=answer.status).inc()
     return answers.as_tool_answer(answer)
@@ -97,7 +97,10 @@ def _refusal(failed: ButlersError) -> NotifyResponse:
 
 
 async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, route: bool) -> NotifyResponse:
-    """Send the first on its way, and what may begin anew; whoever comes meanwhile waits for the same outcome."""
+    """Route the message if this call is its first, or may begin it anew, and return the outcome.
+
+    A call that comes meanwhile waits for the same outcome.
+    """
     deadline = time.monotonic() + WAIT_SECONDS
     notification_id = str(answer.notification_id)
     if route:
@@ -111,7 +114,7 @@ async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, ro
 
 
 def _with(found: NotifyResponse, asked: NotifyResponse) -> NotifyResponse:
-    """The outcome, with what only this call knows about itself."""
+    """Return the outcome, with what only this call knows about itself."""
     return found.model_copy(update={"duplicate": asked.duplicate, "note": asked.note or found.note})
 
 
@@ -125,20 +128,20 @@ async def _route(ground: Ground, call: NotifyCall, notification_id: str, *, agai
         return response.result.notify_response
     if response.error is None:
         raise HopFailed("The route's answer says nothing of the message.")
-    # What could not be reached may have begun all the same: like one that did not answer in time, the rows say.
+    # A target that could not be reached may have begun all the same; as after a timeout, the rows say.
     unreachable = response.error.error_class == "target_unavailable"
     raise HopFailed(response.error.message, timed_out=unreachable)
 
 
 async def _after_failure(ground: Ground, before: NotifyResponse, failed: HopFailed) -> NotifyResponse:
-    """What the rows say; a hop that is down or slow is no failure of the message, a broken one is said.
+    """Return what the rows say; a hop that is down or slow is no failure of the message, but a broken one is reported.
 
-    `before`: how it stood when it was asked for, which may have been over.
+    `before` is the answer when this call asked, which may have been over already.
     """
     notification_id = str(before.notification_id)
     found = await rows_say(ground.db, notification_id, ground.name)
     if found is None:
-        # A database that is away explains what the hop answered, and it is no failure of the message either.
+        # A database that is away explains the hop's answer, and is no failure of the message either.
         return before
     if found.status != "queued" or failed.proved_not_begun or failed.timed_out:
         return found

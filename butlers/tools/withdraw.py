@@ -20,7 +20,7 @@ WITHDRAW_DESCRIPTION: Final = (
 
 
 def withdraw_tool(ground: Ground) -> Tool:
-    """The tool as every butler has it."""
+    """Make the tool as every butler has it."""
 
     async def withdraw(_: Caller, arguments: Arguments) -> Answer:
         return await answered(_withdraw(ground, arguments))

@@ -1,1 +1,1 @@
-"""The Switchboard's tables, a file for each, its only writer."""
+"""The Switchboard's tables, a file for each, which is its only writer."""

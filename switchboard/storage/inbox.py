@@ -1,4 +1,4 @@
-"""What came in from outside: every inbound message once, with the context a butler answers it by."""
+"""The inbox: every inbound message once, with the context by which a butler answers it."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ RETURNING id::text
 
 
 async def store(connection: Connection, event: IngestEnvelope) -> str | None:
-    """The new row's id, or None if it was here before."""
+    """Store the event; return the new row's id, or None if it was stored before."""
     channel = "email" if event.source.channel == "email" else "telegram"
     sender = lookup_key(Address(channel, event.sender.identity))  # type: ignore[arg-type]  # one of the two
     found: str | None = await connection.fetchval(
@@ -35,7 +35,7 @@ async def store(connection: Connection, event: IngestEnvelope) -> str | None:
 
 
 def context_of(event: IngestEnvelope) -> Mapping[str, object]:
-    """The request_context by which a butler may answer this event."""
+    """Return the request_context by which a butler may answer this event."""
     context: dict[str, object] = {
         "request_id": f"{event.source.channel}:{event.event.external_event_id}",
         "source_channel": event.source.channel,

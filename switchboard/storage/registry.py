@@ -1,4 +1,4 @@
-"""Who is there: one row per instance, kept alive by its heartbeat."""
+"""The registry: one row per instance, kept alive by its heartbeat."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +12,7 @@ INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ($1, $2,
 ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
     last_seen_at = clock_timestamp()
 """
-# Of one name so many instances are kept, those last heard of; another comes back with its next heartbeat.
+# The most instances kept of one name, those last heard of; one that was deleted comes back with its next heartbeat.
 MOST_INSTANCES: Final = 64
 CROWDED = """
 DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
@@ -35,13 +35,13 @@ VALUES ($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
 
 
 async def seen(connection: Connection, name: str, url: str, kind: str, tools: Sequence[str], status: str) -> None:
-    """Note a heartbeat; beyond the most instances of one name the one longest silent is forgotten."""
+    """Note a heartbeat; forget instances beyond the most of one name, those silent longest."""
     await connection.execute(SEEN, name, url, kind, list(tools), status)
     await connection.execute(CROWDED, name, MOST_INSTANCES)
 
 
 async def tidy(connection: Connection) -> None:
-    """Mark the silent as gone and forget the long gone."""
+    """Mark silent instances as gone, and forget those gone for long."""
     await connection.execute(MARK_GONE)
     await connection.execute(FORGET)
 

@@ -1,4 +1,4 @@
-"""The pages on which the owner reads what waits, says yes or no to exactly that, or puts other words in its place."""
+"""The pages of approvals: the owner reads what waits, and approves, denies or edits exactly that."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ CHANGED: Final = "It has changed since you saw it, so nothing was decided. This 
 
 
 async def index(house: House, request: Request, session: Session) -> Response:
-    """What waits, a page of it and of one butler only if that is asked for, then what was decided lately."""
+    """Show one page of what waits, of one butler only if that is asked for, then what was decided lately."""
     number, butler = request.query_params.get("page", "1"), request.query_params.get("butler", "").replace("\0", "")
     known = number.isdecimal() and 0 < len(number) <= LONGEST_NUMBER
     async with house.ground.db.work() as connection:
@@ -31,7 +31,7 @@ async def index(house: House, request: Request, session: Session) -> Response:
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
-    """One question, whole."""
+    """Show one question, whole."""
     return await _page(house, demand_id(request), session)
 
 
@@ -63,7 +63,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
 
 
 async def owner_id(connection: Connection) -> str:
-    """The contact in whose name this console decides."""
+    """Return the id of the contact in whose name this console decides; raise Misconfigured if there is no owner."""
     owner = await contacts.owner(connection)
     if owner is None:
         raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")

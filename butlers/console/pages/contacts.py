@@ -1,4 +1,4 @@
-"""The pages of contacts: who is who, adding an identifier, and one press that adds it and sends what waited for it."""
+"""The pages of contacts: who is who, adding an identifier, and adding it together with sending what waited for it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -25,22 +25,22 @@ LOOK_AGAIN: Final = "This is how it stands now; look again."
 
 
 async def index(house: House, _request: Request, session: Session) -> Response:
-    """Everybody the butlers know."""
+    """Show everybody the butlers know."""
     async with house.ground.db.work() as connection:
         people = await contacts_shown.people(connection)
     return house.pages.page("contacts.html", csrf=session.csrf, here="/contacts", people=people)
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
-    """One contact, and whatever waits for an address of theirs; a link may fill the form in."""
+    """Show one contact, and whatever waits for an address of theirs; a link may fill the form in."""
     return await _page(house, demand_id(request), session, typed=_typed(request.query_params))
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
     """Add an identifier, make one primary, or add it and send what the page showed; wholly or not at all.
 
-    Where messages go to this contact without asking, only by who has just proved who it is: a changed address
-    would lead them elsewhere.
+    If messages go to this contact without asking, only a session that has just proved who it is may do so: a changed
+    address would lead them elsewhere.
     """
     form = await read_form(request)
     demand_csrf(house, session, form)
@@ -65,7 +65,7 @@ def _typed(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _add_and_send(house: House, connection: Connection, contact_id: str, form: Mapping[str, str]) -> None:
-    """In one transaction: the entry, and a yes to exactly the revisions the form was made for."""
+    """Add the entry and approve exactly the revisions the form was made for, in one transaction."""
     kind, shown = form.get("type", ""), set(form.get("shown", "").split())
     waiting = await contacts_shown.without_address(connection, contact_id)
     meant = [row for row in waiting if row["channel"] == kind and f"{row['id']}:{row['revision']}" in shown]
@@ -78,7 +78,7 @@ async def _add_and_send(house: House, connection: Connection, contact_id: str, f
 
 
 async def _send(house: House, connection: Connection, row: Record, by: str, entry: str) -> None:
-    """Bind the question to the entry just added, and say yes to it."""
+    """Bind the question to the entry just added, and approve it."""
     judged = await evaluate(connection, row["notification_id"], lock=True)
     if not isinstance(judged, Evaluation) or judged.target.entry_id != entry:
         raise InvalidInput(MOVED, LOOK_AGAIN)

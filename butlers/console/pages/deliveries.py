@@ -1,4 +1,4 @@
-"""The list of what became of messages, and the owner's word on what may have arrived."""
+"""The pages of deliveries: what became of messages, and the owner's word on what may have arrived."""
 
 import asyncio
 from typing import Final
@@ -14,12 +14,12 @@ from shared.errors import InvalidInput
 from shared.storage import resolutions
 from shared.storage.resolutions import Outcome, Resolution
 
-# How often, a tenth of a second apart, it is looked whether a Messenger has carried the word out.
+# How often, a tenth of a second apart, to look whether a Messenger has carried the word out.
 LOOKS: Final = 20
 
 
 async def index(house: House, request: Request, session: Session) -> Response:
-    """Every delivery, or those in one state."""
+    """Show every delivery, or those in one state."""
     status = request.query_params.get("status", "")
     if status not in dict(deliveries.FILTERS):
         raise InvalidInput("There is no such filter.", "Use the page's own links.")
@@ -32,7 +32,7 @@ async def index(house: House, request: Request, session: Session) -> Response:
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
-    """One message's life, by the id of its notification or delivery; a card's id leads to what it asks about."""
+    """Show one message's life by the id of its notification or delivery; redirect a card's id to what it asks about."""
     return await _page(house, demand_id(request), session)
 
 

@@ -1,4 +1,4 @@
-"""The pages of standing rules: what there is, making one, trying one on the past, and revoking it.
+"""The pages of standing rules: the list, making one, trying one on the past, and revoking it.
 
 What a rule says comes from the form alone; a link may fill the form in, and only a press makes the rule.
 """
@@ -33,7 +33,7 @@ MOST_USES: Final = 1_000_000
 
 
 async def index(house: House, request: Request, session: Session) -> Response:
-    """Every rule, and the form for a new one, filled as the link says."""
+    """Show every rule, and the form for a new one, filled as the link says."""
     return await _page(house, session, _typed(request.query_params))
 
 
@@ -60,7 +60,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
-    """One rule; with `?test` also what it alone would have made of the last thousand messages."""
+    """Show one rule; with `?test` also what it alone would have made of the last thousand messages."""
     rule_id, tried = demand_id(request), None
     async with house.ground.db.work() as connection:
         row = await rules.one(connection, rule_id)
@@ -73,7 +73,10 @@ async def show(house: House, request: Request, session: Session) -> Response:
 
 
 async def end(house: House, request: Request, session: Session) -> Response:
-    """Revoke a rule; one that forbids only by who has just proved who it is, as more may leave without it."""
+    """Revoke a rule.
+
+    One that forbids is revoked only by a session that has just proved who it is, as more may leave without that rule.
+    """
     demand_csrf(house, session, await read_form(request))
     rule_id = demand_id(request)
     async with house.ground.db.work() as connection:
@@ -94,7 +97,7 @@ def _typed(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _worded(connection: Connection, typed: Mapping[str, str]) -> NewRule:
-    """The rule that the fields say; raises InvalidInput where they say none."""
+    """Return the rule that the fields say; raise InvalidInput if they say none."""
     contact_id = typed["contact_id"] or None
     if contact_id is not None:
         contact_id = _uuid(contact_id)

@@ -1,4 +1,4 @@
-"""Signing in, confirming who it is, and signing out: by password, or by a link that works once.
+"""The pages for signing in, confirming who it is, and signing out: by password, or by a link that works once.
 
 To confirm is to sign in again: the session before ends, so that a copy of its cookie proves nothing afterwards.
 """
@@ -27,7 +27,7 @@ NEW_LINK: Final = "Sign in with the password, or with a fresh link of `butlers s
 
 
 async def show(house: House, request: Request) -> Response:
-    """The password form, or one button for a link; nothing is looked up or changed, as mail scanners open links."""
+    """Show the password form, or for a link one button; look nothing up, change nothing: mail scanners open links."""
     code = request.query_params.get("code", "")
     wanted = safe_next(request.query_params.get("next", "/"))
     if code:
@@ -38,7 +38,7 @@ async def show(house: House, request: Request) -> Response:
 
 
 async def confirm(house: House, request: Request, session: Session) -> Response:
-    """Ask who it is once more, if that was not proved just now; then the page that was wanted."""
+    """Ask who it is once more, unless that was proved just now; then lead to the page that was wanted."""
     wanted = safe_next(request.query_params.get("next", "/"))
     async with house.ground.db.work() as connection:
         proved = await sessions.has_proved(connection, session.id)
@@ -62,7 +62,7 @@ async def submit(house: House, request: Request) -> Response:
 
 
 def code_of(pasted: str) -> str:
-    """The code in a sign-in link, or the code itself."""
+    """Return the code in a sign-in link, or what was pasted if it is the code itself."""
     try:
         query = urlsplit(pasted.strip()).query
     except ValueError:
@@ -98,7 +98,7 @@ async def _by_password(house: House, request: Request, given: str, wanted: str) 
 
 
 async def _signed_in(house: House, request: Request, wanted: str) -> Response:
-    """A fresh session; one this browser had before ends."""
+    """Begin a fresh session, and end the one this browser had before."""
     name, fresh = house.cookie(request), house.random_bytes(32).hex()
     async with house.ground.db.work() as connection:
         await sessions.end(connection, request.cookies.get(name, ""))

@@ -33,8 +33,8 @@ FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notificati
     LEFT JOIN shared.contacts w ON w.id = a.decided_by
 WHERE a.id = $1
 """
-# Of each actor the newest: however many lines a butler writes in its own name, they hide nobody else's. They are ranked
-# by their numbers alone, so that their words need no room.
+# The newest lines of each actor: however many a butler writes in its own name, they hide nobody else's. They are ranked
+# by their numbers alone, so that ranking needs no room for their words.
 EVENTS = """
 SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
     SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
@@ -82,15 +82,15 @@ class Question:
     revision: int
     notification_id: str
     letter: Letter
-    # Of the question as every surface shows it: the thread it goes into, why it is asked, what its butler says about
-    # it beyond that, and the line that stands right above the buttons.
+    # The question as every surface shows it: the thread it goes into, why it is asked, what its butler says about it
+    # beyond that, and the line right above the buttons.
     thread: str
     findings: tuple[str, ...]
     summary: str
     last: str
-    # What the owner's text took the place of, if it did.
+    # The text that the owner's own replaced, if it did.
     original: str
-    # What the owner may change, without what cannot be seen.
+    # The text for the owner to edit, without what cannot be seen.
     draft: str
     status: str
     words: str
@@ -109,7 +109,10 @@ class Question:
 
     @property
     def rule_form(self) -> str:
-        """Where a rule for the same butler, address, channel and kind can be made; it holds nothing of the text."""
+        """The link to the form for a rule for the same butler, address, channel and kind.
+
+        It holds nothing of the text.
+        """
         one = self.letter
         whom = {"contact_id": one.contact_id} if one.contact_id else {"recipient": one.address}
         narrow = {"channel": one.channel, "intent": one.intent, "butler": one.butler, "expires": "30d"}
@@ -117,14 +120,14 @@ class Question:
 
 
 async def one(connection: Connection, action_id: str) -> Question | None:
-    """The action with everything the owner should see before saying yes."""
+    """Read the action with everything the owner should see before saying yes."""
     row = await connection.fetchrow(ONE, UUID(action_id))
     if row is None:
         return None
     events = await connection.fetch(EVENTS, UUID(action_id), UUID(row["notification_id"]))
     status = "expired" if row["status"] == "pending" and not row["open"] else row["status"]
     as_asked = mapping(mapping(row["envelope"]).get("delivery"))
-    # Of what was decided its delivery says to whom it went, which is not where it would go now.
+    # The delivery of a decided question says where it went, which is not where it would go now.
     shown = await _asked(connection, action_id) if row["open"] else None
     return Question(
         id=row["id"],
@@ -163,7 +166,7 @@ async def _asked(connection: Connection, action_id: str) -> Asked | None:
 
 
 async def letter(connection: Connection, row: Record) -> Letter:
-    """The stored words of a notification and what one look at them tells now."""
+    """Return the stored words of a notification, and what evaluating them now tells."""
     try:
         envelope = notifications.envelope_of(row)
     except Unreadable as odd:
@@ -194,7 +197,7 @@ async def letter(connection: Connection, row: Record) -> Letter:
 
 
 def _unreadable(row: Record, odd: Unreadable) -> Letter:
-    """All that can be said of what nobody can read: whose it is; it names nobody and cannot be sent."""
+    """Return all that can be said of an unreadable message: whose it is; it names nobody and cannot be sent."""
     return Letter(
         butler=visible(row["origin_butler"]),
         intent="send",
@@ -224,7 +227,7 @@ async def _seen(connection: Connection, row: Record) -> Evaluation | MissingIden
 
 
 def _wires(found: Evaluation | MissingIdentifier | ButlersError) -> tuple[int, str]:
-    """How many parts it goes out in, or why it cannot."""
+    """Return how many parts it goes out in, or 0 and why it cannot go out."""
     if isinstance(found, ButlersError):
         return 0, visible(found.message)
     if isinstance(found, MissingIdentifier):
@@ -244,7 +247,7 @@ def _decided_line(row: Record) -> str:
 
 
 def step(row: Record) -> Step:
-    """One event of the audit as a line of a history."""
+    """Return one event of the audit as a line of a history."""
     detail: Mapping[str, object] = mapping(row["detail"])
     surface = text(detail, "surface")
     by = visible(row["actor"]) + (f", by {surface}" if surface else "")
@@ -253,6 +256,6 @@ def step(row: Record) -> Step:
 
 
 def left_out(events: Sequence[Record]) -> tuple[Step, ...]:
-    """A line about the older events that are not shown, if there are any."""
+    """Return a line about the older events that are not shown, if there are any."""
     more = events[0]["total"] - len(events) if events else 0
     return (Step("", f"{count(more, 'older line is', 'older lines are')} left out", "", ""),) if more else ()

@@ -33,7 +33,7 @@ WHERE n.whom = 'contact:' || $1::text AND n.status = 'pending_missing_identifier
 ORDER BY a.requested_at, a.id LIMIT 200
 """
 MOST = 20
-# A rule may pin a contact by a plain value or by one of several kinds: whatever names it counts.
+# A rule may pin a contact by a plain value or by one of several kinds: any that names it counts.
 HEARS_UNASKED = """
 SELECT EXISTS (SELECT FROM shared.contacts c WHERE c.id = $1 AND ('owner' = ANY (c.roles)
     OR EXISTS (SELECT FROM shared.approval_rules r WHERE r.active AND r.effect = 'allow'
@@ -83,37 +83,40 @@ class Group:
 
     @property
     def shown(self) -> str:
-        """Which revisions the page shows, for its form to carry."""
+        """The revisions that the page shows, for its form to carry."""
         return " ".join(f"{one.action_id}:{one.revision}" for one in self.messages)
 
 
 async def people(connection: Connection) -> tuple[Person, ...]:
-    """All contacts; who is waited for first, then the owner."""
+    """Return all contacts: first those for whom messages wait, then the owner."""
     return tuple(map(_person, await connection.fetch(PEOPLE, None)))
 
 
 async def person(connection: Connection, contact_id: str) -> Person | None:
-    """One contact."""
+    """Return one contact, or None."""
     row = await connection.fetchrow(PEOPLE, UUID(contact_id))
     return _person(row) if row else None
 
 
 async def hears_unasked(connection: Connection, contact_id: str) -> bool:
-    """Whether messages may go to this contact without asking: to the owner, and to whom a standing rule names."""
+    """Return whether messages may go to this contact without asking.
+
+    They may go so to the owner, and to a contact that a standing rule names.
+    """
     return await connection.fetchval(HEARS_UNASKED, UUID(contact_id)) is True
 
 
 async def without_address(connection: Connection, contact_id: str) -> list[Record]:
-    """The open questions of this contact that wait for an identifier nobody has stored yet."""
+    """Return the open questions of this contact that wait for an identifier nobody has stored yet."""
     return list(await connection.fetch(WITHOUT_ADDRESS, contact_id))
 
 
 async def groups(connection: Connection, contact_id: str) -> tuple[Group, ...]:
-    """The same as a page shows them, by channel."""
+    """Return the same questions as a page shows them, by channel."""
     made: dict[str, list[Unsent]] = {}
     for row in await without_address(connection, contact_id):
         one = await letter(connection, row)
-        if not one.missing:  # an address would not let it out, and it would keep the others back
+        if not one.missing:  # an address would not let it go out, and it would hold the others back
             continue
         unsent = Unsent(row["id"], row["revision"], one, ago(row["age"]), span(row["remaining"]))
         made.setdefault(one.channel, []).append(unsent)

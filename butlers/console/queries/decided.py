@@ -36,7 +36,7 @@ class Decided:
 
 
 async def decided(connection: Connection) -> tuple[Decided, ...]:
-    """The last thirty that were decided or ran out, newest first."""
+    """Return the last thirty questions that were decided or expired, newest first."""
     return tuple([await _decided(connection, row) for row in await connection.fetch(DECIDED)])
 
 

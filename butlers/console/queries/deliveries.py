@@ -1,4 +1,4 @@
-"""What the pages of deliveries show, read by SELECT only; every text of others with hidden characters written out."""
+"""What the pages of deliveries show, read by SELECT only; hidden characters in the text of others are written out."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ from shared.hashing import reference
 from shared.storage import deliveries, resolutions
 
 MOST: Final = 100
-# The filters of the list, in their order: what is asked for in the address, and its name.
+# The filters of the list, in their order: the value in the URL, and its name.
 FILTERS: Final = (
     ("", "All"),
     ("uncertain", "May have arrived"),
@@ -22,7 +22,7 @@ FILTERS: Final = (
     ("expired", "Out of time"),
     ("dead", "Tried until out of time"),
 )
-# The attempt of which nobody knows, and whether a word on it is on its way.
+# The attempt whose outcome is unknown, and whether a word on it is on its way.
 DOUBT: Final = """
 SELECT d.id::text, d.attempt AS tried, d.reason, a.n, a.marked_at, a.outcome,
     (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What may have arrived: its reference, what is known, and the attempt a word on it speaks of."""
+    """What may have arrived: its reference, what is known, and the attempt that a word on it speaks of."""
 
     id: str
     reference: str
@@ -64,7 +64,7 @@ class Doubt:
 
 
 async def lines(connection: Connection, status: str) -> tuple[Line, ...]:
-    """The latest hundred in that status, or in any, newest first."""
+    """Return the latest hundred deliveries in that status, or in any, newest first."""
     now = await connection.fetchval("SELECT clock_timestamp()")
     rows = await deliveries.latest(connection, status or None, MOST)
     return tuple(_line(row, (now - row["created_at"]).total_seconds()) for row in rows)
@@ -86,7 +86,7 @@ def _line(row: Record, age: float) -> Line:
 
 
 async def doubt(connection: Connection, delivery_id: str) -> Doubt | None:
-    """What nobody knows of this delivery, if it is uncertain."""
+    """Return what is known of the uncertain attempt of this delivery; None if the delivery is not uncertain."""
     row = await connection.fetchrow(DOUBT, UUID(delivery_id)) if delivery_id else None
     if row is None:
         return None
@@ -94,6 +94,6 @@ async def doubt(connection: Connection, delivery_id: str) -> Doubt | None:
 
 
 async def about(connection: Connection, card_id: str) -> str | None:
-    """The delivery that a card asks about, if that is such a card."""
+    """Return the delivery that a card asks about, if it is such a card."""
     found: str | None = await connection.fetchval(ABOUT, UUID(card_id))
     return found

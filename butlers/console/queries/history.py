@@ -1,4 +1,7 @@
-"""The life of one message, read by SELECT only: who asked, whose yes or which rule, which attempts, which receipt."""
+"""The life of one message, read by SELECT only.
+
+It tells who asked, whose yes or which rule allowed it, and which attempts and receipts there are.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +23,7 @@ FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_i
 WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHERE id = $1)
 """
 CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
-# Being sent, and how that ended, is told by the attempts. Of each actor the newest, as on the page of a question.
+# The attempts tell of sending and how it ended. The newest lines of each actor, as on the page of a question.
 EVENTS = """
 SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
     SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
@@ -54,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Everything the house knows about one message."""
+    """Everything this installation knows about one message."""
 
     notification_id: str
     delivery_id: str
@@ -74,7 +77,7 @@ class Life:
 
 
 async def life(connection: Connection, any_id: str) -> Life | None:
-    """The message with this id, or the one whose delivery has it."""
+    """Return the message with this id, or the one whose delivery has it; None if there is none."""
     row = await connection.fetchrow(ONE, UUID(any_id))
     if row is None:
         return None
@@ -103,7 +106,7 @@ async def life(connection: Connection, any_id: str) -> Life | None:
 
 
 async def question_of_card(connection: Connection, delivery_id: str) -> str | None:
-    """The action that a card asks about, if that delivery is a card."""
+    """Return the action that a card asks about, if that delivery is a card."""
     found: str | None = await connection.fetchval(CARD, UUID(delivery_id))
     return found
 
@@ -113,7 +116,7 @@ def _part(row: Record) -> Part:
 
 
 def _history(row: Record, events: list[Record], attempts: list[Record]) -> tuple[Step, ...]:
-    """What happened, in the order in which it did."""
+    """Return what happened, in the order in which it did."""
     origin = visible(row["origin_butler"])
     told: list[tuple[datetime, Step]] = [_told(row["created_at"], "Asked and admitted", origin)]
     if row["taken_at"]:

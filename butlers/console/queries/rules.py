@@ -1,4 +1,4 @@
-"""What the pages of standing rules show; every text of others with hidden characters written out [pure]."""
+"""What the pages of standing rules show; hidden characters in the text of others are written out. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Tried:
 
 
 def standing(row: Record) -> Standing:
-    """The row of shared/storage/rules.py as a page shows it."""
+    """Return the row of shared/storage/rules.py as a page shows it."""
     words = scope(row["effect"], row["origin_butler"], row["arg_constraints"], row["contact"])
     return Standing(
         id=row["id"],
@@ -85,7 +85,7 @@ def _limits(row: Record) -> str:
 
 
 def tried(found: Sequence[tuple[Past, Decision]]) -> Tried:
-    """What shared/storage/rules.py found, oldest first."""
+    """Return what shared/storage/rules.py found as a page shows it; `found` is oldest first."""
     lines = tuple(_trial(one, decision) for one, decision in reversed(found[-MOST:]))
     spoken = count(len(found), "message", "messages")
     return Tried(

@@ -1,4 +1,4 @@
-"""What the pages show, read by SELECT only; every text of others comes out with hidden characters written out."""
+"""What the start page and the list of questions show, read by SELECT only; hidden characters are written out."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -83,7 +83,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Uncertain:
-    """One delivery of which nobody knows whether it arrived."""
+    """One delivery that may or may not have arrived."""
 
     delivery_id: str
     butler: str
@@ -122,7 +122,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The start page: what needs the owner, who is there, what was told last."""
+    """The start page: what needs the owner, which daemons are there, what was told last."""
 
     waiting: tuple[Waiting, ...]
     waiting_total: int
@@ -149,13 +149,13 @@ class Start:
 
     @property
     def version(self) -> str:
-        """Differs whenever anything shown differs."""
+        """A hash that differs whenever anything shown differs."""
         return sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of what waits; `asking` has each butler as it is shown, its questions, and its name as it is."""
+    """One page of what waits; `asking` holds of each butler the name as shown, its questions, and the name as it is."""
 
     waiting: tuple[Waiting, ...]
     total: int
@@ -169,12 +169,12 @@ class Page:
         return max(1, -(-self.total // ON_A_PAGE))
 
     def at(self, number: int) -> str:
-        """Where another page of the same is."""
+        """Return the link to another page of the same list."""
         return f"/approvals?{urlencode({'page': number} | ({'butler': self.butler} if self.butler else {}))}"
 
 
 async def start(connection: Connection, *, sandbox_url: str) -> Start:
-    """Everything the start page shows, as of now; `sandbox_url` is where the sandbox is said to be, maybe empty."""
+    """Read everything the start page shows, as of now; `sandbox_url` is the configured address, maybe empty."""
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
     daemons = await connection.fetch(DAEMONS)
@@ -192,7 +192,7 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
 
 
 async def page_of_waiting(connection: Connection, butler: str | None, number: int) -> Page:
-    """What waits, the oldest first, of one butler or of all; pages are numbered from 1."""
+    """Read a page of what waits, oldest first, of one butler or of all; pages are numbered from 1."""
     rows = await connection.fetch(WAITING, butler, (number - 1) * ON_A_PAGE)
     asking = await connection.fetch(ASKING)
     return Page(
@@ -206,7 +206,7 @@ async def page_of_waiting(connection: Connection, butler: str | None, number: in
 
 async def _waiting(connection: Connection, row: Record) -> Waiting:
     asked = shown(question(row), row["id"])
-    # What is about no message names nobody.
+    # A question that is about no message names nobody.
     to = await recipient(connection, row["whom"] or "", str(asked.get("channel")))
     return Waiting(
         action_id=row["id"],
@@ -269,6 +269,6 @@ async def _told(connection: Connection, row: Record) -> Told:
 
 
 def _sandbox(configured: str) -> str:
-    """Where the sandbox's pages are, as the settings say and no row of others; empty if they do not."""
+    """Return where the sandbox's pages are, by the settings and no row of others; empty if the settings do not say."""
     parts = urlsplit(configured)
     return f"{parts.scheme}://{parts.netloc}/" if configured else ""

@@ -44,7 +44,7 @@ END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $
 SWEEP_SESSIONS = "DELETE FROM console.sessions WHERE expires_at < clock_timestamp()"
 SWEEP_LINKS = "DELETE FROM console.sign_in_links WHERE expires_at < clock_timestamp() - interval '1 day'"
 SWEEP_FAILURES = "DELETE FROM console.failed_sign_ins WHERE at < clock_timestamp() - interval '1 day'"
-# Attempts pass one by one. No butler may lock this table; an advisory lock anybody could hold, and keep the owner out.
+# One attempt at a time. No butler may lock this table; anybody could hold an advisory lock, and keep the owner out.
 ONE_BY_ONE = "LOCK TABLE console.failed_sign_ins IN SHARE ROW EXCLUSIVE MODE"
 RESERVE = """
 INSERT INTO console.failed_sign_ins (at) SELECT clock_timestamp()
@@ -55,25 +55,28 @@ FORGIVE = "DELETE FROM console.failed_sign_ins WHERE ctid = $1::text::tid"
 
 
 def sha(code: str) -> str:
-    """What is stored of a code or of a session id."""
+    """Return what is stored of a code or of a session id."""
     return sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 async def make_sign_in_link(connection: Connection, base_url: str, code: str) -> str:
-    """A link that signs in once, within 10 minutes; `code` must be unguessable (32 random bytes as text)."""
+    """Make a link that signs in once, within 10 minutes.
+
+    `code` must be unguessable (32 random bytes as text).
+    """
     await connection.execute(MAKE_LINK, sha(code), LINK_LASTS)
     return f"{base_url.rstrip('/')}/sign-in?code={quote(code, safe='')}"
 
 
 async def use_link(connection: Connection, code: str) -> bool:
-    """Whether the code was good; it never is again."""
+    """Use the code up; return whether it was good, which it never is again."""
     return await connection.fetchval(USE_LINK, sha(code)) is True
 
 
 async def begin(connection: Connection, session_id: str, peer_uid: int | None) -> None:
-    """A session for 30 days, proved by the sign-in that begins it; what has run out is swept away on the occasion.
+    """Begin a session for 30 days, proved by this sign-in; sweep away what has expired.
 
-    It is that user's of this computer alone, or, where that is None, of whoever holds its id.
+    It belongs to that user of this computer alone, or, if `peer_uid` is None, to anybody who holds its id.
     """
     await connection.execute(BEGIN, sha(session_id), SESSION_LASTS, peer_uid)
     for sweep in (SWEEP_SESSIONS, SWEEP_LINKS, SWEEP_FAILURES):
@@ -81,7 +84,7 @@ async def begin(connection: Connection, session_id: str, peer_uid: int | None) -
 
 
 async def is_live(connection: Connection, session_id: str, peer_uid: int | None) -> bool:
-    """Whether this session was begun, not ended, has not run out, and is of the user who brings it."""
+    """Return whether this session was begun, has not ended or expired, and is of the user who brings it."""
     theirs = await connection.fetchval(FIND, sha(session_id), peer_uid)
     if theirs is False:
         log.warning("a session's cookie came from another user than signed in", uid=peer_uid)
@@ -89,7 +92,7 @@ async def is_live(connection: Connection, session_id: str, peer_uid: int | None)
 
 
 async def has_proved(connection: Connection, session_id: str) -> bool:
-    """Whether whoever holds this live session signed in to it within the last ten minutes."""
+    """Return whether this live session was signed in to within the last ten minutes."""
     return await connection.fetchval(PROVED, sha(session_id), PROOF_LASTS) is True
 
 
@@ -99,7 +102,7 @@ async def end(connection: Connection, session_id: str) -> None:
 
 
 async def reserve_attempt(connection: Connection) -> str | None:
-    """Book a sign-in as failed before the password is looked at; None if there were five in the last minute.
+    """Book a sign-in as failed before the password is looked at; return None if there were five in the last minute.
 
     Booking first holds the limit also for guesses that come at the same time. `forgive` undoes it.
     """
@@ -109,5 +112,5 @@ async def reserve_attempt(connection: Connection) -> str | None:
 
 
 async def forgive(connection: Connection, attempt: str) -> None:
-    """The attempt was no failure."""
+    """Remove the attempt, which was no failure."""
     await connection.execute(FORGIVE, attempt)
