@@ -16,7 +16,7 @@ _AT_ITS_MARKER: Final = Part("sending", 1, (1,))
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """Where part and delivery go; `delivery` None means that the next part follows."""
+    """The next states of part and delivery; `delivery` None means that the next part follows."""
 
     part: str
     delivery: str | None
@@ -39,7 +39,7 @@ class Ended:
 
 
 def after(ended: Ended) -> Next:
-    """The next states of a part at its marker, by `states.step`, with the wait before another try."""
+    """Return the next states of a part at its marker, by `states.step`, with the wait before another try."""
     result = ended.result
     parts = (_AT_ITS_MARKER,) if ended.last_part else (_AT_ITS_MARKER, Part())
     stepped = step(Delivery(ended.kind, parts, "sending", attempt=1), Event(_what(result), attempt=1))
