@@ -1,1 +1,1 @@
-"""How and when a message goes out; sole holder of channel credentials."""
+"""The Messenger: it decides how and when a message goes out, and is the sole holder of channel credentials."""

@@ -23,7 +23,7 @@ log = logger("messenger")
 
 
 def build(ground: Ground) -> Parts:
-    """The Messenger's one tool, its channels, and its loops."""
+    """Build the Messenger's one tool, its channels, and its loops."""
     set_up = configured(ground.settings)
     telegram = TelegramChannel(set_up.telegram_url, set_up.token.reveal())
     channels: dict[str, Channel] = {"telegram": telegram, "email": EmailChannel.from_url(set_up.smtp_url.reveal())}
@@ -64,7 +64,7 @@ def build(ground: Ground) -> Parts:
 
 
 async def _set_up(desk: lease.Desk, set_up: Configured, stopping: asyncio.Event) -> None:
-    """Keep the realm rows what this Messenger is configured for."""
+    """Write into the rows which realms this Messenger is configured for, then wait until stopping."""
     async with desk.ground.db.work() as connection:
         await write_channels(connection, set_up)
     await stopping.wait()

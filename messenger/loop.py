@@ -1,4 +1,4 @@
-"""Looking again on each hint and each tick: the rows say what there is to do, so that a lost hint costs one tick."""
+"""A loop that looks on each hint and each tick: the rows say what there is to do, so a lost hint costs one tick."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,10 @@ from shared.loops import first_of, pause
 
 
 async def go(ground: Ground, stopping: asyncio.Event, look: Callable[[], Awaitable[float]]) -> None:
-    """Look on each hint about cards and each tick, until stopping; after that many seconds at the earliest."""
+    """Look on each hint about cards and each tick, until stopping.
+
+    `look` returns how many seconds to wait at least before the next look.
+    """
     wake = ground.wakes["cards"]
     while not stopping.is_set():
         ticket = wake.ticket()
@@ -23,6 +26,6 @@ async def go(ground: Ground, stopping: asyncio.Event, look: Callable[[], Awaitab
 
 
 async def either(seconds: float, *events: asyncio.Event) -> None:
-    """Wait for one of the events, at most so long."""
+    """Wait for one of the events, at most so many seconds."""
     with suppress(TimeoutError):
         await asyncio.wait_for(first_of(*events), seconds)

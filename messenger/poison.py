@@ -1,7 +1,7 @@
-"""What cannot be rendered, by reason of its own row or of a mistake of ours: the next one goes all the same.
+"""Poison messages: what cannot be rendered, by reason of its own row or of a mistake of ours, stops no other message.
 
 A row that says nothing we can carry out ends at once, with an answer and one line in the audit. What broke by a mistake
-is tried again later and later, so that it does not stand before the others of its address.
+is tried again with growing backoff, so that it does not stand before the others of its address.
 """
 
 from typing import Final
@@ -39,7 +39,7 @@ async def end(connection: Connection, notification_id: str, said: str) -> None:
 
 
 async def not_rendered(connection: Connection, claimed: Claimed, unfit: ButlersError) -> Blocked:
-    """The end of a delivery that cannot be rendered; a card takes with it the question that it cannot show."""
+    """Return the end of a delivery that cannot be rendered; end also the question that a card cannot show."""
     action = await pending_actions.open_action(connection, claimed.action_id) if claimed.action_id else None
     if action is not None:
         await end(connection, action["notification_id"], unfit.message)
@@ -47,14 +47,17 @@ async def not_rendered(connection: Connection, claimed: Claimed, unfit: ButlersE
 
 
 async def end_if_it_cannot_travel(connection: Connection, notification_id: object) -> None:
-    """End what is allowed, and can be brought to the Messenger by nobody."""
+    """End a notification that is allowed, but that nobody can bring to the Messenger."""
     row = await notifications.locked(connection, notification_id) if isinstance(notification_id, str) else None
     if row is not None and row["status"] == "queued" and not travels(row):
         await end(connection, row["id"], SAID)
 
 
 def travels(row: Record) -> bool:
-    """Whether what a mover reads out of this row is what lies in it; an envelope that is not canonical is changed."""
+    """Return whether the envelope that the Switchboard reads out of this row is what lies in it.
+
+    An envelope that is not canonical is changed by reading.
+    """
     try:
         envelope = NotifyEnvelope.model_validate(row["envelope"])
         return same_envelope(wire(envelope), row["envelope"])

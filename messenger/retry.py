@@ -1,4 +1,4 @@
-"""When to try again what is proved not sent: pure, in seconds and aware datetimes."""
+"""The times at which to try again what is proved not sent: pure, in seconds and aware datetimes."""
 
 import math
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ WRITE_CAP_SECONDS = 10.0
 
 
 def backoff(attempt: int, jitter: float) -> float:
-    """Seconds to wait after the given attempt (1 = the first) failed.
+    """Return the seconds to wait after the given attempt (1 = the first) failed.
 
-    Equal jitter: half of a step that doubles from 1 s up to 15 min, plus that half times `jitter` in [0, 1),
-    so that many deliveries that failed together do not come back together and none comes back at once.
+    Equal jitter: half of a step that doubles from 1 s up to 15 min, plus that half times `jitter` in [0, 1), so that
+    many deliveries that failed together do not come back together and none comes back at once.
     """
     doublings = min(max(attempt, 1) - 1, 20)
     step = min(CAP_SECONDS, FIRST_SECONDS * 2.0**doublings)
@@ -22,7 +22,7 @@ def backoff(attempt: int, jitter: float) -> float:
 
 
 def until_written() -> Iterator[float]:
-    """Seconds between two tries to write down what only this process knows: without end, ten at most."""
+    """Yield the seconds between two tries to write down what only this process knows: without end, ten at most."""
     wait = 0.1
     while True:
         yield wait
@@ -30,20 +30,20 @@ def until_written() -> Iterator[float]:
 
 
 def asked_for(retry_after: float | None) -> float:
-    """Seconds that all must wait whom a provider's `retry_after` concerns: as many as it says, an hour at most.
+    """Return the seconds that all must wait whom a provider's `retry_after` concerns.
 
-    Where it says less than a first failure waits, or nothing that is a number of seconds, as long as that. How often
-    one message failed before is no concern of the others.
+    These are as many as it says, an hour at most. Where it says less than a first failure waits, or nothing that is a
+    number of seconds, as long as that. How often one message failed before is no concern of the others.
     """
     known = retry_after is not None and not math.isnan(retry_after)
     return max(backoff(1, 0.0), min(retry_after or 0.0, RETRY_AFTER_CAP_SECONDS) if known else 0.0)
 
 
 def retry_at(now: datetime, attempt: int, jitter: float, retry_after: float | None = None) -> datetime:
-    """The earliest moment for the next attempt.
+    """Return the earliest moment for the next attempt.
 
-    A provider's `retry_after` (seconds) is honoured up to one hour and never shortens the backoff; what is
-    no number of seconds counts as absent.
+    A provider's `retry_after` (seconds) is honoured up to one hour and never shortens the backoff; what is no number of
+    seconds counts as absent.
     """
     wait = max(backoff(attempt, jitter), asked_for(retry_after))
     return now + timedelta(seconds=wait)

@@ -1,4 +1,4 @@
-"""The tool route.execute: take an envelope from the Switchboard, queue it, wait, answer."""
+"""The tool route.execute: it takes an envelope from the Switchboard, queues it, waits, and answers."""
 
 import time
 from collections.abc import Mapping
@@ -42,14 +42,14 @@ OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How a route is meant: the caller waits, and it asks for what has ended to begin anew."""
+    """What a route asks for: that the caller waits, and that what has ended begins anew."""
 
     wait: bool
     again: bool
 
 
 async def execute(desk: lease.Desk, caller: Caller, arguments: Arguments) -> Answer:
-    """route.v1 with a notify request in, route_response.v1 with the notify response out."""
+    """Take route.v1 with a notify request in, and return route_response.v1 with the notify response."""
     started = time.perf_counter()
     context: Answer = {}
     brought: object = None
@@ -84,7 +84,10 @@ async def note_refusal(ground: Ground, caller: Caller, refused: Forbidden, broug
 
 
 async def _end_what_nobody_can_bring(ground: Ground, brought: object) -> None:
-    """What was refused may be all that can be made of its row: then no sweep ever brings anything else."""
+    """End a notification if what was refused is all that can be made of its row.
+
+    No sweep would ever bring anything else.
+    """
     if isinstance(brought, Mapping):
         async with ground.db.work() as connection:
             await poison.end_if_it_cannot_travel(connection, brought.get("notification_id"))
@@ -136,20 +139,20 @@ async def take(desk: lease.Desk, request: NotifyEnvelope, asked: Asked) -> Notif
 
 
 async def outcome_of(ground: Ground, request: NotifyEnvelope, seconds: float) -> NotifyResponse:
-    """What became of what is in the queue; losing the database meanwhile is no failure of the message."""
+    """Return what became of what is in the queue; losing the database meanwhile is no failure of the message."""
     notification_id = str(request.notification_id)
     try:
         return await wait_settled(ground, notification_id, time.monotonic() + seconds)
     except ButlersError as lost:
         log.warning("the outcome is not known yet", notification=notification_id, why=lost.message)
-    # It may be back already, and then says whether the last byte has left.
+    # The database may be back already, and then says whether the last byte has left.
     return await rows_say(ground.db, notification_id, request.origin_butler) or answers.queued(notification_id)
 
 
 async def enqueue(
     desk: lease.Desk, request: NotifyEnvelope, notification_id: str, *, again: bool
 ) -> NotifyResponse | None:
-    """Queue the delivery of what was really admitted; an answer instead where nothing is to be waited for."""
+    """Queue the delivery of what was really admitted; return an answer instead where nothing is to be waited for."""
     async with desk.ground.db.work() as connection:
         row = await notifications.locked(connection, notification_id)
         if row is None or row["origin_butler"] != request.origin_butler:
@@ -172,6 +175,6 @@ async def enqueue(
             row["lineage"],
         )
         if await deliveries.enqueue(connection, new) and await breakers.stands(connection, new.channel):
-            # Told at once why to wait would be idle; kept nowhere, as it is true only as long as the pause stands.
+            # The caller learns at once why waiting is idle; kept nowhere: it is true only as long as the pause stands.
             return NotifyResponse.model_validate({**row["answer"], "message": answers.PAUSED})
     return None

@@ -1,4 +1,4 @@
-"""What the last look before the byte says: it may leave, with these wires, or where it goes instead. Pure."""
+"""The verdict of the last look before the byte: it may leave, with these wires, or goes elsewhere instead. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ from shared.model import Action, Decision, Finding
 
 @dataclass(frozen=True, slots=True)
 class Authorized:
-    """It may leave: these wires, on this authority."""
+    """The delivery may leave: these wires, on this authority."""
 
     wires: tuple[Wire, ...]
     decision: Decision
@@ -19,17 +19,17 @@ class Authorized:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """It may not leave now; where it goes instead, and why."""
+    """The delivery may not leave now; where it goes instead, and why."""
 
     to: Literal["parked", "refused", "expired", "cancelled", "moved", "delayed", "late"]
     findings: tuple[Finding, ...]
     row: Record | None = None
     content_sha: str | None = None
-    # Where it goes by now, and as what, `owner` or `third_party`; empty where that has not changed or cannot.
+    # Its address by now, and its kind, `owner` or `third_party`; empty where that has not changed or cannot.
     address: str = ""
     kind: str = ""
     missing: bool = False
-    # Of what is delayed: seconds since 1970, None where nobody knows.
+    # Until when it is delayed, in seconds since 1970; None where nobody knows.
     until: float | None = None
 
     @property

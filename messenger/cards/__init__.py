@@ -1,1 +1,1 @@
-"""What the owner is shown and asked."""
+"""The cards: what the owner is shown and asked."""

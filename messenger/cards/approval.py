@@ -1,7 +1,7 @@
-"""Cards: what the owner is shown and asked, made from the pending action's row and only from it.
+"""Cards that show and ask the owner about a pending action, made from its row and only from it.
 
-A card is a view. It passes no gate, may come twice without harm, and its buttons bind id, revision, verb
-and content by a tag that only the Messenger can make.
+A card is a view. It passes no gate, may come twice without harm, and its buttons bind id, revision, verb and content by
+a tag that only the Messenger can make.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -42,7 +42,7 @@ class Press:
 
 
 async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
-    """The card's wires, as long as its action waits in this revision."""
+    """Return the card's wires as long as its action waits in this revision, else where the card goes instead."""
     action = await pending_actions.open_action(connection, str(claimed.action_id))
     if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
         return Blocked("cancelled", (Finding("answered", "The question is answered."),))
@@ -58,7 +58,10 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Aut
 
 
 async def _ask_anew(connection: Connection, action: Record, question: Asked, ground: Ground) -> Blocked:
-    """INVARIANT: a button binds what its card shows, and not a hash that somebody else wrote beside the question."""
+    """Ask the question in a new revision and cancel this card.
+
+    INVARIANT: a button binds what its card shows, and not a hash that somebody else wrote beside the question.
+    """
     why, ttl = "What would go out is not what was asked.", ground.settings.approval_ttl
     kept, said = action["tool_args"], action["agent_summary"]
     anew = Revision(action["id"], action["revision"], question.content_sha, kept, ttl, said)
@@ -67,7 +70,7 @@ async def _ask_anew(connection: Connection, action: Record, question: Asked, gro
 
 
 async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground: Ground) -> Blocked | None:
-    """Why the card cannot go where it was to go, if the owner is not asked there any more; `about` is a realm."""
+    """Return why the card cannot go where it was to go; None if the owner is still asked there. `about` is a realm."""
     if not realms.may_ask(realms.realm_of(ground.settings, claimed.channel), about):
         return Blocked("cancelled", (Finding("sandbox", "Nothing live is shown in the sandbox."),))
     address = await queries.owner_at(connection, claimed.channel)
@@ -79,12 +82,12 @@ async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground
 
 
 async def last_words(connection: Connection, action: Record, ground: Ground) -> Said:
-    """The message that carries the buttons, as the card would be written now."""
+    """Return the message that carries the buttons, as the card would be written now."""
     return owner.bubbles(sheet(await asked(connection, action), action["id"], ground))[-1]
 
 
 def sheet(question: Asked, action_id: str, ground: Ground) -> Sheet:
-    """The question as a message: what is asked above and below the words that would go out."""
+    """Return the question as a message: what is asked above and below the words that would go out."""
     head, where = approval.head(question), ""
     if not question.deliverable:
         unknown = not question.address
@@ -105,13 +108,13 @@ async def _wires(
 
 
 async def mailed(connection: Connection, claimed: Claimed, subject: str, shown: Sheet, where: str) -> tuple[Wire, ...]:
-    """The card as a mail, which decides nothing and says where that is done."""
+    """Return the card as a mail, in which nothing can be decided and which says where that is done."""
     below = "\n".join(filter(None, [f"Decide here: {where}", shown.foot]))
     return await told(connection, claimed, subject, replace(shown, foot=below))
 
 
 async def told(connection: Connection, claimed: Claimed, subject: str, shown: Sheet) -> tuple[Wire, ...]:
-    """A message of the house to the owner, by the channel of the delivery."""
+    """Return a message of the house to the owner, by the channel of the delivery."""
     sender = await realms.sender(connection) if claimed.channel == "email" else ""
     to, created_at = claimed.address, claimed.created_at
     message = Message(claimed.id, claimed.channel, "send", to, "", subject, sender=sender, created_at=created_at)
@@ -119,23 +122,23 @@ async def told(connection: Connection, claimed: Claimed, subject: str, shown: Sh
 
 
 def with_keyboard(wires: tuple[Wire, ...], keyboard: list[list[Button]]) -> tuple[Wire, ...]:
-    """The same messages with the buttons on the last."""
+    """Return the same messages with the buttons on the last."""
     return (*wires[:-1], with_buttons(wires[-1], keyboard))
 
 
 def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Button]]:
-    """Approve and Deny; only Deny where nothing could be delivered."""
+    """Return the buttons Approve and Deny; only Deny where nothing could be delivered."""
     row = [Button("Approve", data(secret, action, "ok"))] if can_approve else []
     return [[*row, Button("Deny", data(secret, action, "no"))]]
 
 
 def data(secret: bytes, action: Record, verb: str) -> str:
-    """`a1:<id22>:<verb>:<tag22>`, at most 64 bytes."""
+    """Return a button's data, `a1:<id22>:<verb>:<tag22>`, at most 64 bytes."""
     return packed(action["id"], verb, _tag(secret, action, verb))
 
 
 def packed(about: str, verb: str, seal: str) -> str:
-    """A button's data: what it is about, what it says, and the tag that makes it ours."""
+    """Return a button's data: what it is about, what it says, and the tag that makes it ours."""
     short = urlsafe_b64encode(UUID(about).bytes).decode().rstrip("=")
     return f"a1:{short}:{verb}:{seal}"
 
@@ -145,7 +148,7 @@ def _tag(secret: bytes, action: Record, verb: str) -> str:
 
 
 def read(text: str, verbs: Collection[str] = frozenset(VERBS)) -> Press | None:
-    """A press, or None for anything that was never a button of ours with one of these verbs."""
+    """Return the press in a button's data; None for what was never a button of ours with one of these verbs."""
     pieces = text.split(":")
     if len(pieces) != 4 or pieces[0] != "a1" or pieces[2] not in verbs or len(pieces[1]) != 22:  # noqa: PLR2004
         return None
@@ -157,7 +160,7 @@ def read(text: str, verbs: Collection[str] = frozenset(VERBS)) -> Press | None:
 
 
 def genuine(secret: bytes, action: Record, press: Press) -> bool:
-    """Whether this button was made for this action as it stands now."""
+    """Return whether this button was made for this action as it stands now."""
     return tag_matches(
         secret,
         press.tag,
@@ -170,6 +173,6 @@ def genuine(secret: bytes, action: Record, press: Press) -> bool:
 
 
 def link(ground: Ground, *page: str) -> str:
-    """A page of the console."""
+    """Return the address of a page of the console."""
     base = ground.settings.public_url or f"http://127.0.0.1:{ground.settings.port_base + 2}"
     return "/".join([base, *page])

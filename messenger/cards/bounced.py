@@ -18,7 +18,7 @@ from shared.storage import notifications
 
 
 def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
-    """Title and text of what the owner is told: every word of others is shown as data."""
+    """Return title and text of what the owner is told: every word of others is shown as data."""
     delivery, error = notifications.envelope_of(row).delivery, answer.get("error")
     whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
     title = f"What {row['origin_butler']} wrote to {whom} by e-mail came back (ref {reference(row['id'])})."
@@ -30,7 +30,7 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
 
 
 async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Authorized | Blocked:
-    """The wires of the word to the owner about what came back, which is `row`."""
+    """Return the wires of the notice to the owner about what came back, which is `row`."""
     stopped = await cards.elsewhere(connection, claimed, row["realm"], ground)
     if stopped is not None:
         return stopped

@@ -21,7 +21,7 @@ REMEDIES: Final = {
 
 
 async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
-    """The wires of the word about the other channel's pause, as long as that stands."""
+    """Return the wires of the notice about the other channel's pause, as long as the pause stands."""
     found = [row for row in await breakers.paused(connection) if row["channel"] != claimed.channel]
     if not found:
         await breakers.told_nothing(connection, claimed.channel)
@@ -36,7 +36,7 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Aut
 
 
 def words(row: Record) -> tuple[str, Sheet]:
-    """Title and text of what the owner is told."""
+    """Return title and text of what the owner is told."""
     name, locked_out = CHANNEL_NAMES[row["channel"]], row["reason"] == "unauthorized"
     what = {"telegram": "the bot's token", "email": "the login"}[row["channel"]]
     title = f"{name} does not accept {what}." if locked_out else f"{name} cannot be reached."
@@ -48,5 +48,5 @@ def words(row: Record) -> tuple[str, Sheet]:
 
 
 def sentences(rows: list[Record]) -> dict[str, str]:
-    """Each paused channel in one sentence, by its name."""
+    """Return a sentence about each paused channel, by the channel's name."""
     return {row["channel"]: f"{words(row)[0]} Paused since {row['since']:%H:%M:%S} UTC." for row in rows}

@@ -1,4 +1,4 @@
-"""Cards whose question is over: they keep their words, show the outcome and lose their buttons.
+"""The closing of cards whose question is over: they keep their words, show the outcome and lose their buttons.
 
 The rows say which, so that a word given in the console or on the command line shows in Telegram too.
 """
@@ -36,14 +36,15 @@ SAID: Final = {
     "cancelled": "It was not sent.",
 }
 
-# Nobody may have answered in time, or nobody could send it in time after a yes.
+# The answer says which: nobody answered in time, or nobody could send it in time after a yes.
 TOLD_BY_ITS_ANSWER: Final = frozenset({"cancelled", "expired"})
 
 
 async def close(ground: Ground, telegram: TelegramChannel) -> int:
-    """Show on each open card what became of its question; how many there were. A refusal is not tried again.
+    """Show on each open card what became of its question; return how many there were.
 
-    Raises ProviderRefused at the first that Telegram puts off for all.
+    A card whose change Telegram refuses for good is not tried again. Raises ProviderRefused at the first that Telegram
+    puts off for all.
     """
     async with ground.db.work() as connection:
         over = [(card, _edit) for card in await queries.cards_over(connection)]
@@ -55,7 +56,7 @@ async def close(ground: Ground, telegram: TelegramChannel) -> int:
 
 
 async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, edit: Edit) -> None:
-    # A card whose row cannot be read loses its buttons all the same, and keeps none of the others from it.
+    # A card whose row cannot be read loses its buttons all the same, and does not stop the others.
     method, payload = edited(card["address"], card["provider_id"], Said(), "")
     with apart(log, "a card keeps its words", card=card["id"]):
         try:
@@ -84,7 +85,7 @@ async def _edit(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
 
 
 async def _edit_doubt(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
-    """The same of a card about what was uncertain."""
+    """Return the edit that closes a card about what was uncertain."""
     async with ground.db.work() as connection:
         row = await queries.doubt(connection, card["about"], card["revision"])
     if row is None or not realms.may_ask(realms.realm_of(ground.settings, "telegram"), row["realm"]):
@@ -94,7 +95,10 @@ async def _edit_doubt(ground: Ground, card: Record) -> tuple[str, dict[str, obje
 
 
 def edited(chat: str, message_id: str, words: Said, outcome: str) -> tuple[str, dict[str, object]]:
-    """The card with its outcome and without buttons; a card that is full keeps its words and loses the buttons."""
+    """Return the edit that gives the card its outcome and takes its buttons.
+
+    A card that is full keeps its words and only loses the buttons.
+    """
     at: dict[str, object] = {"chat_id": int(chat), "message_id": int(message_id)}
     shown = words + owner.plain(f"\n\n{MARK} {in_line(outcome)}")
     if not words.text or utf16_units(shown.text) > LIMIT_UNITS:

@@ -1,7 +1,7 @@
 """Digests: what a butler asks beyond its burst, listed in one card, each with a button that shows it whole.
 
 A digest decides nothing. Each line is data only, and its button sends the card of that question, which shows exactly
-the message and takes the yes; it binds the action, its revision and its content like any button of a card.
+the message and takes the yes; the button binds the action, its revision and its content like any button of a card.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,10 @@ ADDRESS_ROOM: Final = 64
 
 
 async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Authorized | Blocked:
-    """The digest's wires, as long as anything in it waits; what its message lists is written down with its marker."""
+    """Return the digest's wires as long as anything in it waits.
+
+    What its message lists is written down with its marker.
+    """
     rows = await waiting(connection, digest_id, realms.realm_of(ground.settings, claimed.channel))
     if not rows:
         return Blocked("cancelled", (Finding("answered", "All of it is answered."),))
@@ -59,7 +62,7 @@ async def check(connection: Connection, claimed: Claimed, digest_id: str, ground
 
 
 async def waiting(connection: Connection, digest_id: str, realm: str) -> list[Record]:
-    """The first questions in it that may be asked there; one that cannot be read ends, and the others stay."""
+    """Return the first questions in it that may be asked there; end one that cannot be read, and keep the others."""
     rows = await queries.digest_items(connection, digest_id, realm, MOST)
     while unread := [row for row in rows if not _readable(row)]:
         for row in unread:
@@ -86,19 +89,19 @@ async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], g
 
 
 def _page(ground: Ground, rows: list[Record]) -> str:
-    """The page that lists what this butler asks, whatever others ask."""
+    """Return the link to the page that lists what this butler asks, whatever others ask."""
     butler = notifications.envelope_of(rows[0]).origin_butler
     return f"{approval.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
 
 
 async def recipients_of(connection: Connection, rows: list[Record]) -> list[Recipient]:
-    """Whom each is for, as its card will say: by the house's own look."""
+    """Return whom each question is for, as its card will say: looked up by the house itself."""
     channels = [notifications.envelope_of(row).delivery.channel for row in rows]
     return [await recipient(connection, row["whom"], channel) for row, channel in zip(rows, channels, strict=True)]
 
 
 def words(rows: list[Record], to: Sequence[Recipient], where: str) -> tuple[str, Sheet]:
-    """Title, and a numbered line for each; `where` is the page that lists those for which there is no room."""
+    """Return title and a numbered line for each; `where` is the page that lists those for which there is no room."""
     total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
     title = f"{butler} asks {total} more thing{'' if total == 1 else 's'}"
     lines = [f"{n}. {_line(row, one)}" for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)]
@@ -107,7 +110,7 @@ def words(rows: list[Record], to: Sequence[Recipient], where: str) -> tuple[str,
 
 
 def _line(row: Record, one: Recipient) -> str:
-    """Whom it is for, by which channel, and how long: no word of the message itself."""
+    """Return whom it is for, by which channel, and how long it is: no word of the message itself."""
     delivery = notifications.envelope_of(row).delivery
     address = one.address or "no identifier on file"
     to = f"{clipped(one.name or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
@@ -116,18 +119,21 @@ def _line(row: Record, one: Recipient) -> str:
 
 
 def buttons(secret: bytes, rows: list[Record]) -> list[list[Button]]:
-    """Show 1, Show 2 and so on, each for exactly that question as it stands now."""
+    """Return the buttons Show 1, Show 2 and so on, each for exactly that question as it stands now."""
     made = [Button(f"Show {n}", approval.data(secret, row, SHOW)) for n, row in enumerate(rows, start=1)]
     return [made[start : start + IN_A_ROW] for start in range(0, len(made), IN_A_ROW)]
 
 
 def listed(rows: list[Record]) -> list[str]:
-    """What a message with these rows lists, as it is written down."""
+    """Return what a message with these rows lists, as it is written down."""
     return [*(f"{row['id']}:{row['revision']}" for row in rows), *(str(row["total"]) for row in rows[:1])]
 
 
 async def pressed(connection: Connection, press: Press, message_id: str, ground: Ground) -> tuple[str, str]:
-    """The owner wants to see one of them: its card follows at once, whatever its butler has asked before."""
+    """Send the card of the one question that the owner wants to see, at once, whatever its butler has asked before.
+
+    Return the outcome, and the words for the owner.
+    """
     action = await pending_actions.open_action(connection, press.about)
     if action is None or not approval.genuine(ground.secret, action, press):
         return approval.STALE, approval.NOT_VALID
@@ -146,9 +152,10 @@ async def pressed(connection: Connection, press: Press, message_id: str, ground:
 
 
 async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
-    """Let each digest in Telegram list what waits in it now; how many were changed. A refusal is not tried again.
+    """Let each digest in Telegram list what waits in it now; return how many were changed.
 
-    Raises ProviderRefused at the first that Telegram puts off for all.
+    A change that Telegram refuses for good is not tried again. Raises ProviderRefused at the first that Telegram puts
+    off for all.
     """
     async with ground.db.work() as connection:
         found = await queries.digests_open(connection, EDIT_SECONDS)
@@ -173,7 +180,7 @@ async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) 
             log.info("a digest was not changed", why=refused.message)
             shown = before if refused.retryable else shown
     async with ground.db.work() as connection:
-        # Also where nothing is new: only what was looked at leaves its turn to the others.
+        # Also where nothing is new: only a digest that is noted as looked at lets the others have their turn.
         await cards.digest_shows(connection, card["digest_id"], shown)
         if shown != before and not rows:
             await cards.close_card(connection, card["id"])
@@ -181,7 +188,7 @@ async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) 
 
 
 def edited(ground: Ground, card: Record, rows: list[Record], to: Sequence[Recipient]) -> dict[str, object]:
-    """The message as it should stand now; without buttons once nothing in it waits."""
+    """Return the message as it should stand now; without buttons once nothing in it waits."""
     _, shown = words(rows, to, _page(ground, rows)) if rows else ("", Sheet(OVER))
     return {
         "chat_id": int(card["address"]),

@@ -19,5 +19,5 @@ CHECKS: Final = {
 
 
 async def check_notice(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
-    """The wires of such a card as it would be written now, or why it is not needed any more."""
+    """Return the wires of such a card as it would be written now, or why it is not needed any more."""
     return await CHECKS[await queries.notice(connection, claimed.id)](connection, claimed, ground)

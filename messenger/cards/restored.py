@@ -15,7 +15,7 @@ from shared.storage import brakes
 
 
 async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
-    """The wires of the word about the backup, as long as the brake stands; it holds nobody's words."""
+    """Return the wires of the notice about the backup, as long as the brake stands; it holds nobody's words."""
     restored = await brakes.restored_at(connection)
     if restored is None:
         return Blocked("cancelled", (Finding("over", "The owner has looked."),))
@@ -28,7 +28,7 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Aut
 
 
 def words(at: datetime) -> tuple[str, str]:
-    """Title and text of what the owner is told."""
+    """Return title and text of what the owner is told."""
     title = "This house runs on a backup that was put back."
     text = (
         f"Found at {at:%Y-%m-%d %H:%M} UTC. What was done after the backup was made is not known here. What waited "

@@ -12,7 +12,7 @@ from shared.model import Decision, Finding
 
 
 async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
-    """The wires of the word to the owner that not all is kept."""
+    """Return the wires of the notice to the owner that not everything strangers write is kept."""
     row = await connection.fetchrow(COUNTED)
     if row is None:
         return Blocked("cancelled", (Finding("over", "A day has passed."),))

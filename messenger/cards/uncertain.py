@@ -1,7 +1,7 @@
-"""The card about a message of which nobody knows whether it arrived: what is known, and three answers to it.
+"""The card about a message that may or may not have arrived: what is known, and three answers to it.
 
-Like every card it is made from rows, goes to the owner alone, and may come twice without harm: of the owner's
-words on one attempt the first counts. Its buttons bind the delivery, the attempt and the answer.
+Like every card it is made from rows, goes to the owner alone, and may come twice without harm: of the owner's words on
+one attempt the first counts. Its buttons bind the delivery, the attempt and the answer.
 """
 
 from typing import Final
@@ -32,7 +32,10 @@ BOTH: Final = "Its receipt came after all. You had it sent again: both may have 
 
 
 async def check(connection: Connection, claimed: Claimed, row: Record | None, ground: Ground) -> Authorized | Blocked:
-    """The card's wires, as long as nobody knows what became of this attempt; `row` is what the card is about."""
+    """Return the card's wires as long as nobody knows what became of this attempt.
+
+    `row` is what the card is about.
+    """
     if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
         return Blocked("cancelled", (Finding("answered", "It is not uncertain any more."),))
     elsewhere = await approval.elsewhere(connection, claimed, row["realm"], ground)
@@ -53,7 +56,7 @@ async def _wires(connection: Connection, claimed: Claimed, row: Record, ground: 
 
 
 def words(row: Record) -> Sheet:
-    """What is known, and the whole text: every word of others is shown as data."""
+    """Return what is known, and the whole text: every word of others is shown as data."""
     delivery = notifications.envelope_of(row).delivery
     to = whom(row["name"] or "", row["address"])
     lines = [
@@ -68,14 +71,14 @@ def words(row: Record) -> Sheet:
 
 
 def outcome(row: Record) -> str:
-    """What became of the attempt that was asked about, once more is known or was said."""
+    """Return what became of the attempt that was asked about, once more is known or was said."""
     if row["outcome"] not in {"sent", LATE_RECEIPT}:
         return resolutions.DONE.get(row["said"] or "", "It is not uncertain any more.")
     return BOTH if row["said"] == "again" and row["outcome"] == LATE_RECEIPT else ARRIVED
 
 
 def buttons(secret: bytes, row: Record) -> list[list[Button]]:
-    """The three answers."""
+    """Return the buttons of the three answers."""
     made = [Button(name, approval.packed(row["id"], verb, _tag(secret, row, verb))) for name, verb in BUTTONS]
     return [made[:2], made[2:]]
 
@@ -85,5 +88,5 @@ def _tag(secret: bytes, row: Record, verb: str) -> str:
 
 
 def genuine(secret: bytes, row: Record, press: Press) -> bool:
-    """Whether this button was made for this delivery as it stands after its latest attempt."""
+    """Return whether this button was made for this delivery as it stands after its latest attempt."""
     return tag_matches(secret, press.tag, "uncertain", row["id"], str(row["attempt"]), press.verb)

@@ -1,4 +1,7 @@
-"""What Telegram shows of what is over or has changed, apart from all else: no word of the owner's waits for it."""
+"""The loop that changes cards in Telegram when they are over or have changed.
+
+It runs apart from all else, so that no word of the owner's waits for it.
+"""
 
 import asyncio
 from functools import partial
@@ -16,12 +19,12 @@ log = logger("messenger.cards.updater")
 
 
 async def run(ground: Ground, telegram: TelegramChannel, stopping: asyncio.Event) -> None:
-    """Show it on each hint and each tick, until stopping."""
+    """Show the changes on each hint and each tick, until stopping."""
     await loop.go(ground, stopping, partial(show, ground, telegram))
 
 
 async def show(ground: Ground, telegram: TelegramChannel) -> float:
-    """Show it once, up to the first that Telegram puts off; how many seconds it wants to be left alone.
+    """Show the changes once, up to the first that Telegram puts off; return the seconds it wants to be left alone.
 
     A channel that has paused itself is left alone as well.
     """

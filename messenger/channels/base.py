@@ -1,4 +1,4 @@
-"""One file per channel: prepare (all but the committing byte) and finish (that byte, then the answer)."""
+"""What each channel's file offers: prepare (all but the committing byte) and finish (that byte, then the answer)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """How a sending ended without a receipt; only `proved_not_sent` may ever be tried again by machine."""
+    """The end of a sending without a receipt; only `proved_not_sent` may ever be tried again by machine."""
 
     reason: Reason
     message: str
     proved_not_sent: bool
     retry_after: float | None = None
-    # No connection, or one cut before anything was handed over: whatever else were tried now would fare alike.
+    # No connection, or one cut before anything was handed over: anything tried now would fail alike.
     is_down: bool = False
 
 
@@ -43,12 +43,12 @@ StillHeld: TypeAlias = Callable[[], bool]
 
 
 def unconditionally() -> bool:
-    """For what is under no lease."""
+    """Return True, for what is under no lease."""
     return True
 
 
 def too_late() -> SendFailed:
-    """What is said where the lease ran out before the committing byte, which was not written."""
+    """Return the failure for a lease that ran out before the committing byte, which was not written."""
     return SendFailed("unavailable", "The lease ran out before the last byte.", proved_not_sent=True)
 
 
@@ -56,14 +56,14 @@ class Prepared(Protocol):
     """A part of which all but the committing byte is written."""
 
     async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
-        """Write the committing byte, if it is still held right then, and wait for the provider's answer."""
+        """Write the committing byte if the lease still lasts right then, and wait for the provider's answer."""
 
     async def abandon(self) -> None:
         """Drop it: the provider never gets the committing byte, so nothing was sent."""
 
 
 class Channel(Protocol):
-    """A way out; holds the credentials and the connections."""
+    """A way out to a provider; it holds the credentials and the connections."""
 
     name: str
 
@@ -71,7 +71,7 @@ class Channel(Protocol):
         """Connect and write all but the committing byte; a SendFailed from here is proved not sent."""
 
     async def probe(self) -> SendFailed | None:
-        """Ask the provider for nothing but an answer to our login; None if it gave one."""
+        """Ask the provider for nothing but an answer to our login; return None if it gave one."""
 
     async def close(self) -> None:
         """Close every connection."""

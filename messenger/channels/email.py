@@ -38,7 +38,7 @@ class MailPart:
     dot: bytes
 
     async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
-        """Write the dot, if it is still held right then, and wait for the reply."""
+        """Write the dot if the lease still lasts right then, and wait for the reply."""
         return await self.channel.finish(self, still_held)
 
     async def abandon(self) -> None:
@@ -68,11 +68,11 @@ class EmailChannel:
 
     @classmethod
     def from_url(cls, url: str, *, tls_context: ssl.SSLContext | None = None) -> "EmailChannel":
-        """From smtp[s]://user:password@host:port (user and password percent-encoded)."""
+        """Make a channel from smtp[s]://user:password@host:port (user and password percent-encoded)."""
         return cls(relay_from(url), tls_context=tls_context)
 
     def __repr__(self) -> str:
-        """Where it sends to, without the password."""
+        """Return where it sends to, without the password."""
         return f"EmailChannel({self._relay.host!r}, {self._relay.port}, tls={self._relay.tls!r})"
 
     async def prepare(self, wire: Wire) -> Prepared | SendFailed:
@@ -124,7 +124,10 @@ class EmailChannel:
         return outcome if isinstance(outcome, Receipt) else self._redacted(outcome)
 
     async def probe(self) -> SendFailed | None:
-        """Whether the server greets, takes the login and answers NOOP, on a connection of its own."""
+        """Check on a connection of its own that the server greets, takes the login and answers NOOP.
+
+        Return None if it does.
+        """
         try:
             async with asyncio.timeout(self._prepare_timeout):
                 client = await self._connected()
@@ -146,7 +149,7 @@ class EmailChannel:
             self._idle.pop()[1].close()
 
     async def _client(self) -> SMTP:
-        """A connection ready for MAIL: a kept one that answers RSET, else a new one, logged in."""
+        """Return a connection ready for MAIL: a kept one that answers RSET, else a new one, logged in."""
         now = asyncio.get_running_loop().time()
         while self._idle:
             since, client = self._idle.pop()
@@ -156,7 +159,7 @@ class EmailChannel:
         return await self._connected()
 
     async def _connected(self) -> SMTP:
-        """A new connection, encrypted as the relay asks, greeted and logged in."""
+        """Return a new connection, encrypted as the relay asks, greeted and logged in."""
         relay = self._relay
         must_encrypt = bool(relay.user) and not relay.is_loopback
         client = SMTP(
@@ -179,7 +182,7 @@ class EmailChannel:
         return client
 
     async def _begin(self, client: SMTP, addresses: tuple[bytes, bytes], text: bytes) -> None:
-        """MAIL, one RCPT, DATA and the text without its dot; raises Failed for a refusal."""
+        """Send MAIL, one RCPT, DATA and the text without its dot; raise Failed for a refusal."""
         sender, to = addresses
         size = (b"SIZE=%d" % len(text),) if client.supports_extension("size") else ()
         try:
@@ -206,13 +209,13 @@ class EmailChannel:
             client.close()
 
     def _redacted(self, failed: SendFailed) -> SendFailed:
-        """Even a server's own words may quote the password."""
+        """Take the password out of the message: even a server's own words may quote it."""
         secret = self._relay.password
         return replace(failed, message=failed.message.replace(secret, "***")) if secret else failed
 
 
 async def _is_alive(client: SMTP, wait: float) -> bool:
-    """Whether a kept connection answers RSET; nothing was sent on it, so a new one may follow."""
+    """Return whether a kept connection answers RSET; nothing was sent on it, so a new one may follow."""
     try:
         await client.rset(timeout=wait)
     except (SMTPException, OSError):
@@ -224,7 +227,10 @@ async def _is_alive(client: SMTP, wait: float) -> bool:
 
 
 async def _log_in(client: SMTP, relay: Relay) -> None:
-    """AUTH; a refusal for good, or a server without a login we know, is `unauthorized`."""
+    """Log in by AUTH; raise Failed if the server refuses.
+
+    A refusal for good, or a server without a login we know, is `unauthorized`.
+    """
     try:
         await client.login(relay.user.encode(), relay.password.encode())
     except (SMTPServerDisconnected, SMTPTimeoutError, SMTPHeloError):
@@ -238,7 +244,7 @@ async def _log_in(client: SMTP, relay: Relay) -> None:
 
 
 async def _expect(client: SMTP, kind: int, *words: bytes) -> None:
-    """Give one command; a reply of another kind (first digit) than expected is Failed."""
+    """Give one command; raise Failed for a reply of another kind (first digit) than expected."""
     reply = await client.execute_command(*words)
     if reply.code // 100 != kind:
         raise Failed(*refusal(reply.code, one_line(reply.message)))
@@ -257,7 +263,10 @@ async def _write(client: SMTP, text: bytes) -> None:
 
 
 def trust(relay: Relay) -> ssl.SSLContext:
-    """Certificates are verified, except on loopback, where none is made out for the name and nobody stands between."""
+    """Return a context that verifies certificates, except on loopback.
+
+    There no certificate is made out for the name, and nobody stands between.
+    """
     context = ssl.create_default_context()
     if relay.is_loopback:
         context.check_hostname = False

@@ -20,7 +20,7 @@ EARLY_ANSWER_SECONDS = 5.0
 
 
 class Broken(Exception):
-    """There is no answer to read; says at which side of the last byte it broke."""
+    """There is no answer to read; `proved_not_sent` says on which side of the last byte it broke."""
 
     def __init__(self, reason: Reason, message: str, *, proved_not_sent: bool) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class Held:
     release: Callable[[Line], None]
 
     async def finish(self, wait: float, still_held: StillHeld = unconditionally) -> Answer:
-        """Write the last byte, if it is still held right then, and return the answer, or raise Broken or Late.
+        """Write the last byte if the lease still lasts right then, and return the answer; raise Broken or Late.
 
         An answer that came before the last byte is returned as `early` and the byte is never written.
         """
@@ -108,7 +108,7 @@ def _cut() -> Broken:
 
 
 async def _line(peer: Peer, address: str, port: int) -> Line:
-    """A connection to one numeric address; the certificate must be the host's."""
+    """Connect to one numeric address; the certificate must be the host's."""
     loop, name = asyncio.get_running_loop(), peer.host if peer.tls else None
     _, line = await loop.create_connection(Line, address, port, ssl=peer.tls, server_hostname=name)
     return line
@@ -140,7 +140,7 @@ class Pool:
         return Held(line, request[-1:], self._release)
 
     async def _written(self, line: Line, request: bytes) -> bool:
-        """All but the last byte have left this process and the connection still stands."""
+        """Write all but the last byte; return whether that has left this process and the connection still stands."""
         try:
             async with asyncio.timeout(self.peer.connect_timeout):
                 line.write(request[:-1])
@@ -152,7 +152,7 @@ class Pool:
             raise
 
     async def _connect(self) -> Line:
-        """A new connection to the first address that answers; the time is shared among the addresses."""
+        """Connect to the first address that answers; the time is shared among the addresses."""
         peer, loop = self.peer, asyncio.get_running_loop()
         why: Exception = OSError("no address")
         try:

@@ -18,7 +18,7 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: |$)")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server said; `early` means before it had the whole request."""
+    """A server's answer; `early` means that it came before the server had the whole request."""
 
     status: int
     body: bytes
@@ -44,28 +44,28 @@ class Line(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=1, low=0)
 
     def data_received(self, data: bytes) -> None:
-        """Keep what came; nobody may fill the memory."""
+        """Keep what came; drop the connection if it is too much, so that nobody fills the memory."""
         self.buffer += data
         if len(self.buffer) > MAX_ANSWER + MAX_HEAD:
             self.abort()
         self._wake()
 
     def eof_received(self) -> None:
-        """The server will say no more."""
+        """Note that the server will say no more."""
         self.open = False
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
-        """Closed or reset."""
+        """Note that the connection was closed or reset."""
         self.open = False
         self._wake()
 
     def pause_writing(self) -> None:
-        """Bytes wait in this process."""
+        """Note that bytes wait in this process."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """All bytes are with the kernel."""
+        """Note that all bytes are with the kernel."""
         self._paused = False
         self._wake()
 
@@ -83,11 +83,11 @@ class Line(asyncio.Protocol):
         await asyncio.sleep(0)
 
     def write(self, data: bytes) -> None:
-        """Write, as far as possible at once."""
+        """Write the bytes, as far as possible at once."""
         self._transport.write(data)
 
     async def drained(self) -> bool:
-        """Wait until nothing written waits in this process; False if the connection went first."""
+        """Wait until nothing written waits in this process; return False if the connection went first."""
         while self._paused and self.open:
             await self._change()
         return self.open
@@ -98,7 +98,7 @@ class Line(asyncio.Protocol):
         self._transport.abort()
 
     async def more(self) -> None:
-        """Wait for further bytes; EOFError if none will come."""
+        """Wait for further bytes; raise EOFError if none will come."""
         size = len(self.buffer)
         while len(self.buffer) == size:
             if not self.open:
@@ -106,7 +106,7 @@ class Line(asyncio.Protocol):
             await self._change()
 
     async def until(self, mark: bytes) -> bytes:
-        """The bytes up to and without the mark; ValueError if it does not come within 64 KiB."""
+        """Return the bytes up to and without the mark; raise ValueError if it does not come within 64 KiB."""
         while (at := self.buffer.find(mark)) < 0:
             if len(self.buffer) > MAX_HEAD:
                 raise ValueError(mark)
@@ -116,7 +116,7 @@ class Line(asyncio.Protocol):
         return taken
 
     async def take(self, size: int) -> bytes:
-        """Exactly so many bytes, or fewer if the connection ends."""
+        """Return exactly so many bytes, or fewer if the connection ends."""
         try:
             while len(self.buffer) < size:
                 await self.more()
@@ -128,10 +128,10 @@ class Line(asyncio.Protocol):
 
 
 async def read_answer(line: Line) -> tuple[Answer, bool]:
-    """The final answer on this line, and whether the line can serve again.
+    """Return the final answer on this line, and whether the line can serve again.
 
-    A body cut short is returned as far as it came. Raises EOFError if the connection ended before the head
-    was whole, ValueError if it is no HTTP.
+    A body cut short is returned as far as it came. Raises EOFError if the connection ended before the head was whole,
+    ValueError if it is no HTTP.
     """
     status, headers, keep = 100, dict[bytes, bytes](), False
     while status in _INTERIM:
@@ -152,7 +152,7 @@ async def read_answer(line: Line) -> tuple[Answer, bool]:
 
 
 def _head(head: bytes) -> tuple[int, dict[bytes, bytes], bool]:
-    """Status, headers with lower-case names, and whether the server keeps the connection."""
+    """Return status, headers with lower-case names, and whether the server keeps the connection."""
     first, *lines = head.split(b"\r\n")
     match = _STATUS.match(first)
     if match is None or match[2] == b"101":
@@ -164,7 +164,7 @@ def _head(head: bytes) -> tuple[int, dict[bytes, bytes], bool]:
 
 
 async def _chunks(line: Line) -> tuple[bytes, bool]:
-    """A chunked body as far as it came, and whether it came to its end (RFC 9112 7.1)."""
+    """Return a chunked body as far as it came, and whether it came to its end (RFC 9112 7.1)."""
     body = b""
     try:
         while size := int((await line.until(b"\r\n")).partition(b";")[0], 16):

@@ -33,7 +33,7 @@ class Relay:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody can stand between."""
+        """Whether the server is on this computer, so that nobody can stand between."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -41,7 +41,7 @@ class Relay:
 
 
 class Failed(Exception):
-    """Carries an outcome out of a stage before the dot; always proved not sent."""
+    """An outcome raised out of a stage before the dot; always proved not sent."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Failed(Exception):
 
 
 def relay_from(url: str) -> Relay:
-    """The relay in smtp[s]://user:password@host:port; raises Misconfigured, never quoting the URL."""
+    """Return the relay in smtp[s]://user:password@host:port; raise Misconfigured, never quoting the URL."""
     remedy = "Set BUTLERS_SMTP_URL like smtps://user:password@mail.example.org:465 (percent-encode the login)."
     try:
         parts = urlsplit(url)
@@ -65,7 +65,7 @@ def relay_from(url: str) -> Relay:
 
 
 def stuffed(body: bytes) -> tuple[bytes, bytes]:
-    """What DATA carries, dot-stuffed, and the terminator to hold back (RFC 5321 4.5.2).
+    """Return what DATA carries, dot-stuffed, and the terminator to hold back (RFC 5321 4.5.2).
 
     Raises InvalidInput for a CR or LF outside a pair: servers disagree where such a text ends.
     """
@@ -76,14 +76,14 @@ def stuffed(body: bytes) -> tuple[bytes, bytes]:
 
 
 def envelope(wire: Wire) -> tuple[bytes, bytes]:
-    """The two addresses of MAIL and RCPT, exactly as in the wire."""
+    """Return the two addresses of MAIL and RCPT, exactly as in the wire."""
     if not (_ENVELOPE.fullmatch(wire.sender) and _ENVELOPE.fullmatch(wire.to)):
         raise InvalidInput("An address cannot stand in an SMTP command.", "Use one plain address.")
     return wire.sender.encode("ascii"), wire.to.encode("ascii")
 
 
 def judge(wire: Wire, code: int, text: str) -> Receipt | SendFailed:
-    """What the reply to the final dot proves: 2xx is the receipt, 4xx and 5xx say it was not taken."""
+    """Return what the reply to the final dot proves: 2xx is the receipt, 4xx and 5xx say it was not taken."""
     if code in _TAKEN:
         head = wire.body.partition(b"\r\n\r\n")[0]
         found = _MESSAGE_ID.search(head)
@@ -95,12 +95,12 @@ def judge(wire: Wire, code: int, text: str) -> Receipt | SendFailed:
 
 
 def refusal(code: int, text: str) -> tuple[Reason, str]:
-    """Why a reply other than the one wanted means not sent."""
+    """Return why, in a reason and a text, a reply other than the one wanted means not sent."""
     if code in _LOGIN_WANTED:
         return "unauthorized", f"{code} {text}"
     return ("provider_rejected" if code in FOR_GOOD else "unavailable"), f"{code} {text}"
 
 
 def one_line(text: str) -> str:
-    """A reply's text as one printable line."""
+    """Return a reply's text as one printable line."""
     return " ".join(text.encode(errors="replace").decode().split())

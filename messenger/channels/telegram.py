@@ -41,7 +41,7 @@ class ProviderRefused(ButlersError):
         self.failed = failed
         self.status = status
         self.retryable = failed.reason not in {"provider_rejected", "unauthorized"}
-        # Any other call would fare the same: too many of them, no such bot, or nobody there.
+        # Any other call would fail the same way: too many of them, no such bot, or nobody there.
         self.is_for_all = failed.reason in {"rate_limited", "unauthorized"} or failed.is_down
 
 
@@ -54,7 +54,7 @@ class TelegramPart:
     held: Held
 
     async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
-        """Write the last byte, if it is still held right then, and read the answer."""
+        """Write the last byte if the lease still lasts right then, and read the answer."""
         return await self.channel.finish(self.wire, self.held, still_held)
 
     async def abandon(self) -> None:
@@ -86,7 +86,7 @@ class TelegramChannel:
         self._pool = Pool(peer)
 
     def __repr__(self) -> str:
-        """Where it talks to, without the token."""
+        """Return where it talks to, without the token."""
         return f"TelegramChannel({self._base_url!r}, token=***)"
 
     async def prepare(self, wire: Wire) -> Prepared | SendFailed:
@@ -110,7 +110,7 @@ class TelegramChannel:
     async def call(
         self, method: str, payload: Mapping[str, object], *, wait: float | None = None
     ) -> Mapping[str, object]:
-        """The whole answer (`ok` is true) of any Bot API method; ProviderRefused if there is none.
+        """Call any Bot API method and return the whole answer (`ok` is true); raise ProviderRefused if there is none.
 
         For long polling give a `wait` (seconds for the answer) above the poll's own.
         """
@@ -125,7 +125,7 @@ class TelegramChannel:
         raise ProviderRefused(self._redacted(_refusal(answer.status, document)), answer.status)
 
     async def probe(self) -> SendFailed | None:
-        """Whether the Bot API answers to this token, asked by getMe."""
+        """Ask by getMe whether the Bot API answers to this token; return None if it does."""
         try:
             await self.call("getMe", {}, wait=PROBE_SECONDS)
         except ProviderRefused as refused:
@@ -150,12 +150,12 @@ class TelegramChannel:
         return self._redacted(SendFailed(broken.reason, broken.message, proved_not_sent=proved, is_down=proved))
 
     def _redacted(self, failed: SendFailed) -> SendFailed:
-        """Even a server's or a library's own words may quote the URL."""
+        """Take the token out of the message: even a server's or a library's own words may quote the URL."""
         return replace(failed, message=failed.message.replace(self._token, "***"))
 
 
 def _peer(base_url: str, connect_timeout: float, tls: ssl.SSLContext | None) -> tuple[Peer, str, str]:
-    """Where to connect, the Host header and the path before /bot<token>."""
+    """Return where to connect, the Host header and the path before /bot<token>."""
     remedy = "Set BUTLERS_TELEGRAM_BASE_URL like https://api.telegram.org."
     try:
         parts = urlsplit(base_url)
@@ -172,7 +172,7 @@ def _peer(base_url: str, connect_timeout: float, tls: ssl.SSLContext | None) -> 
 
 
 def judge(wire: Wire, answer: Answer) -> Receipt | SendFailed:
-    """What an answer to this wire proves.
+    """Return what an answer to this wire proves.
 
     An early answer came without our last byte: unless it is a receipt, nothing was sent whatever it says.
     """
@@ -188,7 +188,7 @@ def judge(wire: Wire, answer: Answer) -> Receipt | SendFailed:
 
 
 def _provider_id(wire: Wire, result: object) -> str:
-    """The receipt in a result: the message_id, or for a reaction what was set where; "" if there is none."""
+    """Return the receipt in a result: the message_id, or for a reaction what was set where; "" if there is none."""
     if wire.verb == "setMessageReaction" and result is True:
         asked = json.loads(wire.body)
         return f"{asked['chat_id']}:{asked['message_id']}:{asked['reaction'][0]['emoji']}"
@@ -198,7 +198,7 @@ def _provider_id(wire: Wire, result: object) -> str:
 
 
 def _document(body: bytes) -> Mapping[str, object]:
-    """The JSON object of an answer, or an empty one."""
+    """Return the JSON object of an answer, or an empty one."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -207,7 +207,7 @@ def _document(body: bytes) -> Mapping[str, object]:
 
 
 def _refusal(status: int, document: Mapping[str, object]) -> SendFailed:
-    """What a status other than success proves; contradictions prove nothing."""
+    """Return what a status other than success proves; contradictions prove nothing."""
     if document.get("ok") is True:
         return _unreadable(f"HTTP {status} without a result.")
     code = document.get("error_code")
@@ -226,13 +226,16 @@ def _refusal(status: int, document: Mapping[str, object]) -> SendFailed:
 
 
 def _why_refused(status: int, message: str) -> Reason:
-    """Unauthorized for a token revoked (401) or never valid (404 "Not Found"), else the message's own fault."""
+    """Return why a call was refused.
+
+    It is unauthorized for a token revoked (401) or never valid (404 "Not Found"), else the message's own fault.
+    """
     unknown_token = status == HTTPStatus.NOT_FOUND and message.startswith(("Not Found", "HTTP 404"))
     return "unauthorized" if unknown_token or status == HTTPStatus.UNAUTHORIZED else "provider_rejected"
 
 
 def _retry_after(document: Mapping[str, object]) -> float | None:
-    """The seconds Telegram asks for, as they are; None without a number."""
+    """Return the seconds Telegram asks for, as they are; None without a number."""
     parameters = document.get("parameters")
     asked = parameters.get("retry_after") if isinstance(parameters, Mapping) else None
     if isinstance(asked, bool) or not isinstance(asked, int | float):

@@ -1,6 +1,7 @@
-"""Whether a claimed delivery may leave now, and exactly which bytes: asked before preparing and at the marker.
+"""The decision whether a claimed delivery may leave now, and exactly which bytes.
 
-Everything is read afresh: the row, the address, the rules, the owner's yes. Nothing a mover brought counts.
+It is made before preparing and at the marker. Everything is read afresh: the row, the address, the rules, the owner's
+yes. Nothing that the Switchboard brought counts.
 """
 
 from collections.abc import Mapping
@@ -22,12 +23,12 @@ from shared.model import Finding
 from shared.storage import deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import MissingIdentifier
 
-# Where it goes that is denied for such a reason; for any other it is refused.
+# Where a delivery goes that is denied for such a reason; for any other reason it is refused.
 _DENIED: Final[Mapping[str, Literal["late", "expired"]]] = {"too_late": "late", "other_realm": "expired"}
 
 
 async def authorize(connection: Connection, claimed: Claimed, realm: str, *, marker: bool) -> Authorized | Blocked:
-    """The decision for a claimed notification; at the marker under the authority lock, with the rule's uses held.
+    """Decide about a claimed notification; at the marker under the authority lock, with the rule's uses held.
 
     `realm` is the one in which this very Messenger works on that channel.
     """
@@ -54,9 +55,9 @@ async def authorize(connection: Connection, claimed: Claimed, realm: str, *, mar
 
 
 async def _beside_others(connection: Connection, judged: Evaluation, claimed: Claimed) -> Evaluation:
-    """Judged anew by what only the Messenger can know.
+    """Judge anew by what only the Messenger can know.
 
-    That a similar message to this third party may have arrived, and that the owner had this one sent again.
+    That is: a similar message to this third party may have arrived, and the owner had this one sent again.
     """
     if judged.action.is_owner:
         return judged
@@ -70,7 +71,7 @@ async def _beside_others(connection: Connection, judged: Evaluation, claimed: Cl
 
 
 def _here(judged: Evaluation, realm: str) -> Evaluation:
-    """Denied where it was asked for another realm than this Messenger sends in, whatever the rows say is set up.
+    """Deny what was asked for another realm than this Messenger sends in, whatever the rows say is set up.
 
     INVARIANT: what was asked for the sandbox, where anybody can say yes, never leaves by a live channel.
     """
@@ -81,14 +82,14 @@ def _here(judged: Evaluation, realm: str) -> Evaluation:
 
 
 async def _taken_back(connection: Connection, row: Record) -> bool:
-    """Whether its butler has withdrawn it and no part is past its marker."""
+    """Return whether its butler has withdrawn it and no part is past its marker."""
     if not await withdrawals.is_wanted(connection, row["id"], row["origin_butler"]):
         return False
     return not await deliveries.begun(connection, row["id"])
 
 
 def _now_or_later(verdict: Authorized | Blocked, judged: Evaluation) -> Authorized | Blocked:
-    """What may leave waits all the same while the owner delays it."""
+    """Delay what may leave as long as the owner delays it."""
     later = delay(judged.action, judged.facts) if isinstance(verdict, Authorized) else None
     if later is None:
         return verdict
@@ -96,7 +97,7 @@ def _now_or_later(verdict: Authorized | Blocked, judged: Evaluation) -> Authoriz
 
 
 def _marked(judged: Evaluation, claimed: Claimed) -> Evaluation:
-    """What goes to the owner once more after an unknown ending says so at its beginning."""
+    """Make a message that goes to the owner once more after an unknown outcome say so at its beginning."""
     if claimed.kind != "owner" or not claimed.repeated:
         return judged
     return replace(judged, notes=(f"Possible repeat (ref {reference(claimed.id)})",))

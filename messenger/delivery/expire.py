@@ -1,4 +1,4 @@
-"""What lies in the queue past its time, which ends there: `dead` where it was tried in vain, else `expired`."""
+"""The end of what lies in the queue past its time: `dead` where it was tried in vain, else `expired`."""
 
 from messenger.storage import queries, transitions
 from shared import answers
@@ -12,7 +12,7 @@ TOO_LATE = "Its time to be sent has passed."
 
 
 async def all_ended(db: Database) -> int:
-    """End what is past its time, whenever its next try would have been, some at a time; how many there were."""
+    """End what is past its time, whenever its next try would have been, some at a time; return how many there were."""
     total = 0
     while True:
         async with db.work() as connection:
@@ -23,13 +23,16 @@ async def all_ended(db: Database) -> int:
 
 
 async def ended(connection: Connection) -> int:
-    """End some of what is past its time; how many."""
+    """End some of what is past its time; return how many."""
     late = await queries.overdue(connection)
     return sum([await end(connection, notification_id) for notification_id in late])
 
 
 async def end(connection: Connection, notification_id: str) -> bool:
-    """Whether this ended the message, with its answer and its open action; takes the notification's row."""
+    """End the message with its answer and its open action, and return whether this ended it.
+
+    Locks the notification's row.
+    """
     await notifications.locked(connection, notification_id)
     row = await transitions.out_of_time(connection, notification_id)
     if row is None:
@@ -45,9 +48,10 @@ async def end(connection: Connection, notification_id: str) -> bool:
 
 
 def answer(notification_id: str, row: Record, *, begun: bool) -> NotifyResponse:
-    """How often it was tried and how the last try ended; what may have left in part is not to be asked for again.
+    """Return the answer, which says how often it was tried and how the last try ended.
 
-    The provider's own words may name our account or its host: they stand in the attempt, for the owner.
+    What may have left in part is not to be asked for again. The provider's own words may name our account or its host:
+    they stand in the attempt, for the owner.
     """
     if not row["times"]:
         return answers.failed(notification_id, "timeout", f"{TOO_LATE} It was not sent.", retryable=True)
@@ -60,7 +64,7 @@ def answer(notification_id: str, row: Record, *, begun: bool) -> NotifyResponse:
 
 
 async def over(connection: Connection, notification_id: str, moved: str, happened: str, reason: str) -> None:
-    """The open action ends with its message; where there is none, or it says less, the audit has a line of its own."""
+    """End the open action with its message; add an audit line where there is no action, or where it says less."""
     why = Why("messenger", reason)
     action_id = await pending_actions.move(connection, notification_id, ["approved", "executing"], moved, why)
     if action_id is None or happened == "dead":

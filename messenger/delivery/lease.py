@@ -1,4 +1,4 @@
-"""The leases of one Messenger: which deliveries it holds, since when, and keeping them."""
+"""The leases of one Messenger: which deliveries it holds, since when, and how it keeps them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ log = logger("messenger.delivery.lease")
 
 LEASE_SECONDS: Final = 7.0
 RENEW_SECONDS: Final = 2.0
-# Less than this left of the lease, and the committing byte is not written.
+# If less than this is left of the lease, the committing byte is not written.
 MARGIN_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
 class Desk:
-    """One Messenger at work: its channels, and since when it has held which delivery by its fence, for a lease."""
+    """One Messenger at work: its channels, and since when, for a lease, it has held which delivery by its fence."""
 
     ground: Ground
     channels: Mapping[str, Channel]
@@ -39,7 +39,7 @@ class Desk:
     witness: Witness = field(init=False)
 
     def __post_init__(self) -> None:
-        """Its witness lies in its home."""
+        """Make the witness, which lies in this Messenger's home."""
         ground = self.ground
         self.witness = Witness(witness.places(ground.home, ground.name, ground.settings.witness))
 
@@ -50,13 +50,16 @@ class Desk:
 
 
 def still_held(desk: Desk, claimed: Claimed) -> bool:
-    """Whoever slept past the lease, its computer too, writes nothing: somebody else may have taken over."""
+    """Return whether the lease lasts, with its margin.
+
+    A process that slept past its lease, with its computer or not, writes nothing: somebody else may have taken over.
+    """
     since = desk.held.get((claimed.id, claimed.fence))
     return since is not None and since.passed(desk.clock()) < LEASE_SECONDS - MARGIN_SECONDS
 
 
 async def renew(desk: Desk, stopping: asyncio.Event) -> None:
-    """The heartbeat of the leases, independent of any socket; it ends only when nothing is held."""
+    """Renew the leases again and again, independent of any socket; when stopping, end only when nothing is in hand."""
     while not stopping.is_set() or desk.tasks:
         since = desk.clock()
         try:

@@ -1,4 +1,4 @@
-"""Stage 8, mark: one transaction in which the gate is asked again, and what it gives is spent."""
+"""Stage 8, mark: one transaction that asks the gate again and spends what the gate gives."""
 
 from typing import Final
 
@@ -24,15 +24,19 @@ AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "What lets it out stil
 
 
 class NotOurs(ButlersError):
-    """The marker found the delivery in other hands, or other bytes: whoever takes it next begins anew."""
+    """The marker found the delivery in other hands, or with other bytes: its next holder begins anew."""
 
 
 class OverLimit(ButlersError):
-    """The marker found no room left, and is undone."""
+    """The marker found no room left in a rate limit, and is undone."""
 
 
 async def check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
-    """The gate's word; what went out before in the same lineage is ended as its duplicate."""
+    """Ask the gate whether the delivery may leave, and set the marker if one is given; None if it may not leave now.
+
+    What has the same content as something sent before in the same lineage is ended as its duplicate. Raises NotOurs
+    where the marker finds the delivery in other hands, or the database behind its witness.
+    """
     try:
         return await _asked(desk, claimed, marker=marker)
     except IdempotencyConflict:
@@ -51,7 +55,10 @@ async def check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None
 
 
 async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
-    """At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction."""
+    """Ask the gate and return its verdict; None if the delivery may not leave now.
+
+    At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction.
+    """
     covered = marker is not None and claimed.kind == "third_party"
     if covered:
         await desk.witness.ready(desk.ground)
@@ -84,7 +91,7 @@ async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, 
 
 
 async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
-    """A card asks about actions, or about an attempt of unknown outcome, or tells of what came back or of a pause."""
+    """Check a card about an action, a digest, an uncertain attempt or a bounce, or a notice of the house."""
     if claimed.action_id is not None:
         return await approval.check(connection, claimed, ground)
     if claimed.digest_id is not None:
@@ -98,7 +105,7 @@ async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Aut
 
 
 async def _mark(connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire]) -> bool:
-    """Stage 8: from here on, without an answer, nobody knows."""
+    """Set the marker: from here on, without an answer, the outcome is unknown. Return whether it was set."""
     n, wire = marker
     if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:
         return False

@@ -15,7 +15,7 @@ FREELY: Final = frozenset({"card", "reaction"})
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """Where part and delivery go; `delivery` None means that the next part follows."""
+    """The next states of part and delivery; `delivery` None means that the next part follows."""
 
     part: str
     delivery: str | None

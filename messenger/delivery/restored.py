@@ -1,8 +1,8 @@
-"""A backup was put back: what then waited for somebody else may have left since, and the owner looks before more does.
+"""What follows when a backup was put back: what waited in it for others may have left since, so the owner looks first.
 
-One transaction: what was queued or approved becomes uncertain, what is asked is asked anew, presses and words that
-nobody had carried out are let go, and the owner is told (`messenger/cards/restored.py`). The brake that the house put
-on stands before it.
+One transaction: what was queued or approved becomes uncertain, what is asked is asked anew, presses and words of the
+owner that nobody had carried out are let go, and the owner is told (`messenger/cards/restored.py`). The brake that the
+house puts on comes before all that.
 """
 
 from typing import Final
@@ -25,7 +25,10 @@ ASKED_BEFORE: Final = "A backup was put back: you may have answered this since t
 
 
 async def begin(connection: Connection, ground: Ground, **known: object) -> None:
-    """Put the brake on and carry out what it means, in the caller's transaction; `known` is what gave it away."""
+    """Put the brake on and carry out what it means, in the caller's transaction.
+
+    `known` is what gave the backup away; the audit keeps it.
+    """
     owner = await contacts.owner(connection)
     await brakes.restored(connection, ground.name, owner["id"] if owner else None, **known)
     await carry_out(connection, ground)
@@ -41,7 +44,10 @@ async def look(ground: Ground) -> None:
 
 
 async def carry_out(connection: Connection, ground: Ground) -> None:
-    """Nothing where another did. Moving the brake first makes every marker wait for the end of this."""
+    """Carry out what the brake means; do nothing if another process did.
+
+    The brake's row is changed first, which makes every marker wait for the end of this transaction.
+    """
     brake = await brakes.unhandled(connection)
     if brake is None or not await brakes.handled(connection, brake):
         return
@@ -77,7 +83,7 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
 
 
 async def _not_yet_brought(connection: Connection, row: Record) -> Enqueued:
-    """The delivery of what the Switchboard had not brought, or had not brought again."""
+    """Return the delivery to make for what the Switchboard had not brought, or had not brought again."""
     channel = notifications.envelope_of(row).delivery.channel
     target = await addressing.target_now(connection, row)
     kind = "owner" if target.is_owner else "third_party"
@@ -86,7 +92,7 @@ async def _not_yet_brought(connection: Connection, row: Record) -> Enqueued:
 
 
 async def _ask_anew(connection: Connection, action: Record, ground: Ground) -> bool:
-    """A fresh card, since the one there was may show an answer by now; no earlier button counts."""
+    """Ask by a fresh card, since the old one may show an answer by now; no earlier button counts."""
     row = await notifications.locked(connection, action["notification_id"])
     if row is None or row["status"] not in answers.ASKED:
         return False

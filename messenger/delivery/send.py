@@ -1,4 +1,4 @@
-"""Stages 7 and 9, prepare and finish: one delivery, part by part."""
+"""Stages 7 and 9, prepare and finish: the sending of one delivery, part by part."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from shared.telemetry.metrics import attempts_total
 
 
 async def deliver(desk: Desk, claimed: Claimed) -> None:
-    """Check, then each part that has no receipt yet, in order."""
+    """Check the delivery, then send each part that has no receipt yet, in order."""
     cleared = await check(desk, claimed, marker=None)
     if cleared is None:
         return
@@ -35,7 +35,7 @@ async def deliver(desk: Desk, claimed: Claimed) -> None:
 
 
 async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
-    """Stages 7 to 10 for part n of total; true if it has its receipt and the next may follow."""
+    """Take part n of total through stages 7 to 10; return whether it has its receipt and the next may follow."""
     n, total = place
     prepared = await desk.channels[claimed.channel].prepare(wire)
     if isinstance(prepared, SendFailed):

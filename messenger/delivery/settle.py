@@ -1,4 +1,4 @@
-"""Writing what became of it: parts, delivery, the stored answer, the pending action, in one transaction.
+"""Stage 10, settle: one transaction writes what became of parts, delivery, stored answer and pending action.
 
 Lock order as everywhere: notification, delivery, part, pending action, rule, rate row.
 """
@@ -32,13 +32,13 @@ log = logger("messenger.delivery.settle")
 REFUSED: Final = "The provider refused it."
 ARRIVED: Final = Why("messenger", "It had arrived: there is nothing left to ask.")
 KNOWN: Final = Why("messenger", "What became of it is known by now. It goes on.")
-# Out of these a holder's word moves its delivery; of what is uncertain it knows the end.
+# The states out of which a holder moves its delivery; of an uncertain one it knows the end.
 HELD: Final = ("claimed", "sending", "uncertain")
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
 
 
 async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
-    """Write one attempt's end and, with the last part or a failure, the delivery's and the answer."""
+    """Write the end of one attempt and, with the last part or a failure, the delivery's end and its answer."""
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     end = PartEnd(n, then.outcome, then.detail, then.part, then.provider_id)
@@ -50,7 +50,10 @@ async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Nex
 
 
 async def _known_at_last(connection: Connection, claimed: Claimed, then: Next) -> None:
-    """A receipt ends what was uncertain, or left as it was; the parts after it go on."""
+    """Let a receipt end what was uncertain or abandoned.
+
+    Where parts follow, an uncertain delivery is queued so that they go on.
+    """
     if then.delivery is None:
         await transition(connection, claimed, replace(then, delivery="queued"), ["uncertain"])
     elif await transition(connection, claimed, then, ["abandoned"]):
@@ -58,7 +61,7 @@ async def _known_at_last(connection: Connection, claimed: Claimed, then: Next) -
 
 
 async def _came_late(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
-    """A receipt whose part has gone on: it ends what is unknown, and spares a repeat that has not begun."""
+    """Use a receipt whose part has gone on: it ends what is unknown, and stops a repeat that has not begun."""
     receipt = then.provider_id or ""
     twice = await transitions.late(connection, claimed, n, receipt)
     known = await transitions.evident(connection, claimed, n, receipt)
@@ -81,7 +84,7 @@ async def _shown_again(connection: Connection, claimed: Claimed) -> None:
 
 
 async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
-    """The same for an attempt that never came to its marker."""
+    """Write the end of an attempt that never came to its marker, and move its delivery on."""
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     await attempts.not_sent(connection, claimed, PartEnd(n, then.outcome, then.detail, then.part))
@@ -89,7 +92,7 @@ async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: N
 
 
 async def transition(connection: Connection, claimed: Claimed, then: Next, come_from: Sequence[str]) -> bool:
-    """Whether the delivery went where this says, with its answer; false also where it says nothing."""
+    """Move the delivery as `then` says, with its answer; return whether it moved, False also if it says nothing."""
     if then.delivery is None:
         return False
     if not await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after):
@@ -103,7 +106,11 @@ async def transition(connection: Connection, claimed: Claimed, then: Next, come_
 
 
 async def _queued_again(connection: Connection, claimed: Claimed) -> None:
-    """It waits once more; what was uncertain does so under the authority it had, a repeat by machine in its doubt."""
+    """Let the notification wait once more.
+
+    What was uncertain waits under the authority it had; a message to the owner that is repeated by machine stays
+    uncertain.
+    """
     notification_id = str(claimed.notification_id)
     found = await standing.status(connection, notification_id)
     by_machine = claimed.kind == "owner" and claimed.repeated > 0
@@ -150,12 +157,12 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
     return answers.failed(notification_id, "provider_rejected", said)
 
 
-# A database that answers, and refuses it so often, will not take it.
+# A database that answers, and refuses the outcome so often, will not take it.
 MOST_REFUSALS: Final = 12
 
 
 async def heed(connection: Connection, claimed: Claimed, result: Receipt | SendFailed) -> None:
-    """What the provider said to one is true for others too: its chat waits with it, or the whole channel."""
+    """Apply what the provider said to others too: its chat waits after a rate limit, or the whole channel pauses."""
     if isinstance(result, SendFailed) and result.reason == "rate_limited":
         wait = timedelta(seconds=asked_for(result.retry_after))
         await rate_limits.obey(connection, claimed.channel, claimed.address, wait)
@@ -163,9 +170,9 @@ async def heed(connection: Connection, claimed: Claimed, result: Receipt | SendF
 
 
 async def write_down(ground: Ground, claimed: Claimed, end: tuple[int, Receipt | SendFailed], then: Next) -> bool:
-    """Write the end of part n's attempt down, however long the database is away: it is known only here.
+    """Write down the end of part n's attempt, however long the database is away: only this process knows it.
 
-    False where the database will not take it.
+    Return False if the database will not take it.
     """
     n, result = end
     refused, written = 0, False

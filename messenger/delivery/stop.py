@@ -1,4 +1,4 @@
-"""What may not leave goes where the gate says: parked, refused, delayed, moved, or ended as a duplicate."""
+"""Where a delivery goes that may not leave: it is parked, refused, delayed, moved, or ended as a duplicate."""
 
 from datetime import timedelta
 from typing import Final
@@ -26,7 +26,10 @@ SETTLES_SOON: Final = timedelta(seconds=5)
 
 
 async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bool) -> None:
-    """What has left leaves nothing to be sent: it is whole, or what would follow belongs to it no more."""
+    """End a delivery of which nothing more is to be sent.
+
+    It ends as sent if it is `whole`, else as failed: what would follow no longer belongs to what has left.
+    """
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     if whole:
@@ -40,7 +43,7 @@ async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bo
 
 
 async def stopped(connection: Connection, claimed: Claimed, why: Blocked, ground: Ground) -> None:
-    """What the gate stopped goes where the gate says, with its answer."""
+    """Move what the gate stopped to where the gate says, with its answer."""
     if why.address and await _elsewhere(connection, claimed, why):
         return
     if why.to == "delayed":
@@ -63,7 +66,11 @@ async def stopped(connection: Connection, claimed: Claimed, why: Blocked, ground
 
 
 async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> bool:
-    """Whether that was all: half a message goes nowhere else, whoever says yes; what only moved follows."""
+    """Deal with a changed address, and return whether nothing else is to be done.
+
+    A message of which a part may have left goes to no other address, whoever approves that; one that only moved follows
+    to the new address.
+    """
     if claimed.notification_id is not None and await deliveries.begun(connection, claimed.notification_id):
         await nothing_follows(connection, claimed, whole=False)
     elif why.to == "moved":
@@ -74,7 +81,7 @@ async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> 
 
 
 async def _delay(connection: Connection, claimed: Claimed, why: Blocked) -> None:
-    """Back to the queue without a mark against it; whoever waits is told why."""
+    """Put it back in the queue without counting the attempt, and tell the caller that waits why."""
     row = await notifications.locked(connection, str(claimed.notification_id))
     if row is None or not await store.delay(connection, claimed, why.findings[0].code, why.until):
         return
@@ -86,13 +93,13 @@ async def _delay(connection: Connection, claimed: Claimed, why: Blocked) -> None
 
 
 async def _late(connection: Connection, claimed: Claimed) -> None:
-    """Back to the queue without a mark against it, where its time ends it at once."""
+    """Put it back in the queue without counting the attempt, and end it there at once, since its time is over."""
     if await store.delay(connection, claimed, "too_late", 0.0):
         await expire.end(connection, str(claimed.notification_id))
 
 
 async def duplicate(connection: Connection, claimed: Claimed) -> None:
-    """The second fence, met at the marker: it ends with the first one's answer, and waits until there is one."""
+    """End a duplicate, met at the marker by the second fence, with the first one's answer; wait until there is one."""
     notification_id = str(claimed.notification_id)
     judged = await evaluate(connection, notification_id, lock=True)
     if isinstance(judged, MissingIdentifier):
@@ -123,7 +130,7 @@ async def _close(connection: Connection, notification_id: str, why: Blocked) -> 
 
 
 async def park(connection: Connection, why: Blocked, row: Record, ground: Ground) -> None:
-    """One open action at most: the one there is asks again as a new revision, or a new one is made."""
+    """Ask the owner by the open action as a new revision, or by a new action if there is none: at most one is open."""
     notification_id, envelope = row["id"], notifications.envelope_of(row)
     kept, ttl = tool_args(envelope, row["whom"]), ground.settings.approval_ttl
     summary = why_asked(row["origin_butler"], why.findings)
@@ -135,7 +142,7 @@ async def park(connection: Connection, why: Blocked, row: Record, ground: Ground
     else:
         action_id = ground.new_id()
         parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)
-        # A butler's process may hold a question of its own open: no lease runs out while this waits for it.
+        # A butler's process may keep the transaction of a question open: no lease runs out while this waits for it.
         await wait_briefly(connection)
         await pending_actions.park(connection, parked, ttl, "messenger")
     missing = answers.missing(notification_id, action_id, envelope.delivery.channel)

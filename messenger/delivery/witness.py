@@ -1,4 +1,4 @@
-"""Whether the rows are those that this house had: a beat in the database, and a file outside that follows it.
+"""The check for a backup that was put back: a beat in the database, and a file outside it that follows the beat.
 
 INVARIANT: whatever may have left for a third party, the file's beat is at least that of its marker. The marker moves
 the beat; after its commit, and before the last byte, the file says so on its disk. So rows without that marker are
@@ -22,7 +22,7 @@ from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.witness")
 FOLLOW_SECONDS: Final = 1.0
-# So far the beat leaps where the rows were behind, that no other Messenger's file is ahead of it afterwards.
+# How far the beat leaps where the rows were behind: no other Messenger's file is ahead of it afterwards.
 LEAP: Final = 1_000_000_000
 # A home without a witness fits only rows that nobody has sent from. What another Messenger found needs no second look.
 FITS: Final = f"""
@@ -43,23 +43,23 @@ UPDATE messenger.witness SET beat = greatest(beat, coalesce($1::bigint, 0)) + {L
 
 
 class Behind(ButlersError):
-    """These rows are older than what its witness knows, or another database's: nothing of this transaction is kept."""
+    """The rows are older than their witness knows, or another database's: nothing of this transaction is kept."""
 
 
 @dataclass(slots=True)
 class Witness:
-    """One Messenger's; `paths` are where its files lie, which others of the same home write too."""
+    """One Messenger's witness; `paths` are where its files lie, which others of the same home write too."""
 
     paths: tuple[Path, ...]
     # Why its file cannot be written, as a sentence; while there is a reason nothing leaves for others.
     trouble: str = ""
-    # The furthest that this process knows to be committed, and the beat that it knows to be in the files.
+    # The furthest beat that this process knows to be committed, and the beat that it knows to be in the files.
     _newest: Seen | None = None
     _kept: int = -1
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def open(self, ground: Ground) -> None:
-        """Before this process takes anything: look once, and carry out what the owner said meanwhile.
+        """Look once before this process takes anything, and carry out what the owner said meanwhile.
 
         A file that cannot be written keeps nothing from the owner.
         """
@@ -74,7 +74,7 @@ class Witness:
             log.warning("nothing leaves for others", why=unwritten.message)
 
     async def look(self, ground: Ground) -> None:
-        """Move the beat for no marker; where the rows do not fit, the house is found restored."""
+        """Move the beat without a marker; where the rows do not fit the witness, treat the house as restored."""
         if self._known() is None:
             await self._begin(ground)
         try:
@@ -87,12 +87,15 @@ class Witness:
         await self.keep(moved)
 
     async def ready(self, ground: Ground) -> None:
-        """Before a third party's marker; raises Unavailable where no file can be written, so that none is in vain."""
+        """Look, if that is needed, before a third party's marker.
+
+        Raises Unavailable where no file can be written, so that no marker is in vain.
+        """
         if self._newest is None or self.trouble:
             await self.look(ground)
 
     async def move(self, connection: Connection) -> Seen:
-        """The last statement of a third party's marker, so that others wait for this row during the commit only.
+        """Move the beat as a third party's marker's last statement: others wait for this row during the commit only.
 
         Raises Behind where the rows do not fit.
         """
@@ -102,7 +105,7 @@ class Witness:
         return Seen(**row)
 
     async def keep(self, moved: Seen) -> None:
-        """After the marker's commit and before its byte: the files say as much, or Unavailable is raised.
+        """Write the beat to the files after the marker's commit and before its byte; raise Unavailable if that fails.
 
         Of those who wait at the same moment the first writes for all.
         """
@@ -113,7 +116,7 @@ class Witness:
                 await self._write(self._newest)
 
     async def follow(self, ground: Ground, stopping: asyncio.Event) -> None:
-        """Note how far others have come, so that an idle Messenger's file is no older than a second."""
+        """Note how far others have moved the beat, so that an idle Messenger's file is no older than a second."""
         while not stopping.is_set():
             await pause(stopping, FOLLOW_SECONDS)
             try:
@@ -131,14 +134,17 @@ class Witness:
             await self.keep(Seen(**row))
 
     async def _begin(self, ground: Ground) -> None:
-        """A home's first witness is there before the beat moves, so that a home without one is a home that lost it."""
+        """Write a home's first witness before the beat moves, so that a home without one is a home that lost it."""
         async with ground.db.work() as connection:
             row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(None)) or {})
         if row.pop("fits"):
             await self._write(Seen(**row))
 
     def _known(self) -> Seen | None:
-        """The further of what the files say, which may be another process's word, and of what was committed here."""
+        """Return the further of what the files say and of what was committed here.
+
+        What the files say may be another process's word.
+        """
         try:
             said = witness.read(self.paths)
         except Unavailable as unreadable:
@@ -160,7 +166,10 @@ def _arguments(seen: Seen | None) -> tuple[int | None, int, str]:
 
 
 async def _restored(connection: Connection, ground: Ground, seen: Seen | None) -> Record:
-    """The rows are behind, or another database's: the house is restored, unless another Messenger found it first."""
+    """Treat the house as restored, unless another Messenger did first, and return the beat as it is then.
+
+    The rows are behind the witness, or another database's.
+    """
     found = await connection.fetchrow(HELD, *_arguments(seen))
     assert found is not None  # noqa: S101  # the one row is never deleted
     if found["fits"]:

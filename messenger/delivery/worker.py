@@ -1,7 +1,7 @@
 """Claim, prepare, mark, finish, settle: the way of a delivery through one Messenger.
 
-Between the marker's commit and the provider's answer lies the only thing nobody can know. The committing
-byte is written after the marker, by the holder of a lease that still lasts, or never.
+Only between the marker's commit and the provider's answer is the outcome unknown. The committing byte is written after
+the marker, by the holder of a lease that still lasts, or never.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from shared.loops import apart
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.worker")
-# For each channel, so that a mail server that hangs never holds up Telegram.
+# Deliveries at once on each channel, so that a mail server that hangs never holds up Telegram.
 AT_ONCE: Final = 16
-# What is in hand when the process stops gets so long to end.
+# How long what is in hand may take to end when the process stops.
 DRAIN_SECONDS: Final = 20.0
 
 
@@ -45,7 +45,7 @@ async def run(desk: Desk, stopping: asyncio.Event) -> None:
 
 
 async def claim_some(desk: Desk) -> float:
-    """Start on what is due; seconds until it is worth looking again."""
+    """Claim what is due and start on it; return the seconds until it is worth looking again."""
     busy = Counter(task.get_name() for task in desk.tasks)
     room = {name: AT_ONCE - busy[name] for name in desk.channels if busy[name] < AT_ONCE}
     since = desk.clock()
@@ -62,7 +62,11 @@ async def claim_some(desk: Desk) -> float:
 
 
 async def _deliver(desk: Desk, claimed: Claimed) -> None:
-    """One delivery; it is left to its lease while the database is away, and what breaks otherwise is put off."""
+    """Deliver what was claimed.
+
+    It is left to its lease while the database is away or where the marker finds it in other hands; what breaks
+    otherwise is put off.
+    """
     over = False
     try:
         with apart(log, "a delivery broke", delivery=claimed.id):

@@ -1,1 +1,1 @@
-"""What comes in from the channels."""
+"""What comes in from the channels: presses, messages and bounces."""

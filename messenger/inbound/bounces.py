@@ -1,4 +1,4 @@
-"""What comes back: a mail that was sent and did not arrive after all, told to its butler and once to the owner.
+"""Bounces: mails that were sent and came back, told to their butler and once to the owner.
 
 One Messenger at a time reads the mailbox, under a lease; a report counts only for the mail and the address that it
 names and that we sent to. Reading anything twice changes nothing. The only writer of messenger.mailboxes.
@@ -26,7 +26,7 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
 
 log = logger("messenger.inbound.bounces")
-# Longer than a look can take; whoever loses it meanwhile does no harm.
+# Longer than a look can take, shorter than the lease; a process that loses the lease meanwhile does no harm.
 LOOK_AT_MOST: Final = 110.0
 TAKE_LEASE: Final = """
 INSERT INTO messenger.mailboxes AS m (account, holder, lease_until)
@@ -57,7 +57,7 @@ class Pace:
 async def run(
     ground: Ground, account: Relay, unread: MutableMapping[str, str], stopping: asyncio.Event, pace: Pace = Pace()
 ) -> None:
-    """Look into the mailbox again and again; `unread` says why that fails while it does."""
+    """Look into the mailbox again and again until stopping; `unread` says why that fails as long as it does."""
     wait = pace.first
     while not await pause(stopping, wait):
         try:
@@ -77,7 +77,7 @@ async def run(
 
 
 async def look(ground: Ground, account: Relay, stopping: asyncio.Event) -> int:
-    """One look, if it is this process's turn; how many bounces it found that change something."""
+    """Look once, if it is this process's turn; return how many bounces it found that change something."""
     async with ground.db.work() as connection:
         row = await connection.fetchrow(TAKE_LEASE, _name(account), ground.instance)
     if row is None:
@@ -97,7 +97,7 @@ async def look(ground: Ground, account: Relay, stopping: asyncio.Event) -> int:
 
 
 async def taken(look: Look, stopping: asyncio.Event) -> Found:
-    """What the look finds; it is cut short when this daemon stops, or when the server dawdles."""
+    """Return what the look finds; cut it short when this daemon stops, or when the server takes too long."""
     looking = asyncio.ensure_future(asyncio.to_thread(look.take))
     stop = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({looking, stop}, timeout=LOOK_AT_MOST, return_when=asyncio.FIRST_COMPLETED)
@@ -112,9 +112,9 @@ def _name(account: Relay) -> str:
 
 
 async def came_back(connection: Connection, bounce: Bounce) -> Literal["bounced", "ignored", "early"]:
-    """What a report changes: nothing, unless it names a mail of ours and the address that was sent to.
+    """Carry out what a report changes: nothing, unless it names a mail of ours and the address that was sent to.
 
-    `early` while nobody knows yet how its sending ended: look at it again then.
+    Return `early` while nobody knows yet how its sending ended: the report is looked at again then.
     """
     ours = _OURS.fullmatch(bounce.message_id)
     row = await notifications.locked(connection, ours[1]) if ours else None
@@ -140,7 +140,7 @@ async def came_back(connection: Connection, bounce: Bounce) -> Literal["bounced"
 
 
 async def _is_about(connection: Connection, bounce: Bounce, delivery: Record) -> bool:
-    """Whether the report names the mail as it was sent, and the recipient it was sent to."""
+    """Return whether the report names the mail as it was sent, and the recipient it was sent to."""
     if delivery["channel"] != "email" or delivery["address"].lower() not in bounce.recipients:
         return False
     receipts = await queries.receipts(connection, delivery["id"])

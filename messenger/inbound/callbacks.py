@@ -36,7 +36,7 @@ REFUSED: Final = {
 
 
 async def handle_press(connection: Connection, desk: Desk, bot: str, row: Record) -> Sequence[Call]:
-    """Carry out a press once, and answer it; what Telegram is to be called with afterwards."""
+    """Carry out a press once, and answer it; return what Telegram is to be called with afterwards."""
     query = row["body"]["callback_query"]
     query = query if isinstance(query, dict) else {}
     outcome, calls = await _press(connection, desk, query)
@@ -46,7 +46,7 @@ async def handle_press(connection: Connection, desk: Desk, bot: str, row: Record
 
 
 async def _note_refusal(connection: Connection, desk: Desk, update: Mapping[str, object], outcome: str) -> None:
-    """Who pressed, or said a pairing code, and what came of it, if that was refused."""
+    """Write into the audit who pressed, or said a pairing code, and what came of it, if that was refused."""
     if outcome not in REFUSED:
         return
     sender = update.get("from")
@@ -57,7 +57,7 @@ async def _note_refusal(connection: Connection, desk: Desk, update: Mapping[str,
 
 
 async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]) -> tuple[str, list[Call]]:
-    """Decide if it is the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
+    """Carry out a press by the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
     spinner: Call = ("answerCallbackQuery", {"callback_query_id": query.get("id")})
     message, sender = query.get("message"), query.get("from")
     press = approval.read(str(query.get("data", "")), VERBS)
@@ -84,7 +84,7 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
 async def _answered(
     connection: Connection, desk: Desk, press: approval.Press, by: str, pressed: str
 ) -> tuple[str, str]:
-    """The owner's word on what may have arrived; its card shows the outcome as soon as that is committed."""
+    """Carry out the owner's word on what may have arrived; its card shows the outcome as soon as that is committed."""
     row = await queries.doubt(connection, press.about)
     if row is None or not uncertain.genuine(desk.ground.secret, row, press):
         return approval.STALE, approval.NOT_VALID
@@ -98,7 +98,7 @@ async def _answered(
 
 
 async def _decided(connection: Connection, desk: Desk, press: approval.Press, by: str, pressed: str) -> tuple[str, str]:
-    """The owner's word on an action; its card shows the outcome as soon as that is committed."""
+    """Carry out the owner's word on an action; its card shows the outcome as soon as that is committed."""
     action = await pending_actions.open_action(connection, press.about)
     if action is None or not approval.genuine(desk.ground.secret, action, press):
         return approval.STALE, approval.NOT_VALID
@@ -112,12 +112,12 @@ async def _decided(connection: Connection, desk: Desk, press: approval.Press, by
 
 
 def acknowledge(query: Mapping[str, object], text: str) -> Call:
-    """Stop the button's spinner, with at most 190 characters for whoever pressed."""
+    """Return the call that stops the button's spinner, with at most 190 characters for the person who pressed."""
     return "answerCallbackQuery", {"callback_query_id": query.get("id"), "text": text[:190]}
 
 
 async def _is_owner(connection: Connection, sender: str, chat: str) -> bool:
-    """The owner, in the owner's own private chat: both are the stored number."""
+    """Return whether this is the owner in the owner's own private chat: both are the stored number."""
     if sender != chat or not is_private_chat(chat):
         return False
     target = await contacts.target_of(connection, contacts.Whom("recipient", chat), "telegram")

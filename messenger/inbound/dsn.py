@@ -1,4 +1,4 @@
-"""What a report of a mail that came back says (RFC 3464 in the envelope of RFC 6522). Pure.
+"""Parsing of reports (DSN) about a mail that came back: RFC 3464 in the envelope of RFC 6522. Pure.
 
 The report may come from anybody: nothing here is believed, and nothing that is no report is an error. Only the first
 256 kB count, only the parts right below the report are looked at, and every word is cut and made visible.
@@ -26,7 +26,7 @@ ORIGINALS: Final = frozenset({"message/rfc822", "text/rfc822-headers"})
 _LINE_END: Final = re.compile(r"\r\n?")
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*\n+")
 _MESSAGE_ID: Final = re.compile(r"<[!-;=?-~]{1,900}>", re.ASCII)
-# For good, or given up after days of trying; RFC 3463.
+# Failed for good, or given up after days of trying; RFC 3463.
 _GONE: Final = re.compile(r"[45]\.[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
 
 
@@ -44,7 +44,7 @@ class Bounce:
 
 
 def is_report(header: bytes) -> bool:
-    """Whether a message with this Content-Type header may report a delivery's end."""
+    """Return whether a message with this Content-Type header may report a delivery's end."""
     return _reports(_headers(_text(header[:HEAD_CHARACTERS])))
 
 
@@ -53,7 +53,7 @@ def _reports(top: Message) -> bool:
 
 
 def parse(raw: bytes) -> tuple[Bounce, ...]:
-    """The bounces in a whole message, or in its beginning; none where it reports none."""
+    """Return the bounces in a whole message, or in its beginning; none where it reports none."""
     text = _text(raw[:LIMIT_BYTES])
     head, _, body = text.partition("\n\n")
     if len(head) > HEAD_CHARACTERS or not _reports(_headers(head)):
@@ -71,7 +71,7 @@ def parse(raw: bytes) -> tuple[Bounce, ...]:
 
 
 def _gone(status: str, message_id: str) -> Iterator[Bounce]:
-    """The recipients it will not reach; the first block of fields speaks of the report itself."""
+    """Yield a bounce for each recipient it will not reach; the first block of fields speaks of the report itself."""
     for block in _BLANK_LINES.split(status.strip("\n"))[1 : MOST_RECIPIENTS + 1]:
         fields = _headers(block.strip("\n"))
         code = _GONE.match(_one(fields, "Status"))
@@ -84,29 +84,29 @@ def _gone(status: str, message_id: str) -> Iterator[Bounce]:
 
 
 def _one(fields: Message, name: str) -> str:
-    """A field on one line."""
+    """Return a field on one line."""
     return " ".join(str(fields[name] or "").split())
 
 
 def _typed(value: str) -> str:
-    """The value behind its type, as in `smtp; 550 No such user`."""
+    """Return the value behind its type, as in `smtp; 550 No such user`."""
     return value.partition(";")[2].strip()
 
 
 def _parts(boundary: str, body: str) -> Iterator[Message]:
-    """What lies between the boundary's lines; the last part may be cut off."""
+    """Yield what lies between the boundary's lines; the last part may be cut off."""
     lines = re.compile(rf"\n--{re.escape(boundary)}(?:--)?[ \t]*(?=\n)")
     for part in lines.split(body, MOST_PARTS)[1 : MOST_PARTS + 1]:
         yield _headers(part.removeprefix("\n"))
 
 
 def _headers(text: str) -> Message:
-    """The header fields, with the rest as one undivided body."""
+    """Return the header fields, with the rest as one undivided body."""
     return HeaderParser().parsestr(text)
 
 
 def _body(part: Message) -> str:
-    """The body, decoded where it came encoded."""
+    """Return the body, decoded where it came encoded."""
     if str(part["Content-Transfer-Encoding"] or "").strip().lower() not in ENCODED:
         return str(part.get_payload())
     decoded = part.get_payload(decode=True)
@@ -114,5 +114,5 @@ def _body(part: Message) -> str:
 
 
 def _text(raw: bytes) -> str:
-    """Characters, whatever the bytes, with LF line ends."""
+    """Return the bytes as characters, whatever they are, with LF line ends."""
     return _LINE_END.sub("\n", raw.decode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""One look into the mailbox, read-only: what came back since the last one. Blocking, so it runs in a thread.
+"""One look into the mailbox, read-only, for what came back since the last one. Blocking, so it runs in a thread.
 
 Of each new message the Content-Type is fetched, and only of a delivery report its beginning, without marking anything
-as read. The password crosses a network encrypted or not at all, and stands in no message.
+as read. The password crosses a network encrypted or not at all, and stands in no error message.
 """
 
 import socket
@@ -23,7 +23,7 @@ from shared.errors import Misconfigured, Unavailable
 ANSWER_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 60.0
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# A connection that fails, a server that says no, and all the library raises where one talks nonsense.
+# A connection that fails, a server that says no, and all that the library raises where a server talks nonsense.
 UNREADABLE: Final = (IMAP4.error, OSError, ValueError, LookupError, TypeError, AttributeError)
 REMEDY: Final = "Write imaps:// in BUTLERS_IMAP_URL, or let the server offer STARTTLS."
 
@@ -48,7 +48,7 @@ class Found:
 
 
 def account_from(url: str) -> Relay:
-    """The account in imap[s]://user:password@host:port; raises Misconfigured, never quoting the URL."""
+    """Return the account in imap[s]://user:password@host:port; raise Misconfigured, never quoting the URL."""
     parts = urlsplit(url)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not parts.hostname or not user or any(sign in user + password for sign in "\r\n\0"):
@@ -60,7 +60,7 @@ def account_from(url: str) -> Relay:
 
 
 class Look:
-    """One look, and the way to end it from another thread."""
+    """One look into the mailbox, which another thread can end."""
 
     def __init__(self, account: Relay, seen: Seen) -> None:
         self._account = account
@@ -69,15 +69,15 @@ class Look:
         self._is_over = False
 
     def stop(self) -> None:
-        """End it soon, wherever it is."""
+        """End the look soon, wherever it is."""
         self._is_over = True
         if self._server is not None:
             with suppress(OSError):
-                # Not the TLS socket's own way, which takes from under the reading thread what that is using.
+                # Not the TLS socket's own shutdown, which takes away what the reading thread is using.
                 socket.socket.shutdown(self._server.sock, socket.SHUT_RDWR)
 
     def take(self) -> Found:
-        """What is new; raises Misconfigured or Unavailable in words that hold no secret."""
+        """Return what is new; raise Misconfigured or Unavailable in words that hold no secret."""
         try:
             server = self._server = self._connected()
             try:
@@ -86,7 +86,7 @@ class Look:
             finally:
                 with suppress(IMAP4.error, OSError):
                     server.logout()
-                with suppress(OSError):  # logging out closes nothing where it fails
+                with suppress(OSError):  # a logout that fails closes nothing
                     server.shutdown()
         except UNREADABLE as failed:
             said = " ".join(str(failed).split()) or type(failed).__name__
@@ -100,7 +100,7 @@ class Look:
         return IMAP4(account.host, account.port, timeout=ANSWER_SECONDS)
 
     def _read(self, server: IMAP4) -> Found:
-        """EXAMINE, which changes nothing, then all that is new in order of arrival."""
+        """Select the mailbox by EXAMINE, which changes nothing, then read all that is new in order of arrival."""
         _demand(*server.select("INBOX", readonly=True))
         uidvalidity = int(server.response("UIDVALIDITY")[1][0] or 0)
         done = self._seen.last_uid if uidvalidity == self._seen.uidvalidity else 0
@@ -123,19 +123,19 @@ class Look:
 
 
 def _came_back(server: IMAP4, uid: int) -> tuple[Bounce, ...]:
-    """What this message reports; nothing of any other message is fetched."""
+    """Return what this message reports; of one that is no report nothing but its Content-Type is fetched."""
     header = _fetched(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
     return parse(_fetched(server, uid, "", f"<0.{LIMIT_BYTES}>")) if is_report(header) else ()
 
 
 def _fetched(server: IMAP4, uid: int, section: str, beginning: str) -> bytes:
-    """A piece of a message, which stays unread; empty where it is gone."""
+    """Fetch a piece of a message, which stays unread; return it, empty where the message is gone."""
     items = _demand(*server.uid("FETCH", str(uid), f"(BODY.PEEK[{section}]{beginning})"))
     return next((item[1] for item in items if isinstance(item, tuple)), b"")
 
 
 def _log_in(server: IMAP4, account: Relay) -> None:
-    """Encrypt where it is not yet, then give the login; a refusal of the login is Misconfigured."""
+    """Encrypt where it is not yet, then give the login; raise Misconfigured if the login is refused."""
     if account.tls == "starttls" and "STARTTLS" in server.capabilities:
         server.starttls(trust(account))
     if not (account.is_loopback or isinstance(server.sock, ssl.SSLSocket)):
@@ -154,13 +154,13 @@ def _log_in(server: IMAP4, account: Relay) -> None:
 
 
 def _quoted(user: str) -> str:
-    """As a quoted string (RFC 3501); the library does so for the password alone."""
+    """Return the user as a quoted string (RFC 3501); the library quotes the password alone."""
     escaped = user.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _demand(kind: str, items: list[Any]) -> list[Any]:
-    """The items of an answer that says OK."""
+    """Return the items of an answer that says OK; raise IMAP4.error for another."""
     if kind != "OK":
         raise IMAP4.error(f"it answered {kind}")
     return items

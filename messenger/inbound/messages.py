@@ -1,4 +1,4 @@
-"""A message that came in: a pairing code, or words for a butler."""
+"""Messages that came in: a pairing code, or words for a butler."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,13 +21,13 @@ from shared.telemetry.logs import logger
 
 log = logger("messenger.inbound.messages")
 
-# No moment later than this is one, and no text longer than this is somebody's message.
+# A date from this on, in seconds since 1970, is taken for none; a text longer than this is cut.
 LATEST: Final = 2**32
 LONGEST: Final = 20_000
 
 
 async def handle_message(connection: Connection, desk: Desk, bot: str, row: Record) -> Sequence[Call]:
-    """Pair the chat, or bring the words to the Switchboard; what Telegram is to be called with afterwards."""
+    """Pair the chat, or bring the words to the Switchboard; return what Telegram is to be called with afterwards."""
     message = row["body"].get("message")
     outcome = "ignored"
     if isinstance(message, dict) and isinstance(message.get("text"), str):
@@ -50,14 +50,14 @@ def _pairing_code(message: Mapping[str, object]) -> str | None:
 
 
 async def _pair(connection: Connection, code: str, message: Mapping[str, object], realm: str) -> str:
-    """A one-time code from the command line makes the chat it comes from the owner's."""
+    """Make the chat the owner's if it brings a one-time code from the command line; return the outcome."""
     chat, owner = message.get("chat"), await contacts.owner(connection)
     private = isinstance(chat, dict) and chat.get("type") == "private" and is_private_chat(str(chat.get("id")))
     if owner is None:
         return "no_owner"
     if not private or not isinstance(chat, dict) or not await pairings.use(connection, code):
         return "not_paired"
-    # Anybody is anybody there, and read the code; the number would count on a live channel too.
+    # In the sandbox anybody can be anybody, and read the code; the number would count on a live channel too.
     if realm == realms.SANDBOX:
         return "not_paired_here"
     try:
@@ -71,7 +71,7 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
 
 
 async def _bring_in(desk: Desk, bot: str, update_id: int, message: Mapping[str, object]) -> None:
-    """Hand a message to the Switchboard's inbox; raises HopFailed while that is not there."""
+    """Hand a message to the Switchboard's inbox; raise HopFailed while that is not there."""
     chat, sender = message.get("chat"), message.get("from")
     if not isinstance(chat, dict) or not isinstance(sender, dict):
         return

@@ -1,4 +1,4 @@
-"""What comes in from Telegram: one poller for each bot, and every update is stored before it counts."""
+"""The poller of what comes in from Telegram: one for each bot, and every update is stored before it counts."""
 
 import asyncio
 from typing import Final
@@ -16,7 +16,7 @@ ALLOWED: Final = ["message", "callback_query"]
 
 
 async def poll(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
-    """Poll while this process holds the bot's lease; the lease outlives one poll and passes on in ten seconds."""
+    """Poll while this process holds the bot's lease; it outlives one poll and passes to another in ten seconds."""
     while not stopping.is_set():
         try:
             async with desk.ground.db.work() as connection:

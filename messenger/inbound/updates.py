@@ -1,4 +1,4 @@
-"""Stored updates, handled once each."""
+"""The handling of stored updates, each once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyn
 
 
 async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: bool) -> bool:
-    """Handle the oldest press, or the oldest other update; whether another may follow at once.
+    """Handle the oldest press, or the oldest other update; return whether another may follow at once.
 
-    What fails is tried again when all others had their turn, and is over after a minute: what fails each time keeps
+    What fails is tried again when all others had their turn, and is given up after a minute: what fails each time keeps
     nobody waiting.
     """
     row: Record | None = None
@@ -66,6 +66,6 @@ async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: boo
     return done
 
 
-# What ends by itself: the database or the Switchboard is away.
+# Failures that end by themselves: the database or the Switchboard is away.
 PASSING: Final = (Unavailable, HopFailed)
 FAILED: Final = "This could not be carried out now. It is tried again for a minute; look at it again after that."

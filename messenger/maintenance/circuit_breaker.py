@@ -1,4 +1,4 @@
-"""Probing the channels that are paused: whoever answers brings back what waited.
+"""The probing of paused channels: once a provider answers, what waited is due again.
 
 The row is all there is to a pause (`messenger/storage/breakers.py`): while it stands nothing of the channel is claimed,
 one Messenger at a time probes, and the owner is told once, by the other channel.
@@ -23,7 +23,10 @@ log = logger("messenger.maintenance.circuit_breaker")
 async def run(
     ground: Ground, channels: Mapping[str, Channel], paused: MutableMapping[str, str], stopping: asyncio.Event
 ) -> None:
-    """Probe what is paused; what this process was just configured with is tried at once. `paused` shows how it is."""
+    """Probe what is paused, until stopping; `paused` shows how it is.
+
+    What this process was just configured with is tried at once.
+    """
     first = True
     while not stopping.is_set():
         try:
@@ -45,7 +48,7 @@ async def run(
 
 
 async def _probe(ground: Ground, channel: Channel) -> None:
-    """Ask the provider for nothing; if it answers, everything that waited is due."""
+    """Ask the provider for nothing but an answer; if it gives one, lift the pause and make due all that waited."""
     failed = await channel.probe()
     async with ground.db.work() as connection:
         if failed is not None:

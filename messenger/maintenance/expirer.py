@@ -1,4 +1,4 @@
-"""Closing the questions that nobody answered in time."""
+"""The closing of questions that nobody answered in time."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ NOBODY_ANSWERED: Final = "Nobody answered in time."
 
 
 async def close_unanswered(connection: Connection) -> int:
-    """Close the questions nobody answered in time; how many there were."""
+    """Close the questions that nobody answered in time; return how many there were."""
     closed = 0
     for row in await pending_actions.unanswered(connection):
         told = row["notification_id"]

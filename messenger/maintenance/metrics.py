@@ -1,4 +1,4 @@
-"""What the rows say of all deliveries, for the metrics: whoever ended them, and in whichever process."""
+"""Gauges of all deliveries, read from the rows: whichever process made or ended them."""
 
 import asyncio
 from typing import Final
@@ -16,7 +16,7 @@ EVERY_SECONDS: Final = 15.0
 
 
 async def run(ground: Ground, stopping: asyncio.Event) -> None:
-    """Read them again and again, until stopping."""
+    """Read the gauges again and again, until stopping."""
     while not stopping.is_set():
         try:
             async with ground.db.work() as connection:

@@ -1,10 +1,10 @@
-"""Taking away what is over (shared/retention.py): words after their days, rows when nothing needs their fence.
+"""The purger of what is over (shared/retention.py): words after their days, rows when nothing needs their fence.
 
 Any Messenger may do it, several at once: what another holds is skipped, and a second time changes nothing. Each batch
 is a unit of work of its own, and the database's clock alone says what is old: as it stood a round ago, and only if it
-has gone on since as time does. So a clock that is wrong for less than an hour takes nothing away. Writes beside each
-table's own module, and only what has ended: nothing open or uncertain is touched. Lock order: notification, delivery,
-part, pending action.
+has gone on since as time does. So a clock that is wrong for less than an hour takes nothing away. The purger writes
+beside each table's own module, and only what has ended: nothing open or uncertain is touched. Lock order: notification,
+delivery, part, pending action.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from shared.telemetry.metrics import purged_total
 
 log = logger("messenger.maintenance.purger")
 BATCH: Final = 100
-# Of a question: it waits, or what was asked may still leave or have left.
+# States of a question that waits, or of which what was asked may still leave or have left.
 OPEN: Final = "('pending', 'approved', 'executing', 'uncertain')"
 
-# Whoever begins a message anew writes its row, so that the second look under the lock finds it young.
+# Beginning a message anew writes its row, so that the second look under the lock finds it young.
 ENDED: Final = f"""
 SELECT n.id FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 WHERE n.wiped_at IS NULL AND n.created_at < to_timestamp($1::float8)
@@ -237,7 +237,10 @@ async def run(
 async def round_after(
     db: Database, earlier: clock.Reading | None, ticks: Callable[[], float], stopping: asyncio.Event
 ) -> clock.Reading | None:
-    """Take away what was over by the reading before, unless the clock was set since; the reading for the next round."""
+    """Take away what was over by the reading before, unless the clock was set since.
+
+    Return the reading for the next round.
+    """
     try:
         async with db.work() as connection:
             later = await clock.read(connection, ticks)
@@ -252,20 +255,26 @@ async def round_after(
 
 
 async def purge(db: Database, by: float, stopping: asyncio.Event, batch: int = BATCH) -> int:
-    """Wipe or remove what was over at `by` (seconds since 1970), in batches, until nothing is left; how many rows."""
+    """Wipe or remove what was over at `by` (seconds since 1970), in batches, until nothing is left.
+
+    Return how many rows that were.
+    """
     done = 0
     for table, step in STEPS:
         try:
             while not stopping.is_set() and (rows := await step(db, by, batch)):
                 done += rows
         except ButlersError as failed:
-            # What stands in the way of one must not keep all others from their days.
+            # What stops one table must not keep all others from being purged.
             log.warning("not purged", table=table, why=failed.message)
     return done
 
 
 async def wipe_messages(db: Database, by: float, batch: int) -> int:
-    """Take the words out of messages that ended long ago, and of everything that was said about them."""
+    """Wipe the words of messages that ended long ago, and of everything that was said about them.
+
+    Return how many messages that were.
+    """
     async with db.work() as connection:
         ids = await _ids(connection, ENDED, by - retention.WORDS.total_seconds(), batch)
         if ids:
@@ -277,7 +286,10 @@ async def wipe_messages(db: Database, by: float, batch: int) -> int:
 
 
 async def remove_messages(db: Database, by: float, batch: int) -> int:
-    """Remove messages whose fence nobody needs any more, with their deliveries and questions."""
+    """Remove messages whose fence nobody needs any more, with their deliveries and questions.
+
+    Return how many messages that were.
+    """
     async with db.work() as connection:
         ids = await _ids(connection, OVER, by - retention.FENCES.total_seconds(), batch)
         for text in REMOVE if ids else ():
@@ -287,7 +299,7 @@ async def remove_messages(db: Database, by: float, batch: int) -> int:
 
 
 async def do(chore: Chore, db: Database, by: float, batch: int) -> int:
-    """One batch of a chore; how many rows."""
+    """Take away one batch of a chore; return how many rows."""
     async with db.work() as connection:
         done = await connection.execute(chore.text, by - chore.after.total_seconds(), batch)
     rows = int(done.rpartition(" ")[2])

@@ -1,4 +1,4 @@
-"""Taking over what silent holders left, and what else is due over rows that nobody holds."""
+"""The reaper: it takes over what silent holders left, and does what else is due over rows that nobody holds."""
 
 import asyncio
 from typing import Final
@@ -23,7 +23,7 @@ LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have 
 
 
 async def reap(connection: Connection) -> int:
-    """Take over what silent holders left behind; how many there were."""
+    """Take over what silent holders left behind; return how many there were."""
     silent = await queries.silent(connection)
     for row in silent:
         if row["notification_id"] is not None:
@@ -39,7 +39,7 @@ async def reap(connection: Connection) -> int:
 
 
 async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
-    """Take over what silent holders left, and write the cards that are missing."""
+    """Take over what silent holders left, and write the cards that are missing, again and again until stopping."""
     wake = desk.ground.wakes["cards"]
     while not stopping.is_set():
         ticket = wake.ticket()

@@ -1,7 +1,7 @@
-"""Looking again at what waits: what its butler has withdrawn, and what was short of an identifier.
+"""A second look at what waits: what its butler has withdrawn, and what was short of an identifier.
 
-The rows alone say what there is to do, so that any Messenger may do it and a lost hint costs one tick. Locks
-are taken in the order that holds everywhere: notification, delivery, pending action.
+The rows alone say what there is to do, so that any Messenger may do it and a lost hint costs one tick. Locks are taken
+in the order that holds everywhere: notification, delivery, pending action.
 """
 
 import asyncio
@@ -37,7 +37,10 @@ async def run(ground: Ground, stopping: asyncio.Event) -> None:
 
 
 async def look_again(ground: Ground) -> float:
-    """Each of what there is to do once; what breaks in one keeps none of the others. No seconds to wait for."""
+    """Take each step once; one that breaks does not stop the others.
+
+    Return 0, as there are no seconds to wait for.
+    """
     steps: dict[str, Callable[[], Awaitable[object]]] = {
         "restored": partial(restored.look, ground),
         "withdrawn": partial(_withdrawn, ground),
@@ -59,7 +62,7 @@ async def _withdrawn(ground: Ground) -> None:
 
 
 async def withdrawn(connection: Connection) -> list[str]:
-    """End what was withdrawn and nobody has begun to send; whose wish is answered."""
+    """End what was withdrawn and nobody has begun to send; return the notifications whose wish is answered."""
     done = list[str]()
     for wish in await withdrawals.unanswered(connection):
         found = await _taken_back(connection, wish)
@@ -70,7 +73,10 @@ async def withdrawn(connection: Connection) -> list[str]:
 
 
 async def _taken_back(connection: Connection, wish: Record) -> str | None:
-    """What the wish is worth; None while somebody holds the delivery, who asks at the marker."""
+    """Carry out a wish to withdraw, and return its answer.
+
+    None while somebody holds the delivery, who asks at the marker.
+    """
     notification_id, butler = wish["notification_id"], wish["origin_butler"]
     row = await notifications.locked(connection, notification_id)
     if row is None or row["status"] in ENDED:
@@ -90,7 +96,7 @@ async def _taken_back(connection: Connection, wish: Record) -> str | None:
 
 
 async def identified(ground: Ground) -> int:
-    """Ask, or let go by a standing rule, what was short of an identifier that is there now; how many."""
+    """Ask, or let go by a standing rule, what was short of an identifier that is there now; return how many."""
     async with ground.db.work() as connection:
         found = await transitions.identified(connection)
     for notification_id in found:
@@ -104,14 +110,14 @@ async def identified(ground: Ground) -> int:
 
 
 async def _released(connection: Connection, notification_id: str, ground: Ground) -> None:
-    """The same question becomes an ordinary one, with an address; nothing leaves that nothing allows."""
+    """Make the question an ordinary one, with an address, or end it; nothing leaves that nothing allows."""
     judged = await evaluate(connection, notification_id, lock=True)
     action = await pending_actions.open_of(connection, notification_id)
     if not isinstance(judged, Evaluation) or action is None or action["status"] != "pending":
         return
     if judged.row["status"] != "pending_missing_identifier":
         return
-    # It was asked before the owner had enough: what waits already goes on waiting.
+    # It was asked before the cool-down: what waits already goes on waiting.
     judged = replace(judged, facts=replace(judged.facts, cools_until=None))
     judged = replace(judged, decision=afresh(judged))
     if judged.decision.verdict == "allow":

@@ -1,7 +1,7 @@
-"""Beginning anew what ended unsent, because its butler asks for the same thing again.
+"""The new beginning of what ended unsent, because its butler asks for the same thing again.
 
-Two endings can be followed by another try: every attempt is proved not sent, or time ran out. It is decided
-afresh, as of now; an earlier yes counts no more. What was denied, refused, withdrawn or is uncertain stays so.
+Two endings can be followed by another try: every attempt is proved not sent, or time ran out. It is decided afresh, as
+of now; an earlier yes counts no more. What was denied, refused, withdrawn or is uncertain stays so.
 """
 
 from dataclasses import replace
@@ -24,18 +24,21 @@ from shared.storage.pending_actions import Event
 
 
 async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
-    """Whether it begins anew, allowed or parked; the caller holds the notification's row."""
+    """Begin it anew, allowed or parked, and return whether that was done; the caller holds the notification's row."""
     ended = await _ended(connection, row)
     if ended is None or await _cools(connection, row):
         return False
-    # Its one time counts only where nothing else is in the way.
+    # Its one time to begin anew is used up only where nothing else is in the way.
     if ended == "expired" and not await notifications.expired_again(connection, row["id"]):
         return False
     return await begin(connection, row["id"], ground, "The Switchboard brought the same call again.")
 
 
 async def begin(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
-    """Whether what ended unsent begins anew by this word, decided afresh; the caller holds the notification's row."""
+    """Begin anew, by this word, what ended unsent, decided afresh; return whether that was done.
+
+    The caller holds the notification's row.
+    """
     try:
         judged = await evaluate(connection, notification_id, lock=True)
         row = await notifications.locked(connection, notification_id)
@@ -59,7 +62,7 @@ async def begin(connection: Connection, notification_id: str, ground: Ground, sa
 
 
 async def _ended(connection: Connection, row: Record) -> Literal["failed", "expired"] | None:
-    """In which of the two ways it ended unsent; None if in neither."""
+    """Return in which of the two ways it ended unsent; None if in neither."""
     notification_id, answer = row["id"], NotifyResponse.model_validate(row["answer"])
     if row["status"] != "error" or not answers.may_reopen(answer):
         return None
@@ -75,7 +78,7 @@ async def _ended(connection: Connection, row: Record) -> Literal["failed", "expi
 
 
 async def _cools(connection: Connection, row: Record) -> bool:
-    """Whether the owner would be asked, and has said no to this butler there too often for that."""
+    """Return whether the owner would be asked, and has said no to this butler there too often for that."""
     try:
         judged = await evaluate(connection, row["id"], lock=True)
     except (InvalidInput, Misconfigured):

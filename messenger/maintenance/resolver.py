@@ -1,4 +1,4 @@
-"""Carrying out the owner's word on what may have arrived, and the one repeat that a machine may make: to the owner.
+"""The carrying out of the owner's word on what may have arrived, and the one repeat by machine: to the owner.
 
 Whichever surface a word comes from, it is a row first. Of the words on one attempt the first finds it uncertain and
 counts; a word on an earlier attempt changes nothing. Lock order: notification, delivery, part, pending action.
@@ -26,7 +26,7 @@ CONFIRMED: Final = "confirmed by the owner"
 
 
 async def carry_out(ground: Ground) -> int:
-    """Do what the owner said on the console and the command line, word by word; how many."""
+    """Carry out what the owner said on the console and the command line, word by word; return how many."""
     async with ground.db.work() as connection:
         words = await resolutions.waiting(connection)
     for word in words:
@@ -40,7 +40,7 @@ async def carry_out(ground: Ground) -> int:
 
 
 async def said(connection: Connection, given: Resolution, realm: str, ground: Ground) -> Outcome | None:
-    """The same for a word that is given here and now, by a press; None where that realm may say nothing of it."""
+    """Carry out a word given here and now, by a press; return None where that realm may say nothing of it."""
     row = await queries.doubt(connection, given.delivery_id)
     if row is None or not realms.may_decide(given.surface, realm, row["realm"]):
         return None
@@ -50,7 +50,7 @@ async def said(connection: Connection, given: Resolution, realm: str, ground: Gr
 
 
 async def take(connection: Connection, word: Record, ground: Ground) -> Outcome:
-    """Carry one word out in the caller's transaction, and note what came of it."""
+    """Carry one word out in the caller's transaction, note what came of it, and return that."""
     done = await _carry_out(connection, word, ground)
     outcome: Outcome = "done" if done else "late"
     await resolutions.handled(connection, word["id"], outcome)
@@ -73,7 +73,7 @@ async def _carry_out(connection: Connection, word: Record, ground: Ground) -> bo
 
 
 async def _arrived(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
-    """It is sent, with the owner's word for a receipt; parts that nobody has tried follow."""
+    """Count it as sent, with the owner's word for a receipt; parts that nobody has tried follow."""
     found = await transitions.arrived(connection, word["delivery_id"], word["attempt"], CONFIRMED, SEND_WITHIN)
     if found is None:
         return False
@@ -97,7 +97,7 @@ async def _arrived_answer(connection: Connection, word: Record, row: Record) -> 
 
 
 async def _again(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
-    """One more attempt under the owner's word; the marker asks again whether it may."""
+    """Queue it for one more attempt under the owner's word; the marker asks again whether it may leave."""
     if not await transitions.again(connection, word["delivery_id"], word["attempt"], SEND_WITHIN):
         return False
     return await _on_its_way(connection, word, row)
@@ -110,7 +110,7 @@ async def _on_its_way(connection: Connection, word: Record, row: Record) -> bool
 
 
 async def _leave(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
-    """Nobody will know, and nobody sends it again."""
+    """Leave it as it is: nobody will know whether it arrived, and nobody sends it again."""
     if not await transitions.leave(connection, word["delivery_id"], word["attempt"]):
         return False
     answer = answers.uncertain(row["id"], "internal_error", answers.LEFT)
@@ -120,7 +120,7 @@ async def _leave(connection: Connection, word: Record, row: Record, _ground: Gro
 
 
 async def _retry(connection: Connection, word: Record, row: Record, ground: Ground) -> bool:
-    """What did not go, and of which nothing can have left, begins anew: decided afresh, under the same key."""
+    """Begin anew what did not go, and of which nothing can have left: decided afresh, under the same key."""
     delivery = await queries.one(connection, row["id"])
     if delivery is None or delivery["status"] not in resolutions.UNSENT or delivery["attempt"] != word["attempt"]:
         return False
@@ -138,7 +138,10 @@ def _why(word: Record) -> Why:
 
 
 async def repeat_to_owner(ground: Ground) -> int:
-    """Send once more, marked as a possible repeat, what went to the owner and nobody answered for; how many."""
+    """Send once more what went to the owner and nobody answered for; return how many.
+
+    It is marked as a possible repeat.
+    """
     async with ground.db.work() as connection:
         due = await queries.to_repeat(connection)
     for row in due:

@@ -1,7 +1,7 @@
-"""Sealing the audit: once a minute whatever no seal covers yet is bound into the next link of a signed chain.
+"""The sealer of the audit: once a minute it binds what no seal covers yet into the next link of a signed chain.
 
-Any number of Messengers may do so at once: a link has one number, and whoever inserts it first wins. Nothing here
-waits for the gate, and the gate never waits for it.
+Any number of Messengers may do so at once: a link has one number, and the first insert of it wins. Nothing here waits
+for the gate, and the gate never waits for it.
 """
 
 import asyncio
@@ -33,11 +33,12 @@ async def run(ground: Ground, stopping: asyncio.Event, every: float = EVERY) -> 
 
 
 async def seal(ground: Ground, every: float = EVERY, most: int = audit_seals.MOST) -> Seal | None:
-    """Make the next link, unless there is nothing to seal, the last is younger than half of `every`, or another did.
+    """Make the next link and return it; None if there is nothing to seal, if the last is too young, or if another did.
 
-    So two links lie at least half a minute apart, however many Messengers there are, and a line that was written
-    before the first of them and committed after it is found by the next or the one after that. A link covers `most`
-    lines, the lowest first, and the next goes on from there: a flood of lines waits, and nothing grows with it.
+    The last is too young if it is younger than half of `every`. So two links lie at least half a minute apart, however
+    many Messengers there are, and a line that was written before the first of them and committed after it is found by
+    the next or the one after that. A link covers `most` lines, the lowest first, and the next goes on from there: a
+    flood of lines waits, and nothing grows with it.
     """
     key = keystore.read(ground.home, ground.name).private_pem
     async with ground.db.work() as connection:
@@ -50,6 +51,6 @@ async def seal(ground: Ground, every: float = EVERY, most: int = audit_seals.MOS
         made = cover.sealed(last.n + 1, last.hash, await audit_seals.now(connection), partial(sign, key))
         if made is None or not await audit_seals.append(connection, made):
             return None
-    # Whoever keeps these lines elsewhere can tell if the newest seals were removed together with what they cover.
+    # With these log lines kept elsewhere one can tell if the newest seals were removed together with what they cover.
     log.info("audit sealed", seal=made.n, hash=made.hash.hex())
     return made

@@ -1,1 +1,1 @@
-"""The Messenger's tables, a file for each, its only writer."""
+"""The Messenger's tables, a file for each, which alone writes it."""

@@ -6,7 +6,7 @@ from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
 
 
 async def target_now(connection: Connection, row: Record) -> Target:
-    """The target of a notification's row; nobody who could be sent to where there is none."""
+    """Return the target of a notification's row; where there is none, one that nobody could be reached at."""
     channel = row["envelope"]["delivery"]["channel"]
     try:
         found = await target_of(connection, Whom.parse(row["whom"]), channel)

@@ -43,13 +43,13 @@ VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING
 
 
 async def keep_parts(connection: Connection, delivery_id: str, shas: Sequence[str]) -> list[Record]:
-    """Write down which bytes each part is; those already sent stay what they were."""
+    """Write down which bytes each part is, and return the parts; those already sent stay what they were."""
     await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas))
     return await parts(connection, delivery_id)
 
 
 async def parts(connection: Connection, delivery_id: str) -> list[Record]:
-    """The parts in order: n, wire_sha, status, provider_id."""
+    """Return the parts in order: n, wire_sha, status, provider_id."""
     return list(await connection.fetch(PARTS, UUID(delivery_id)))
 
 
@@ -65,9 +65,9 @@ class PartEnd:
 
 
 async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> Literal["part", "attempt"] | None:
-    """Write an attempt's end: `part` if it is that of its part too, `attempt` where that has gone on meanwhile.
+    """Write an attempt's end; return `part` if it ends its part too, `attempt` where the part has gone on meanwhile.
 
-    None where somebody wrote another end before.
+    Return None where somebody wrote another end before.
     """
     attempt = (UUID(claimed.id), end.n, claimed.attempt)
     what = (end.outcome, end.detail[:500], end.status, end.provider_id)

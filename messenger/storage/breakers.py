@@ -1,4 +1,4 @@
-"""Which channels are paused: the circuit breakers, as rows that all Messengers share; only writer of their table."""
+"""The circuit breakers: which channels are paused, as rows that all Messengers share; only writer of their table."""
 
 from typing import Final
 
@@ -11,10 +11,10 @@ from shared.telemetry.logs import logger
 
 log = logger("messenger.storage.breakers")
 
-# So many failures in a row within ten minutes, whichever messages they met: an answer alone is waited for a minute.
+# So many failures in a row within ten minutes, of whichever messages: waiting for one answer can take a minute.
 MOST_FAILURES: Final = 5
-# Until something has gone out the owner hears of the next pause within ten minutes only if it is another: that a hand
-# is needed is always told.
+# Until something has gone out the owner hears of the next pause within ten minutes only if its reason is another: that
+# somebody must act is always told.
 PAUSE: Final = """
 INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
 VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
@@ -45,7 +45,8 @@ STILL: Final = """
 UPDATE messenger.pauses SET reason = $2, detail = $3,
     told_at = CASE WHEN $2 IN (reason, 'unreachable') THEN told_at END WHERE channel = $1 AND since IS NOT NULL
 """
-# Who answers a probe may still take nothing: until something has gone out, one failure pauses the channel again.
+# A provider that answers a probe may still take nothing: until something has gone out, one failure pauses its channel
+# again.
 LIFT: Final = """
 UPDATE messenger.pauses SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
 WHERE channel = $1 AND since IS NOT NULL
@@ -55,7 +56,7 @@ PAUSED: Final = """
 SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
 WHERE since IS NOT NULL ORDER BY channel
 """
-# Of what was told and did not go, since it was over for a moment, the next pause tells again.
+# A notice that did not go, since the pause was over for a moment, is told again at the next pause.
 UNTOLD: Final = "UPDATE messenger.pauses SET told_at = NULL WHERE channel <> $1 AND since IS NULL"
 STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.pauses WHERE channel = $1 AND since IS NOT NULL)"
 # A connection that comes back by itself at once is not worth a message; one that is lost again is.
@@ -67,7 +68,7 @@ WHERE since IS NOT NULL AND told_at IS NULL AND (reason = 'unauthorized' OR prob
 
 
 async def heed(connection: Connection, channel: str, result: Receipt | SendFailed) -> None:
-    """What an attempt's end says about its whole channel; the transaction is that which settles the attempt.
+    """Apply an attempt's end to its whole channel, in the transaction that settles the attempt.
 
     A word on the message itself, a receipt or a refusal, shows that the channel works; what is put off shows nothing.
     """
@@ -88,17 +89,17 @@ async def _begin(connection: Connection, channel: str, result: SendFailed) -> No
 
 
 def reason_of(result: SendFailed) -> str:
-    """Why a channel pauses: its login is refused, or nobody answers."""
+    """Return why a channel pauses: its login is refused, or nobody answers."""
     return "unauthorized" if result.reason == "unauthorized" else "unreachable"
 
 
 async def stands(connection: Connection, channel: str) -> bool:
-    """Whether nothing of this channel is claimed at the moment."""
+    """Return whether the channel is paused, so that nothing of it is claimed at the moment."""
     return bool(await connection.fetchval(STANDS, channel))
 
 
 async def tell_owner(connection: Connection) -> int:
-    """Queue the word about each pause that the owner has not heard of; how many."""
+    """Queue the notice about each pause that the owner has not heard of; return how many."""
     told = [row["channel"] for row in await connection.fetch(TELL)]
     for channel in told:
         await cards.tell_elsewhere(connection, channel)
@@ -106,12 +107,12 @@ async def tell_owner(connection: Connection) -> int:
 
 
 async def paused(connection: Connection) -> list[Record]:
-    """Each paused channel: channel, reason, detail, since, waiting, next_probe_at."""
+    """Return each paused channel: channel, reason, detail, since, waiting, next_probe_at."""
     return list(await connection.fetch(PAUSED))
 
 
 async def told_nothing(connection: Connection, channel: str) -> None:
-    """What was told by this channel did not go: the next pause of another one tells again."""
+    """Note that a notice by this channel did not go: the next pause of another channel is told again."""
     await connection.execute(UNTOLD, channel)
 
 
@@ -121,7 +122,7 @@ async def probe_now(connection: Connection) -> None:
 
 
 async def take_probes(connection: Connection) -> list[str]:
-    """The channels that are this Messenger's to probe now."""
+    """Take the channels that are this Messenger's to probe now, and return them."""
     return [row["channel"] for row in await connection.fetch(TAKE_PROBE)]
 
 
@@ -131,5 +132,5 @@ async def still_paused(connection: Connection, channel: str, failed: SendFailed)
 
 
 async def lift(connection: Connection, channel: str) -> None:
-    """The channel answers; one more failure before anything has gone out pauses it again."""
+    """Lift the pause, since the channel answers; one more failure before anything has gone out pauses it again."""
     await connection.execute(LIFT, channel, MOST_FAILURES - 1)

@@ -1,7 +1,7 @@
-"""Cards as deliveries: what is to be asked or told gets the one that is missing, and what is answered loses it.
+"""Cards as deliveries: what is to be asked or told gets the card it lacks, and a card that is over is closed.
 
-A butler causes so many cards in ten minutes; what it asks beyond that stands in a digest, which is a card too.
-The only writer of digests and of what stands in them.
+A butler may cause so many cards in ten minutes; what it asks beyond that stands in a digest, which is a card too. The
+only writer of digests and of what stands in them.
 """
 
 from typing import Final
@@ -19,8 +19,8 @@ EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.acto
 REALM: Final = "(SELECT n.realm FROM shared.notifications n WHERE n.id = q.notification_id)"
 # INVARIANT: of what is live the sandbox is shown nothing. Where no other channel is left it is asked on the console.
 MAY_ASK: Final = "(o.realm <> 'sandbox' OR a.realm = 'sandbox')"
-# Questions nobody was shown, which count against their butler. What had a card before is asked anew because of the
-# owner or of the world, and counts against nobody. What is about no message cannot be shown on a card.
+# Questions nobody was shown, which count against their butler. What had a card before is asked anew for a
+# reason that is not the butler's, and counts against nobody. What is about no message cannot be shown on a card.
 UNASKED: Final = f"""
 SELECT id, revision, origin_butler, requested_at, notification_id FROM shared.pending_actions q
 WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
@@ -51,11 +51,11 @@ CROSS JOIN LATERAL ({UNASKED} AND q.origin_butler = b.name ORDER BY requested_at
 LEFT JOIN ({SPENT}) s USING (origin_butler)
 WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 """
-# What is to be asked is the outbox of its card: a question that waits in this revision, a digest, and what may have
-# arrived at this attempt and is repeated by no machine; so is what is to be told, that it came back after its last
-# attempt. Whatever has none gets one, and what stands in a digest only once the owner has asked for it. Where Telegram
-# refused it, or did not take it within a minute, the next channel is asked as well. A digest may hold both what is live
-# and what is not; each of its cards lists what may be asked there.
+# The rows of what is to be asked are the outbox of cards: a question that waits in this revision, a digest, and a
+# delivery that is uncertain after this attempt and is repeated by no machine; so are those of what is to be told, a
+# bounce after the last attempt. Each that has no card gets one; what stands in a digest, only once the owner has asked
+# for it. Where Telegram refused the card, or did not take it within a minute, the next channel is asked as well. A
+# digest may hold both what is live and what is not; each of its cards lists what may be asked there.
 WRITE_MISSING: Final = f"""
 WITH unasked AS MATERIALIZED ({WITHIN}),
 a AS (
@@ -101,8 +101,8 @@ ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """
 # One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
-# it holds what comes in one breath; of more than a thousand the rest stands in the next, so that a flood of one
-# butler keeps the cards of all waiting for a moment only.
+# it holds what is asked at once; of more than a thousand the rest stands in the next, so that a flood of one butler
+# keeps the cards of all waiting for a moment only.
 OPEN_DIGESTS: Final = f"""
 WITH over AS MATERIALIZED (
     SELECT id, origin_butler, requested_at FROM ({WITHIN}) u WHERE NOT fits AND place <= {IN_A_DIGEST}),
@@ -117,7 +117,7 @@ opened AS (
 INSERT INTO messenger.digest_items (action_id, digest_id)
 SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id
 """
-# The owner wants to see it: its card is sent where that was said, and counts against nobody.
+# The owner wants to see a question: its card is sent where the owner said so, and counts against nobody.
 ASK_NOW: Final = f"""
 INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
 SELECT 'card', o.channel, o.address, o.realm, q.id, q.revision, q.origin_butler
@@ -129,7 +129,7 @@ ON CONFLICT DO NOTHING RETURNING id
 DIGEST_SHOWS: Final = """
 UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id = $1
 """
-# A late answer has more to say about a card that is closed.
+# A late answer adds something to what a closed card says.
 SHOW_AGAIN: Final = """
 UPDATE messenger.deliveries SET reason = NULL
 WHERE about = $1 AND revision = $2 AND class = 'card' AND status = 'sent' AND reason = 'closed'
@@ -162,14 +162,17 @@ WHERE ($2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at 
 
 
 async def write_missing_cards(connection: Connection, burst: int) -> int:
-    """Put the cards that are missing in the queue; how many. A transaction of its own, in which nothing is held yet."""
+    """Queue the cards that are missing, and return how many.
+
+    This takes a transaction of its own, in which nothing is held yet.
+    """
     await connection.execute(ONE_AT_A_TIME)
     await connection.execute(OPEN_DIGESTS, burst)
     return len(await connection.fetch(WRITE_MISSING, burst))
 
 
 async def ask_now(connection: Connection, action_id: str, revision: int) -> bool:
-    """Whether this put the card of this revision in the queue, because the owner asked for it."""
+    """Queue the card of this revision because the owner asked for it; return whether this did."""
     return await connection.fetchval(ASK_NOW, UUID(action_id), revision) is not None
 
 
@@ -184,7 +187,10 @@ async def show_again(connection: Connection, delivery_id: str, attempt: int) -> 
 
 
 async def adopt(connection: Connection, about: str, revision: int, message_id: str) -> bool:
-    """Whether the pressed message is the card about this that nobody had a receipt for; it is not sent again."""
+    """Take the pressed message for the card about this that nobody had a receipt for; return whether it is that.
+
+    The card is not sent again.
+    """
     return await connection.fetchval(ADOPT, UUID(about), revision, message_id) is not None
 
 
@@ -194,10 +200,10 @@ async def close_card(connection: Connection, delivery_id: str) -> None:
 
 
 async def tell_elsewhere(connection: Connection, channel: str) -> None:
-    """Queue the word about this channel's pause, to the owner by another."""
+    """Queue the notice about this channel's pause, to the owner by another channel."""
     await connection.execute(TELL_ELSEWHERE, channel)
 
 
 async def tell_of(connection: Connection, notice: str, *, everywhere: bool = False) -> None:
-    """Queue a word of the house to the owner, on every channel if it must not be missed."""
+    """Queue a notice of the house to the owner, on every channel if it must not be missed."""
     await connection.execute(TELL_OF, notice, everywhere)

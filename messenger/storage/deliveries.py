@@ -1,7 +1,6 @@
 """Deliveries and their markers: each state change is one statement.
 
-Every change asks for the state it comes from, so that whoever comes second changes nothing. All times
-are the database's.
+Every change asks for the state it comes from, so that the second of two changes nothing. All times are the database's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +24,7 @@ RETURNING id::text
 """
 # Oldest first per address, cards before the rest; a message being retried keeps its place for a minute from its first
 # failure, one that a limit delays or of which a part is sent for good. Both are looked up by the primary keys.
-# Butlers take turns: of each the oldest, counting what it has in flight; equals draw lots.
+# Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
 CLAIM = f"""
 WITH line AS (
     SELECT DISTINCT ON (q.address) q.id, q.address, q.class <> 'card' AS other, q.created_at,
@@ -167,12 +166,12 @@ class Enqueued:
 
 
 async def enqueue(connection: Connection, new: Enqueued) -> bool:
-    """Whether this call put it in the queue; false where it lies there, or is settled, already."""
+    """Put the delivery in the queue; return False where it lies there, or is settled, already."""
     return await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:]) is not None
 
 
 async def claim(connection: Connection, holder: str, room: Mapping[str, int]) -> list[Claimed]:
-    """Take what is due, at most one per address and so many per channel as there is room for."""
+    """Take what is due, at most one per address and so many per channel as there is room for; return it."""
     try:
         taken = [row for name, most in room.items() for row in await connection.fetch(CLAIM, holder, most, name)]
     except asyncpg.UniqueViolationError:
@@ -181,7 +180,10 @@ async def claim(connection: Connection, holder: str, room: Mapping[str, int]) ->
 
 
 async def renew(connection: Connection, holder: str, held: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Lengthen the leases of what is in hand (id, fence), not of what was left to its lease; what it still holds."""
+    """Lengthen the leases of what is in hand (id, fence), not of what was left to its lease.
+
+    Return what the holder still holds.
+    """
     ids, fences = [UUID(delivery_id) for delivery_id, _ in held], [fence for _, fence in held]
     return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences)}
 
@@ -189,7 +191,7 @@ async def renew(connection: Connection, holder: str, held: Collection[tuple[str,
 async def mark(
     connection: Connection, claimed: Claimed, part: tuple[int, str], content_sha: str | None, rule_id: str | None = None
 ) -> bool:
-    """The marker of one part (its number, its wire_sha); false where lease, fence or bytes are no longer ours.
+    """Set the marker of one part (its number, its wire_sha); False where lease, fence or bytes are no longer ours.
 
     Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
     """
@@ -204,21 +206,30 @@ async def mark(
 async def turn(
     connection: Connection, claimed: Claimed, come_from: Sequence[str], to: str, reason: str | None, after: object
 ) -> bool:
-    """Move the delivery on; `after` is the timedelta until it may be tried again."""
+    """Move the delivery on and return whether it moved; `after` is the timedelta until it may be tried again."""
     args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
     return await connection.fetchval(TURN, *args) is not None
 
 
 async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:
-    """Put it back for later without counting an attempt; `until` is seconds since 1970, looked at again before."""
+    """Put it back for later without counting an attempt, and return whether it was put back.
+
+    `until` is seconds since 1970; the delivery is looked at again before.
+    """
     return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until) is not None
 
 
 async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:
-    """Take what silent holders left: unsent goes back to the queue, possibly sent becomes `uncertain`."""
+    """Take what silent holders left, and return it.
+
+    What is unsent goes back to the queue, what was possibly sent becomes `uncertain`.
+    """
     return list(await connection.fetch(REAP, list(deliveries)))
 
 
 async def readdress(connection: Connection, claimed: Claimed, address: str, kind: str) -> None:
-    """Whom it goes to changed meanwhile: back to the queue, in the order of the new address and as what it is now."""
+    """Put it back in the queue, since whom it goes to changed meanwhile.
+
+    It waits in the order of the new address, and as what it is now.
+    """
     await connection.execute(READDRESS, UUID(claimed.id), claimed.fence, address, kind)

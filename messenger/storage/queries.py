@@ -6,14 +6,14 @@ from uuid import UUID
 from shared.db.pool import Connection, Record
 
 LEASE: Final = "7 seconds"
-# What is further off than its own length is of a clock that was wrong, and is no lease.
+# A lease that ends further off than its own length was written by a clock that was wrong, and is none.
 LASTS: Final = f"(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + interval '{LEASE}')"
 SILENT = f"""
 SELECT id::text, notification_id::text FROM messenger.deliveries
 WHERE status IN ('claimed', 'sending') AND NOT {LASTS} ORDER BY notification_id LIMIT 100
 """
 AT_ONCE = 100
-# By a clock that stands still for the index; whoever ends them looks at the running one.
+# By a clock that stands still, for the index; the statement that ends them looks at the running one.
 OVERDUE = f"""
 SELECT notification_id::text FROM messenger.deliveries
 WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT {AT_ONCE}
@@ -131,59 +131,62 @@ WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id 
 
 
 async def queued(connection: Connection) -> list[str]:
-    """Notifications that wait to be sent, by id and in its order, to whomever their butlers say they are."""
+    """Return the ids of notifications that wait to be sent, in their order, to whomever their butlers say they are."""
     return [row["id"] for row in await connection.fetch(QUEUED)]
 
 
 async def asked_about_others(connection: Connection) -> list[Record]:
-    """Questions that wait, in the order of their notifications: what a new revision takes over."""
+    """Return the questions that wait, in the order of their notifications, with what a new revision keeps."""
     return list(await connection.fetch(ASKED_ABOUT_OTHERS))
 
 
 async def doubt(connection: Connection, delivery_id: str, attempt: int | None = None) -> Record | None:
-    """A message's delivery with its words, and what is known of that attempt, or of the latest."""
+    """Return a message's delivery with its words, and what is known of that attempt, or of the latest."""
     return await connection.fetchrow(DOUBT, UUID(delivery_id), attempt)
 
 
 async def about(connection: Connection, card_id: str) -> Record | None:
-    """The same for the delivery and the attempt that a card asks about."""
+    """Return the same as `doubt` for the delivery and the attempt that a card asks about."""
     card = await connection.fetchrow(ABOUT, UUID(card_id))
     return await doubt(connection, card["about"], card["revision"]) if card and card["about"] else None
 
 
 async def receipts(connection: Connection, delivery_id: str) -> list[str]:
-    """The receipt of each part, in order; empty for one that has none."""
+    """Return the receipt of each part, in order; empty for one that has none."""
     return [row["receipt"] for row in await connection.fetch(RECEIPTS, UUID(delivery_id))]
 
 
 async def doubts_over(connection: Connection) -> list[Record]:
-    """Cards in Telegram that ask about what is uncertain no more: id, address, provider_id, about, revision."""
+    """Return cards in Telegram about what is uncertain no more: id, address, provider_id, about, revision."""
     return list(await connection.fetch(DOUBTS_OVER))
 
 
 async def to_repeat(connection: Connection) -> list[Record]:
-    """What is to be sent to the owner once more: id, notification_id, attempt."""
+    """Return what is to be sent to the owner once more: id, notification_id, attempt."""
     return list(await connection.fetch(TO_REPEAT))
 
 
 async def silent(connection: Connection) -> list[Record]:
-    """Deliveries whose holder no longer renews its lease, by id of their notifications."""
+    """Return the deliveries whose holder no longer renews its lease, in the order of notification ids."""
     return list(await connection.fetch(SILENT))
 
 
 async def overdue(connection: Connection) -> list[str]:
-    """Notifications whose delivery lies in the queue past its time, by id."""
+    """Return the ids of notifications whose delivery lies in the queue past its time."""
     return [row["notification_id"] for row in await connection.fetch(OVERDUE)]
 
 
 async def same_content(connection: Connection, origin: str, lineage: str, content_sha: str) -> str | None:
-    """The notification that was marked with this content in this lineage."""
+    """Return the notification that was marked with this content in this lineage."""
     found: str | None = await connection.fetchval(SAME_CONTENT, origin, lineage, content_sha)
     return found
 
 
 async def similar(connection: Connection, row: Record, channel: str, address: str) -> str | None:
-    """The delivery of other words of the same request to that address that is on its way or may have arrived."""
+    """Return the delivery of other words of the same request to that address.
+
+    It is one that is on its way or may have arrived.
+    """
     asked = (UUID(row["id"]), row["created_at"])
     found: str | None = await connection.fetchval(
         SIMILAR, row["origin_butler"], row["lineage"], channel, address, *asked
@@ -192,54 +195,63 @@ async def similar(connection: Connection, row: Record, channel: str, address: st
 
 
 async def one(connection: Connection, notification_id: str) -> Record | None:
-    """The delivery of a notification, if there is one."""
+    """Return the delivery of a notification, if there is one."""
     return await connection.fetchrow(ONE, UUID(notification_id))
 
 
 async def next_due(connection: Connection) -> float | None:
-    """Seconds until the next delivery, or the next limit's room, is due."""
+    """Return the seconds until the next delivery, or the next limit's room, is due."""
     found: float | None = await connection.fetchval(NEXT_DUE)
     return found
 
 
 async def oldest_open(connection: Connection) -> float:
-    """Seconds since the oldest delivery was made that is in the queue or in hand; 0 without any."""
+    """Return the seconds since the oldest delivery was made that is in the queue or in hand; 0 without any."""
     return float(await connection.fetchval(OLDEST_OPEN))
 
 
 async def by_state(connection: Connection) -> list[Record]:
-    """How many deliveries there are: channel, status, n."""
+    """Return how many deliveries there are: channel, status, n."""
     return list(await connection.fetch(BY_STATE))
 
 
 async def notice(connection: Connection, delivery_id: str) -> str | None:
-    """What a card about no message is of; None for the pause of a channel."""
+    """Return which notice a card about no message carries; None for the pause of a channel."""
     found: str | None = await connection.fetchval(NOTICE, UUID(delivery_id))
     return found
 
 
 async def owner_at(connection: Connection, channel: str) -> str | None:
-    """Where the owner is asked on this channel: a private chat, or an address."""
+    """Return where the owner is asked on this channel: a private chat, or an address."""
     found: str | None = await connection.fetchval(OWNER_AT, channel)
     return found
 
 
 async def cards_over(connection: Connection) -> list[Record]:
-    """Cards in Telegram whose question is over: id, address, provider_id, action_id, status, notification_id."""
+    """Return the cards in Telegram whose question is over.
+
+    The fields are id, address, provider_id, action_id, status, notification_id.
+    """
     return list(await connection.fetch(CARDS_OVER))
 
 
 async def digest_items(connection: Connection, digest_id: str, realm: str, most: int) -> list[Record]:
-    """The first questions of a digest without a card, for that realm: id, revision, content_sha, words, whom, total."""
+    """Return the first questions of a digest without a card, for that realm.
+
+    The fields are id, revision, content_sha, words, whom, total.
+    """
     return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), realm, most))
 
 
 async def digest_of(connection: Connection, action_id: str) -> str | None:
-    """The digest a question stands in."""
+    """Return the digest a question stands in."""
     found: str | None = await connection.fetchval(DIGEST_OF, UUID(action_id))
     return found
 
 
 async def digests_open(connection: Connection, seconds: float) -> list[Record]:
-    """Digests in Telegram, none looked at within so many seconds: id, address, digest_id, origin_butler, shown."""
+    """Return digests in Telegram, none looked at within so many seconds.
+
+    The fields are id, address, digest_id, origin_butler, shown.
+    """
     return list(await connection.fetch(DIGESTS_OPEN, seconds))

@@ -1,6 +1,6 @@
-"""How fast may be sent: token buckets as rows, shared by all Messengers and refilled by the database's clock.
+"""Rate limits: token buckets as rows, shared by all Messengers and refilled by the database's clock.
 
-A bucket is one moment, `free_at`: from then on the next may leave. Spending moves it on by one span, never
+A bucket is one moment, `free_at`: from then on the next message may leave. Spending moves it on by one span, never
 further back than lets a full burst through; a provider's Retry-After moves it too.
 """
 
@@ -14,7 +14,7 @@ from shared.channels.realms import SANDBOX, Configured
 from shared.config.settings import Settings
 from shared.db.pool import Connection
 
-# Locked in the order of their keys, last of all rows; whoever waited for the lock reads the clock after it.
+# Locked in the order of their keys, last of all rows; a statement that waited for the lock reads the clock after it.
 SPEND: Final = """
 INSERT INTO messenger.rates AS r (key, burst, every, free_at)
 SELECT key, burst, every, clock_timestamp() - (burst - 2) * every
@@ -36,7 +36,7 @@ SELECT EXISTS (SELECT FROM messenger.rates
     WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - interval '10 seconds')
 """
 # A bucket that is full again says nothing; nor does one further off than its span, or than the hour for which a
-# provider's word counts: it is of a clock that was wrong.
+# provider's word counts: it was written by a wrong clock.
 FORGET: Final = """
 DELETE FROM messenger.rates WHERE key IN (
     SELECT key FROM messenger.rates WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
@@ -64,7 +64,7 @@ MAIL_DAY: Final = Limit(100, timedelta(seconds=216))
 
 
 def buckets(channel: str, address: str) -> Mapping[str, Limit]:
-    """What one message to this address spends from, by key."""
+    """Return what one message to this address spends from, by key."""
     if channel == "email":
         return {"email:day": MAIL_DAY, "email:minute": MAIL_MINUTE}
     is_private = _PRIVATE.fullmatch(address) is not None
@@ -72,7 +72,7 @@ def buckets(channel: str, address: str) -> Mapping[str, Limit]:
 
 
 def limited(settings: Settings, set_up: Configured) -> frozenset[str]:
-    """The channels whose messages are counted: the live ones, unless the settings say all or none."""
+    """Return the channels whose messages are counted: the live ones, unless the settings say all or none."""
     realms = {"telegram": set_up.telegram_realm, "email": set_up.email_realm}
     if settings.rate_limits is None:
         return frozenset(channel for channel, realm in realms.items() if realm != SANDBOX)
@@ -80,9 +80,10 @@ def limited(settings: Settings, set_up: Configured) -> frozenset[str]:
 
 
 async def spend(connection: Connection, channel: str, address: str, counted: Collection[str]) -> bool:
-    """Whether it may leave now; on false the caller's transaction must not be committed.
+    """Spend one message from its buckets, and return whether it may leave now.
 
-    What is not counted still waits as long as the provider asked for.
+    On False the caller's transaction must not be committed. What is not counted still waits as long as the provider
+    asked for.
     """
     if channel not in counted:
         return await free_at(connection, channel, address) is None
@@ -92,13 +93,16 @@ async def spend(connection: Connection, channel: str, address: str, counted: Col
 
 
 async def free_at(connection: Connection, channel: str, address: str) -> float | None:
-    """From when on the next to this address may leave (seconds since 1970), None if that is past."""
+    """Return from when on the next to this address may leave (seconds since 1970), None if that is past."""
     found: float | None = await connection.fetchval(FREE_AT, list(buckets(channel, address)))
     return found
 
 
 async def obey(connection: Connection, channel: str, address: str, wait: timedelta) -> None:
-    """Nothing goes to this address before the wait is over; nor to any, if another was told the same just now."""
+    """Let nothing go to this address before the wait is over.
+
+    If another address was told the same just now, nothing goes to any on that channel.
+    """
     key = f"{channel}:{address}"
     await connection.execute(OBEY, key, wait)
     if await connection.fetchval(TOLD_OTHERWISE, channel, key):

@@ -1,4 +1,4 @@
-"""How much of what strangers write is kept: so much of each and of so many in a day, and of the rest its number."""
+"""The limit on what is kept of strangers' messages: so much of each and of so many in a day; the rest is counted."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from shared.db.pool import Connection
 from shared.storage import pairings
 
 NOTICE: Final = "strangers"
-# Of one unknown sender in a day, and of how many unknown senders.
+# What is kept of one unknown sender in a day, and of how many unknown senders.
 MOST_MESSAGES: Final = 20
 MOST_BYTES: Final = 20_000
 MOST_SENDERS: Final = 200
@@ -32,10 +32,10 @@ Update = Mapping[str, object]
 
 
 async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
-    """The numbers of these updates that are over the bounds: they are counted here, and the owner is told once a day.
+    """Return the numbers of these updates that are over the bounds; count them, and tell the owner once a day.
 
-    A press is no message: whoever presses is asked for, and refused, one by one. Nor is a pairing code while one is
-    good, so that no flood keeps the owner out.
+    A press is no message: each press is checked, and refused, by itself. Nor is a pairing code while one is good, so
+    that no flood keeps the owner out.
     """
     senders = {number: sender for one in updates if (number := _number(one)) is not None and (sender := _sender(one))}
     if not senders:
@@ -65,7 +65,7 @@ def _number(one: Update) -> int | None:
 
 
 def _sender(one: Update) -> str:
-    """Who wrote a message, nobody else's: '' where it is none."""
+    """Return who wrote a message: '?' where it names nobody, '' where the update is no message."""
     message = one.get("message")
     sender = message.get("from") if isinstance(message, Mapping) else None
     return str(sender.get("id") or "?") if isinstance(sender, Mapping) else "?" if "message" in one else ""

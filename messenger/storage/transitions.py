@@ -1,4 +1,4 @@
-"""Deliveries of what waits: what ends unsent, what is asked for again, and what the owner says of the uncertain.
+"""Changes of deliveries that wait: what ends unsent, what is asked for again, what the owner says of the uncertain.
 
 Beside `messenger/storage/deliveries.py` the only writer of deliveries, parts and attempts; here it moves only what
 nobody holds.
@@ -31,12 +31,12 @@ FROM shared.notifications n CROSS JOIN LATERAL (
 WHERE n.id = $1 AND n.not_after <= clock_timestamp() AND d.notification_id = n.id AND d.status = 'queued'
 RETURNING d.channel, d.status, tried.times, tried.last
 """
-# From here the way is that of anything that waited: `parked` is put in the queue by the next route.
+# From here on it is like anything that waited: `parked` is put in the queue by the next route.
 ASKED_AGAIN: Final = """
 UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL
 WHERE notification_id = $1 AND status IN ('failed', 'expired', 'dead', 'cancelled', 'parked') RETURNING id
 """
-# They draw lots, so that what cannot be let go never keeps the others waiting.
+# In random order, so that what cannot be let go never keeps the others waiting.
 SHORT_OF_AN_IDENTIFIER: Final = """
 SELECT n.id::text FROM shared.notifications n
 JOIN shared.pending_actions a ON a.notification_id = n.id AND a.status = 'pending' AND a.expires_at > clock_timestamp()
@@ -112,7 +112,7 @@ BOUNCED: Final = """
 UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = clock_timestamp()
 WHERE id = $1 AND status = 'sent' RETURNING id
 """
-# No wait is longer than an hour, and nothing is made or tried in the future: such a row is of a clock that was wrong.
+# No wait is longer than an hour, and nothing is made or tried in the future: such a row was written by a wrong clock.
 SOONER: Final = """
 UPDATE messenger.deliveries d SET send_at = clock_timestamp() WHERE status = 'queued'
     AND send_at > clock_timestamp() AND (send_at > clock_timestamp() + interval '1 hour'
@@ -152,12 +152,15 @@ async def close_answered(connection: Connection) -> None:
 
 
 async def cancel(connection: Connection, notification_id: str) -> bool:
-    """Whether its delivery is ended before anybody took it; false while somebody holds it."""
+    """End the delivery of a notification before anybody took it; return False while somebody holds it."""
     return await connection.fetchval(CANCEL, UUID(notification_id)) is not None
 
 
 async def out_of_time(connection: Connection, notification_id: str) -> Record | None:
-    """How its delivery ended if it lay in the queue past its time: channel, status, times tried, the last outcome."""
+    """End its delivery if it lies in the queue past its time, and return how it ended.
+
+    The fields are channel, status, times tried, the last outcome.
+    """
     return await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
 
 
@@ -167,34 +170,46 @@ async def ask_again(connection: Connection, notification_id: str) -> None:
 
 
 async def identified(connection: Connection) -> list[str]:
-    """Notifications that waited for an identifier which is there now, by id."""
+    """Return the ids of notifications that waited for an identifier which is there now."""
     return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
 
 
 async def arrived(connection: Connection, delivery_id: str, attempt: int, receipt: str, rest: timedelta) -> str | None:
-    """`sent`, or `queued` where parts follow that nobody has tried, for which there is so much time; None if late."""
+    """End a delivery that the owner says arrived, and return `sent`; None if that comes too late.
+
+    Return `queued` where parts follow that nobody has tried; `rest` is the time there is for them.
+    """
     found: str | None = await connection.fetchval(ARRIVED, UUID(delivery_id), attempt, receipt, rest)
     return found
 
 
 async def leave(connection: Connection, delivery_id: str, attempt: int) -> bool:
-    """Whether this word ended it: nobody will know, and nobody sends it again."""
+    """Abandon the delivery, and return whether this word ended it.
+
+    Nobody will know whether it arrived, and nobody sends it again.
+    """
     return await connection.fetchval(LEAVE, UUID(delivery_id), attempt) is not None
 
 
 async def again(connection: Connection, delivery_id: str, attempt: int, lasts: timedelta | None) -> bool:
-    """Whether this put it in the queue once more; the owner's word lasts so long, a machine's not at all."""
+    """Put the delivery in the queue once more, and return whether this did.
+
+    The owner's word lasts for `lasts`; a machine's, None, gives no new time.
+    """
     return await connection.fetchval(AGAIN, UUID(delivery_id), attempt, lasts) is not None
 
 
 async def evident(connection: Connection, claimed: Claimed, n: int, receipt: str) -> str | None:
-    """What a receipt for a part that has gone on makes of its delivery: `sent`, `queued` or `parked`, or None."""
+    """Apply a receipt for a part that has gone on.
+
+    Return what that makes of its delivery: `sent`, `queued` or `parked`, or None.
+    """
     found: str | None = await connection.fetchval(EVIDENT, UUID(claimed.id), n, receipt)
     return found
 
 
 async def late(connection: Connection, claimed: Claimed, n: int, receipt: str) -> bool:
-    """Whether the part was sent again before this receipt came, which is noted."""
+    """Note that the part was sent again before this receipt came; return whether it was."""
     args = (UUID(claimed.id), n, claimed.attempt, f"Receipt {receipt}.")
     return await connection.fetchval(LATE, *args) is not None
 
@@ -205,25 +220,25 @@ async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
 
 
 async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
-    """Whether it came back, with that status code, after it was sent."""
+    """Note that a sent delivery came back, with that status code; return whether it was noted."""
     return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
 
 
 async def sooner(connection: Connection) -> int:
-    """Make due what waits only because the database's clock was put back; how many."""
+    """Make due what waits only because the database's clock was put back; return how many."""
     return len(await connection.fetch(SOONER))
 
 
 async def restored(connection: Connection, notification_id: str) -> bool:
-    """Whether its delivery waited, which is uncertain from here on."""
+    """Make the delivery uncertain if it waited, and return whether it did."""
     return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
 
 
 async def delayed_no_more(connection: Connection) -> int:
-    """Make due what a lifted brake had delayed; how many."""
+    """Make due what a lifted brake had delayed; return how many."""
     return len(await connection.fetch(DELAYED_NO_MORE))
 
 
 async def due_again(connection: Connection, channel: str) -> None:
-    """Let go at once what waited for a channel that works again."""
+    """Make due at once what waited for a channel that works again."""
     await connection.execute(DUE_AGAIN, channel)

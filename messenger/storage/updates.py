@@ -1,4 +1,4 @@
-"""Inbound rows: who polls a bot, and which updates came. The only writer of those tables."""
+"""Inbound rows: which process polls a bot, and which updates came. The only writer of those tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -14,9 +14,9 @@ USED: Fields = {
     "callback_query": {"id": {}, "data": {}, "from": _WHO, "message": {"message_id": {}, "chat": _CHAT}},
 }
 
-# Numbers beyond are no provider's, and a row could not count on from them.
+# Higher numbers are no provider's, and a row could not count on from them.
 HIGHEST = 2**53
-# Here and wherever time is written down: what is further off than its own length is of a clock that was wrong.
+# Here and wherever time is written down: what is further off than its own length was written by a wrong clock.
 TAKE_LEASE = """
 INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + interval '8 seconds')
 ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + interval '8 seconds'
@@ -61,28 +61,28 @@ WHERE handled_at IS NULL AND body ? 'callback_query'
 
 
 async def take_lease(connection: Connection, bot: str, holder: str) -> bool:
-    """Whether this process polls the bot for the next eight seconds; one process at a time does."""
+    """Take the bot's lease for eight seconds, if no other process has it; return whether this process polls now."""
     return await connection.fetchval(TAKE_LEASE, bot, holder) is not None
 
 
 async def give_up_lease(connection: Connection, bot: str, holder: str) -> None:
-    """Let another poll at once."""
+    """Let another process poll at once."""
     await connection.execute(GIVE_UP_LEASE, bot, holder)
 
 
 async def next_offset(connection: Connection, bot: str) -> int:
-    """The first update that is not stored: asking for it confirms the ones before to the provider."""
+    """Return the first update that is not stored: asking for it confirms the ones before to the provider."""
     return int(await connection.fetchval(NEXT_OFFSET, bot))
 
 
 def read(updates: Sequence[object]) -> list[Mapping[str, object]]:
-    """Updates with what is used of them and nothing else. What has no number is none."""
+    """Return updates with what is used of them and nothing else; what has no number is no update."""
     numbered = [one for one in updates if isinstance(one, Mapping) and _is_number(one.get("update_id"))]
     return [_storable({name: _used(one[name], USED[name]) for name in USED if name in one}) for one in numbered]
 
 
 async def store(connection: Connection, bot: str, updates: Sequence[Mapping[str, object]]) -> int:
-    """Keep updates as they were read, each once; how many were new."""
+    """Keep updates as they were read, each once; return how many were new."""
     return len(await connection.fetch(STORE, bot, updates))
 
 
@@ -93,7 +93,10 @@ async def count(connection: Connection, bot: str, highest: int) -> None:
 
 
 def _used(value: object, fields: Fields) -> object:
-    """The value with the fields that are used; what is no object holds none of them, and a list is none of ours."""
+    """Return the value with the fields that are used.
+
+    What is no object holds none of them, and a list is none of ours.
+    """
     if isinstance(value, Mapping):
         return {name: _used(value[name], inside) for name, inside in fields.items() if name in value}
     return None if isinstance(value, list) else value
@@ -104,7 +107,10 @@ def _is_number(value: object) -> bool:
 
 
 def _storable(update: Mapping[str, object]) -> Mapping[str, object]:
-    """The same without NUL and halves of characters, which no row can hold: one such update would stop all after it."""
+    """Return the update without NUL and halves of characters, which no row can hold.
+
+    One such update would stop all after it.
+    """
     return {name: _sound(value) for name, value in update.items()}
 
 
@@ -115,12 +121,15 @@ def _sound(value: object) -> object:
 
 
 async def let_go_presses(connection: Connection) -> None:
-    """Handle no press that waits: the rows it was made for are not those that are here."""
+    """End every press that waits unhandled: the rows it was made for are not those that are here."""
     await connection.execute(LET_GO_PRESSES)
 
 
 async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:
-    """The oldest press, or other update, that nobody has handled, held by this transaction; what failed comes last."""
+    """Return the oldest press, or other update, that nobody has handled, locked by this transaction.
+
+    What failed comes last.
+    """
     return await connection.fetchrow(WAITING, bot, presses)
 
 
@@ -130,5 +139,5 @@ async def handled(connection: Connection, bot: str, update_id: int, outcome: str
 
 
 async def failed(connection: Connection, bot: str, update_id: int) -> None:
-    """Let all others go before an update; it is over if it came more than a minute ago."""
+    """Let all others go before an update; end it if it came more than a minute ago."""
     await connection.execute(FAILED, bot, update_id)

@@ -1,8 +1,8 @@
 """The life of one delivery as one pure function, `step(delivery, event)`; the rows follow it.
 
-What may have arrived is repeated only by the owner's word, once by machine if it goes to the owner, and freely where
-a repeat does no harm. An answer speaks of its own attempt, however late it comes. Times are seconds by the database's
-clock.
+What may have arrived is sent again only on the owner's word, except that a message to the owner is repeated once by
+machine, and a card or a reaction, whose repeat does no harm, as often as needed. An answer speaks of its own attempt,
+however late it comes. Times are seconds by the database's clock.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ What = Literal[
     "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced", "restored",
 ]  # fmt: skip
 LEASE_SECONDS: Final = 7.0
-# Whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
+# Kinds whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
 FREELY: Final = frozenset({"card", "reaction"})
 HELD: Final[frozenset[Status]] = frozenset({"claimed", "sending"})
 
 
 class Effect(Enum):
-    """What a change demands of whoever makes it."""
+    """What a change of state demands of the caller that makes it."""
 
     WRITE = "write the committing byte"
     TELL = "tell the owner that it is uncertain"
@@ -40,7 +40,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: the last attempt that was `marked`, and those marked ones whose answer may still come."""
+    """One part: `marked` is the last attempt that was marked, `out` are the marked ones whose answer may still come."""
 
     status: PartStatus = "queued"
     marked: int = 0
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery: kind is owner, third_party, card or reaction; `repeats` are those after an unknown outcome."""
+    """One delivery: kind is owner, third_party, card or reaction; `repeats` counts those after an unknown outcome."""
 
     kind: str
     parts: tuple[Part, ...] = (Part(),)
@@ -59,7 +59,7 @@ class Delivery:
     fence: int = 0
     lease_until: float = 0.0
     repeats: int = 0
-    # An attempt came to its marker, or ended before.
+    # Whether an attempt came to its marker, or ended before it.
     tried: bool = False
 
     @property
@@ -70,9 +70,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happens, when, at which part (from 1); who holds it speaks by fence, an answer and the owner by attempt.
+    """What happens, when, and at which part (counted from 1).
 
-    `word` is a receipt's number, or the reason why preparing failed.
+    The holder of the lease speaks by its fence, an answer and the owner by attempt. `word` is a receipt's number, or
+    the reason why preparing failed.
     """
 
     what: What
@@ -85,7 +86,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The state after an event, and what that demands."""
+    """The state after an event, and the effect it demands."""
 
     delivery: Delivery
     effect: Effect | None = None
@@ -95,7 +96,7 @@ _Step = Callable[[Delivery, Event], Stepped | None]
 
 
 def step(delivery: Delivery, event: Event) -> Stepped | None:
-    """What the event makes of the delivery; None where its state does not admit the event, and nothing changes."""
+    """Return what the event makes of the delivery; None, changing nothing, where its state does not admit the event."""
     return _STEPS[event.what](delivery, event)
 
 
@@ -104,7 +105,7 @@ def _with(delivery: Delivery, n: int, part: Part) -> tuple[Part, ...]:
 
 
 def _turn(delivery: Delivery, status: Status, old: PartStatus, new: PartStatus) -> Delivery:
-    """The delivery in this status, and each of its parts that was `old` in `new`."""
+    """Return the delivery in this status, with each part that was `old` turned to `new`."""
     parts = (replace(part, status=new) if part.status == old else part for part in delivery.parts)
     return replace(delivery, status=status, parts=tuple(parts))
 
@@ -133,7 +134,7 @@ def _lease_lost(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _unknown(delivery: Delivery, old: PartStatus) -> Stepped:
-    """Nobody knows whether the part that was `old` arrived."""
+    """Leave it unknown whether the part that was `old` arrived: repeat a card or a reaction, else it is uncertain."""
     if delivery.kind in FREELY:
         return _repeated(_turn(delivery, delivery.status, old, "uncertain"), None)
     effect = Effect.TELL if delivery.status == "sending" else None
@@ -141,7 +142,7 @@ def _unknown(delivery: Delivery, old: PartStatus) -> Stepped:
 
 
 def _marked(delivery: Delivery, event: Event) -> Stepped | None:
-    """From here on, without an answer, nobody knows; parts go in order."""
+    """Mark a part, in its order: from here on, without an answer, its outcome is unknown."""
     if not _lasts(delivery, event) or any(part.status != "sent" for part in delivery.parts[: event.n - 1]):
         return None
     if delivery.parts[event.n - 1].status not in {"queued", "failed"}:
@@ -153,7 +154,7 @@ def _marked(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _between(delivery: Delivery, event: Event) -> bool:
-    """Whether the event is its holder's, with no part on its way."""
+    """Return whether the event comes from the delivery's holder while no part is on its way."""
     held = delivery.status in HELD and delivery.fence == event.fence
     return held and not any(part.status == "sending" for part in delivery.parts)
 
@@ -166,13 +167,16 @@ def _stopped(to: Status, effect: Effect | None = None) -> _Step:
 
 
 def _moved(delivery: Delivery, event: Event) -> Stepped | None:
-    """What may have left in part follows to nobody else; a card begins anew there."""
+    """Queue the delivery again for its new address; fail one of which something may have left.
+
+    What may have left in part goes to nobody else. A card begins anew at the new address.
+    """
     ends = delivery.begun and delivery.kind != "card"
     return _stopped("failed", Effect.ANSWER)(delivery, event) if ends else _stopped("queued")(delivery, event)
 
 
 def _delayed(delivery: Delivery, event: Event) -> Stepped | None:
-    """A delay is no attempt: the count goes back."""
+    """Queue the delivery again and take its attempt back: a delay is no attempt."""
     back = _stopped("queued")(delivery, event)
     return back and Stepped(replace(back.delivery, attempt=delivery.attempt - 1))
 
@@ -185,12 +189,12 @@ def _prepare_failed(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _failed(delivery: Delivery, to: Status = "failed") -> Stepped:
-    """A rule's use goes back only if nothing can have left."""
+    """End the delivery without success; give the standing rule its use back only if nothing can have left."""
     return Stepped(replace(delivery, status=to), Effect.ANSWER if delivery.begun else Effect.GIVE_BACK)
 
 
 def _ended(delivery: Delivery, event: Event) -> Stepped | None:
-    """An attempt ends; it speaks for its part unless that has gone on meanwhile."""
+    """End an attempt; its end decides about its part unless the part has gone on meanwhile."""
     part = delivery.parts[event.n - 1]
     if event.attempt not in part.out:
         return None
@@ -199,7 +203,7 @@ def _ended(delivery: Delivery, event: Event) -> Stepped | None:
     is_newest = part.marked == event.attempt and part.status in {"sending", "uncertain"}
     if event.what != "receipt":
         return _without(noted, event) if is_newest else Stepped(noted)
-    # It ends the doubt about a later attempt, and spares a third party's repeat that has not begun.
+    # A receipt ends the doubt about a later attempt, and stops a third party's repeat that has not begun.
     waits = delivery.status in {"queued", "claimed", "parked"} and delivery.kind == "third_party"
     spares = (waits and part.status == "queued") or delivery.status == part.status == "uncertain"
     if not is_newest and not spares:
@@ -208,14 +212,17 @@ def _ended(delivery: Delivery, event: Event) -> Stepped | None:
 
 
 def _arrived(delivery: Delivery) -> Stepped:
-    """With its last receipt it is sent, whatever it waits for; else it goes on with the parts nobody has tried."""
+    """Set the delivery to sent if every part has its receipt, whatever it waits for.
+
+    Else it goes on with the parts that nobody has tried.
+    """
     if all(part.status == "sent" for part in delivery.parts):
         return Stepped(replace(delivery, status="sent"), Effect.ANSWER)
     return Stepped(replace(delivery, status="queued") if delivery.status in {"uncertain", "claimed"} else delivery)
 
 
 def _without(delivery: Delivery, event: Event) -> Stepped:
-    """The newest attempt at a part ended without a receipt; what the owner left as it was stays so."""
+    """End the newest attempt at a part without a receipt; what the owner left abandoned stays abandoned."""
     old, before = delivery.parts[event.n - 1].status, delivery.status
     if event.what == "unknown":
         after = _unknown(delivery, old)
@@ -227,7 +234,7 @@ def _without(delivery: Delivery, event: Event) -> Stepped:
 
 
 def _owner_says(delivery: Delivery, event: Event) -> Stepped | None:
-    """The owner's word counts for the uncertainty it was asked about, and not for a later one."""
+    """Apply the owner's word to the uncertainty it was asked about; it does not count for a later one."""
     if delivery.status != "uncertain" or event.attempt != delivery.attempt:
         return None
     if event.what == "again":
@@ -243,7 +250,7 @@ def _repeat_due(delivery: Delivery, _event: Event) -> Stepped | None:
 
 
 def _repeated(delivery: Delivery, effect: Effect | None) -> Stepped:
-    """What goes to the owner is repeated whole: the words that mark it move the ends of its parts."""
+    """Queue it once more; repeat what goes to the owner whole: the words that mark it move the ends of its parts."""
     queued = _turn(delivery, "queued", "uncertain", "queued")
     if delivery.kind == "owner":
         queued = _turn(queued, "queued", "sent", "queued")
@@ -251,14 +258,17 @@ def _repeated(delivery: Delivery, effect: Effect | None) -> Stepped:
 
 
 def _deadline(delivery: Delivery, _event: Event) -> Stepped | None:
-    """What was tried in vain until its time was over is a dead letter."""
+    """End a delivery whose time is over: as a dead letter if it was queued and tried in vain, else as expired."""
     if delivery.status not in {"queued", "parked"}:
         return None
     return _failed(delivery, "dead" if delivery.tried and delivery.status == "queued" else "expired")
 
 
 def _restored(delivery: Delivery, _event: Event) -> Stepped | None:
-    """A backup was put back: what waited for a third party then may have left since, whoever has it in hand."""
+    """Make uncertain what waited for a third party when a backup was put back, whoever holds it.
+
+    It may have left since the backup was made.
+    """
     if delivery.kind not in {"third_party", "reaction"} or delivery.status not in {"queued", *HELD}:
         return None
     parts = tuple(replace(p, status="sent" if p.status == "sent" else "uncertain", out=()) for p in delivery.parts)
