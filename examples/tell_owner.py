@@ -17,7 +17,7 @@ from fastmcp import Client
 
 
 async def tell(config: Mapping[str, object], message: str) -> object:
-    """The butler's answer: the object documented in docs/schemas/notify_response.v1.json."""
+    """Return the butler's answer: the object documented in docs/schemas/notify_response.v1.json."""
     async with Client(dict(config)) as butler:
         result = await butler.call_tool("notify", {"channel": "telegram", "message": message})
         return result.structured_content

@@ -17,13 +17,13 @@ _REVOKED: Final = re.compile(r"\bREVOKE\b[^;]*\bbutlers_group_[^;]*;")
 
 
 def one_role() -> str | None:
-    """The role under which everything runs, or None where each daemon has a login."""
+    """Return the role under which everything runs, or None where each daemon has a login."""
     found: str | None = context.config.attributes.get(ONE_ROLE)
     return found
 
 
 def for_one_role(script: str, role: str) -> str:
-    """The script with that role in the place of every group.
+    """Put that role in the place of every group in the script.
 
     A group is not made. Who is asked whether they belong to one is asked for their name. What a group loses the role
     keeps, since as the owner it would lose it for all.

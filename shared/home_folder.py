@@ -7,7 +7,7 @@ WRITABLE_BY_OTHERS = 0o022
 
 
 def make(home: Path) -> None:
-    """Make it so that only this user may write into it or list it, whatever the umask; one that is there stays as it is.
+    """Make the folder so that only this user may write into it or list it, whatever the umask; leave one that exists.
 
     Others may pass through: a daemon under a user of its own has its keys below.
     """

@@ -32,7 +32,7 @@ def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """The last 200 deliveries, newest first."""
+    """List the last 200 deliveries, newest first."""
     if status not in {None, *STATUSES}:
         raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
 

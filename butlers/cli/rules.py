@@ -106,7 +106,7 @@ def try_out(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """What this rule alone would have made of the last thousand messages."""
+    """Show what this rule alone would have made of the last thousand messages."""
     from shared.gate import backtest  # noqa: PLC0415  # keeps --help quick
 
     async def read() -> list[tuple[Past, Decision]]:

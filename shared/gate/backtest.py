@@ -48,7 +48,7 @@ async def actions(connection: Connection) -> list[Past]:
 
 
 def would_have(rule: Rule, actions: Iterable[Past]) -> Iterator[tuple[Past, Decision]]:
-    """What this rule alone, unused at first, would have made of those it speaks of; `actions` oldest first. Pure."""
+    """Yield what this rule alone, unused at first, would have made of the actions it speaks of, oldest first. Pure."""
     uses: list[datetime] = []
     for one in actions:
         if not matches(rule, one.action):
@@ -68,5 +68,5 @@ def tally(found: Sequence[tuple[Past, Decision]]) -> dict[Verdict, int]:
 
 
 def tallied(found: Sequence[tuple[Past, Decision]]) -> str:
-    """The same for a person, such as `3 sent without asking, 0 asked all the same, 1 forbidden`."""
+    """Say the same counts for a person, such as `3 sent without asking, 0 asked all the same, 1 forbidden`."""
     return ", ".join(f"{count} {VERDICTS[verdict]}" for verdict, count in tally(found).items())
