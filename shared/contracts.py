@@ -62,6 +62,20 @@ class Delivery(Request):
     emoji: Annotated[str, Field(min_length=1, max_length=32)] | None = None
 
 
+def as_sent(delivery: Delivery) -> Delivery:
+    """Leave out what the channel and the intent do not carry: it reaches nobody, so it is shown and hashed nowhere.
+
+    INVARIANT: the owner is asked about no word that would not go out.
+    """
+    return delivery.model_copy(
+        update={
+            "message": "" if delivery.intent == "react" else delivery.message,
+            "subject": delivery.subject if delivery.channel == "email" else None,
+            "emoji": delivery.emoji if delivery.intent == "react" else None,
+        }
+    )
+
+
 class NotifyEnvelope(Request):
     """notify.v1: one thing a butler wants told."""
 

@@ -47,7 +47,7 @@ DELIVERY: Final[Mapping[Status, str]] = {
     "bounced": "came back",
 }
 # The actors whose lines may be of any kind, and the kinds that butlers write about an admission.
-HOUSE: Final = frozenset({"owner", "messenger", "switchboard"})
+HOUSE: Final = frozenset({"owner", "messenger"})
 ADMITTING: Final = frozenset({"parked", "allowed", "denied_by_rule", "cooled_down", "duplicate", "refused"})
 EVENTS: Final[Mapping[str, str]] = {
     "marked": "Authority checked, being sent",

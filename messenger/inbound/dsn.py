@@ -30,6 +30,10 @@ _MESSAGE_ID: Final = re.compile(r"<[!-;=?-~]{1,900}>", re.ASCII)
 _GONE: Final = re.compile(r"[45]\.[0-9]{1,3}\.[0-9]{1,3}", re.ASCII)
 
 
+# What the standard library raises of a header whose charset or section number the sender chose (RFC 2231).
+NO_REPORT: Final = (ValueError, LookupError)
+
+
 @dataclass(frozen=True, slots=True)
 class Bounce:
     """One mail that did not reach one recipient: its Message-ID with brackets, and what was said of it.
@@ -45,7 +49,10 @@ class Bounce:
 
 def is_report(header: bytes) -> bool:
     """Return whether a message with this Content-Type header may report a delivery's end."""
-    return _reports(_headers(_text(header[:HEAD_CHARACTERS])))
+    try:
+        return _reports(_headers(_text(header[:HEAD_CHARACTERS])))
+    except NO_REPORT:
+        return False
 
 
 def _reports(top: Message) -> bool:
@@ -54,6 +61,13 @@ def _reports(top: Message) -> bool:
 
 def parse(raw: bytes) -> tuple[Bounce, ...]:
     """Return the bounces in a whole message, or in its beginning; none where it reports none."""
+    try:
+        return _parsed(raw)
+    except NO_REPORT:
+        return ()
+
+
+def _parsed(raw: bytes) -> tuple[Bounce, ...]:
     text = _text(raw[:LIMIT_BYTES])
     head, _, body = text.partition("\n\n")
     if len(head) > HEAD_CHARACTERS or not _reports(_headers(head)):

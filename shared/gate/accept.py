@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from sys import float_info
 from typing import Final, get_args
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from shared.addresses import parse_recipient, parse_thread
 from shared.channels import email
-from shared.contracts import ChannelName, Delivery, Intent, NotifyEnvelope
+from shared.contracts import ChannelName, Delivery, Intent, NotifyEnvelope, as_sent
 from shared.errors import InvalidInput
 from shared.idempotency import Asked, request_sha, stated_lineage
 from shared.storage.contacts import Whom
@@ -80,8 +80,19 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
         subject=texts["subject"],
         emoji=texts["emoji"],
     )
-    envelope = NotifyEnvelope(origin_butler=origin, delivery=delivery, request_context=context or None)
-    return _call(envelope, texts["contact_id"])
+    sent = as_sent(delivery)
+    envelope = NotifyEnvelope(origin_butler=origin, delivery=sent, request_context=context or None)
+    call = _call(envelope, texts["contact_id"])
+    return replace(call, note=" ".join(filter(None, [call.note, _unused(delivery, sent)])) or None)
+
+
+def _unused(given: Delivery, sent: Delivery) -> str:
+    """Say which words go to nobody."""
+    unused = [name for name in ("message", "subject", "emoji") if getattr(given, name) != getattr(sent, name)]
+    if not unused:
+        return ""
+    how = f"Intent '{given.intent}' on {given.channel}"
+    return f"{how} carries no {' and no '.join(unused)}; what you gave was not used."
 
 
 def accept_envelope(envelope: NotifyEnvelope) -> NotifyCall:

@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from shared import answers
-from shared.contracts import NotifyEnvelope, NotifyResponse, wire
+from shared.contracts import NotifyEnvelope, NotifyResponse, as_sent, wire
 from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 from shared.errors import IdempotencyConflict, Unreadable
@@ -275,9 +275,10 @@ def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
     Raises Unreadable if the row holds none.
     """
     try:
-        return NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
+        envelope = NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
     except (ValidationError, TypeError):
         raise Unreadable("What is stored of this message cannot be read.") from None
+    return envelope.model_copy(update={"delivery": as_sent(envelope.delivery)})
 
 
 def lasts(intent: str) -> timedelta:

@@ -20,6 +20,14 @@ SAYS = """
 INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
 VALUES ('parked', $1, $2, $3, $4, '{"revision": 1}')
 """
+JOKE = """
+UPDATE shared.notifications SET envelope =
+    jsonb_set(jsonb_set(envelope, '{delivery,subject}', '"A joke:"'), '{delivery,emoji}', '"(kidding)"') WHERE id = $1
+"""
+LINE = """
+INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
+VALUES ('parked', $1, $2, $3, $4, '{"surface": "telegram: owner"}')
+"""
 UNKNOWN = "The address belongs to no contact."
 
 
@@ -104,3 +112,25 @@ async def test_a_yes_to_what_a_page_showed_is_none_to_anything_else(still_house:
         )
         assert (await owner_decision.apply(connection, word)).code == "changed"
     assert (await still_house.row(ACTION, told))["status"] == "pending"
+
+
+async def test_a_question_holds_no_word_that_would_not_go_out(still_house: House) -> None:
+    told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
+    before = await question(still_house, told)
+    row = await still_house.row(ACTION, told)
+    await still_house.sql.execute(JOKE, row["notification_id"])
+    after = await question(still_house, told)
+    assert (after.subject, after.emoji) == ("", "")
+    assert after == before
+
+
+async def test_a_butlers_own_line_is_quoted_on_the_page_and_has_no_surface(still_house: House) -> None:
+    told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
+    row = await still_house.row(ACTION, told)
+    reason = "Checked by the house: this is the owner's bank."
+    await still_house.sql.execute(LINE, row["id"], row["notification_id"], "greeter", reason)
+    page = await approvals.one(still_house.sql, str(row["id"]))
+    assert page is not None
+    [line] = [step for step in page.history if reason in step.detail]
+    assert line.by == "greeter"
+    assert line.detail != reason

@@ -146,6 +146,30 @@ def test_a_reaction_needs_no_message() -> None:
     assert str(call.whom) == "thread:4242:7"
 
 
+@pytest.mark.parametrize(
+    ("given", "unused", "left"),
+    [
+        pytest.param({**SEND, "subject": "Only a joke:"}, "no subject", {"message": "Hello"}, id="subject on telegram"),
+        pytest.param({**SEND, "emoji": "😂 (just kidding)"}, "no emoji", {"message": "Hello"}, id="emoji of a text"),
+        pytest.param({**REACT, "message": "only if she asks"}, "no message", {"emoji": "👍"}, id="text of a reaction"),
+    ],
+)
+def test_words_that_would_not_go_out_are_not_taken_and_the_caller_is_told(
+    given: Mapping[str, object], unused: str, left: Mapping[str, str]
+) -> None:
+    call = accept("health", given)
+    delivery = wire(call.envelope.delivery)
+    assert {name: delivery.get(name) for name in ("message", "subject", "emoji") if delivery.get(name)} == left
+    assert f"carries {unused}; what you gave was not used." in str(call.note)
+    plain = {name: one for name, one in given.items() if name not in {"message", "subject", "emoji"}}
+    assert call.request_sha == accept("health", {**plain, **left}).request_sha
+
+
+def test_a_mail_keeps_its_subject() -> None:
+    call = accept("health", {"channel": "email", "message": "Hello", "subject": "Dinner"})
+    assert (call.envelope.delivery.subject, call.note) == ("Dinner", None)
+
+
 def test_contact_id_comes_before_recipient_and_recipient_before_the_owner() -> None:
     both = accept("health", {**SEND, "contact_id": ANNA, "recipient": "4242"})
     assert (str(both.whom), both.note) == (f"contact:{ANNA}", "contact_id was used; recipient was not.")
@@ -173,7 +197,7 @@ def test_what_is_asked_makes_the_request_and_not_how_it_is_spelt() -> None:
     others: list[Mapping[str, object]] = [
         {**SEND, "message": "Hello!"},
         {**SEND, "channel": "email"},
-        {**SEND, "subject": "s"},
+        {**SEND, "channel": "email", "subject": "s"},
         {**SEND, "recipient": "4242"},
         {**SEND, "contact_id": ANNA},
         REPLY,

@@ -271,3 +271,13 @@ def test_nothing_a_stranger_writes_breaks_it(text: bytes, changes: list[tuple[in
         assert seen(found.said) == found.said
         assert found.status[0] in "45"
     is_report(text[:200])
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    ["boundary*0*=utf%00''b", "boundary*0*=idna''..", "boundary*0*=punycode''%ff", "boundary*" + "1" * 5000 + "*=x"],
+)
+def test_a_header_that_the_library_cannot_read_is_no_report(parameter: str) -> None:
+    content = f"Content-Type: multipart/report; report-type=delivery-status; {parameter}\n"
+    is_report(content.encode())
+    assert parse(f"{content}\n--b\n\nwords\n--b--\n".encode()) == ()

@@ -8,8 +8,8 @@ from uuid import UUID
 from butlers.console.labels import ACTION, STATUS, ago, count, event, mapping, moment, span, text
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
-from shared.display.approval import Asked, foot, thread_words
-from shared.display.visible import in_line, seen, visible
+from shared.display.approval import Asked, foot, marking, thread_words
+from shared.display.visible import in_line, said, seen, visible
 from shared.errors import ButlersError, Unreadable
 from shared.gate.approval_request import asked
 from shared.gate.evaluate import Evaluation, evaluate
@@ -17,6 +17,7 @@ from shared.gate.resolve import going
 from shared.hashing import short
 from shared.storage import notifications, pending_actions, recipients
 from shared.storage.contacts import MissingIdentifier
+from shared.storage.history import ALL, DECIDING
 from shared.storage.readable import unreadable
 from shared.storage.recipients import recipient
 
@@ -82,8 +83,9 @@ class Question:
     revision: int
     notification_id: str
     letter: Letter
-    # The question as every surface shows it: the thread it goes into, why it is asked, what its butler says about it
-    # beyond that, and the line right above the buttons.
+    # The question as every surface shows it: who admitted it in its butler's name, the thread it goes into, why it is
+    # asked, what its butler says about it beyond that, and the line right above the buttons.
+    mark: str
     thread: str
     findings: tuple[str, ...]
     summary: str
@@ -134,6 +136,7 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         revision=row["revision"],
         notification_id=row["notification_id"],
         letter=await letter(connection, row),
+        mark=marking(shown.origin, shown.admitted_by) if shown else "",
         thread=thread_words(shown) if shown else "",
         findings=tuple(in_line(one) for one in shown.findings) if shown else (),
         summary=visible(shown.summary) if shown else "",
@@ -249,10 +252,12 @@ def _decided_line(row: Record) -> str:
 def step(row: Record) -> Step:
     """Return one event of the audit as a line of a history."""
     detail: Mapping[str, object] = mapping(row["detail"])
-    surface = text(detail, "surface")
+    # A butler may write lines of its own: its surface counts for nothing, and its words stand as a quotation.
+    ours = row["actor"] in DECIDING
+    surface = text(detail, "surface") if ours else ""
     by = visible(row["actor"]) + (f", by {surface}" if surface else "")
-    words = event(row["event_type"], row["actor"])
-    return Step(moment(row["at"]), words, by, visible(row["reason"] or ""))
+    words, reason = event(row["event_type"], row["actor"]), row["reason"] or ""
+    return Step(moment(row["at"]), words, by, visible(reason) if ours or not reason else said(reason, ALL))
 
 
 def left_out(events: Sequence[Record]) -> tuple[Step, ...]:
