@@ -89,10 +89,8 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
 def _unused(given: Delivery, sent: Delivery) -> str:
     """Say which words go to nobody."""
     unused = [name for name in ("message", "subject", "emoji") if getattr(given, name) != getattr(sent, name)]
-    if not unused:
-        return ""
-    how = f"Intent '{given.intent}' on {given.channel}"
-    return f"{how} carries no {' and no '.join(unused)}; what you gave was not used."
+    said = f"Intent '{given.intent}' on {given.channel} carries no {' and no '.join(unused)}; what you gave was not used."
+    return said if unused else ""
 
 
 def accept_envelope(envelope: NotifyEnvelope) -> NotifyCall:
