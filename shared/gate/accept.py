@@ -89,7 +89,8 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
 def _unused(given: Delivery, sent: Delivery) -> str:
     """Say which words go to nobody."""
     unused = [name for name in ("message", "subject", "emoji") if getattr(given, name) != getattr(sent, name)]
-    said = f"Intent '{given.intent}' on {given.channel} carries no {' and no '.join(unused)}; what you gave was not used."
+    words = f"no {' and no '.join(unused)}"
+    said = f"Intent '{given.intent}' on {given.channel} carries {words}; what you gave was not used."
     return said if unused else ""
 
 
