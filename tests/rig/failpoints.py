@@ -188,7 +188,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     before("press.judged", M, "pending_actions.decide"),
     after("press.decided", M, "callbacks.apply"),
     *commit("press.handled", M, "updates._turn", when=_handles(presses=True)),
-    after("press.shown", M, "telegram.TelegramChannel.call", within="transition"),
+    after("press.shown", M, "telegram.TelegramChannel.call", within="_turn"),
     after("message.brought", M, "messages._bring_in"),
     *commit("message.handled", M, "updates._turn", when=_handles(presses=False)),
     *commit("withdraw.looked", M, "rechecker._withdrawn"),

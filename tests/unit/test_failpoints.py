@@ -19,6 +19,7 @@ from tests.chaos.crew import STOPPABLE, Schedule
 from tests.rig.failpoints import (
     BY_NAME,
     FAILPOINTS,
+    OURS,
     Failpoint,
     Seen,
     after,
@@ -28,6 +29,7 @@ from tests.rig.failpoints import (
     imported,
     located,
 )
+from tests.rig.symbols import defined
 
 ROOT = Path(__file__).resolve().parents[2]
 ENOUGH = 60
@@ -57,6 +59,11 @@ def test_it_stands_where_the_code_is(failpoint: Failpoint) -> None:
     assert callable(getattr(owner, name))
     if failpoint.commit:
         assert ".work()" in Path(sys.modules[located(failpoint.site).partition(":")[0]].__file__ or "").read_text()
+
+
+def test_what_they_must_be_within_are_functions_of_ours() -> None:
+    ours = {name for package in OURS for path in (ROOT / package).rglob("*.py") for name, _ in defined(path)}
+    assert {one.within for one in FAILPOINTS} - {None} <= ours
 
 
 def test_the_product_knows_of_none() -> None:
