@@ -18,8 +18,7 @@ from shared.auth.keypairs import signer_of
 from shared.config.settings import Settings
 from shared.db.pool import Connection
 from shared.errors import InvalidInput
-from shared.storage import audit_bindings, keyring
-from shared.storage import audit_seals as seals
+from shared.storage import audit_bindings, audit_seals, keyring
 
 app = typer.Typer(help="The record of what was asked, decided and sent.", no_args_is_help=True)
 app.callback()(lambda: None)
@@ -86,7 +85,7 @@ async def judge(settings: Settings, wanted: bytes | None) -> Report:
         if not known:
             report.own_keys, known = False, await keyring.all_of(connection, MESSENGER)
         is_signed = _checker(known)
-        while page := await seals.after(connection, chain.head.n if chain.head else 0):
+        while page := await audit_seals.after(connection, chain.head.n if chain.head else 0):
             for seal in page:
                 report.add(flaws_of_seal(seal, chain.head, is_signed))
                 chain.add(seal)
@@ -116,7 +115,7 @@ async def _lines(connection: Connection, page: Sequence[Seal], report: Report) -
     left = iter(page)
     seal = next(left)
     there = Lines(seal)
-    async for n, line in seals.covered(connection, page[0].n, page[-1].n):
+    async for n, line in audit_seals.covered(connection, page[0].n, page[-1].n):
         while seal.n != n:
             report.add(there.end())
             seal = next(left)
@@ -134,7 +133,7 @@ async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
     They were inserted by hand, kept back by a butler until all around them was sealed, or written since. Lines that
     have waited for long are a flaw only if a Messenger is up: one that stands still seals nothing.
     """
-    async for line in seals.uncovered(connection, chain.covered):
+    async for line in audit_seals.uncovered(connection, chain.covered):
         if line.seq > chain.floor:
             report.unsealed += 1
             report.unsealed_since = min(f"{line.at}Z", report.unsealed_since or f"{line.at}Z")
@@ -151,7 +150,7 @@ async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
 
 async def unsealed_too_long(connection: Connection) -> str | None:
     """Return the complaint if a Messenger is up and lines have been waiting for a seal for more than ten minutes."""
-    lines, since = await seals.overdue(connection)
+    lines, since = await audit_seals.overdue(connection)
     if not lines or not await discovery.is_up(connection, MESSENGER):
         return None
     return f"{lines} lines of the audit have had no seal since {since}Z, though a Messenger is up: it seals too little."

@@ -9,7 +9,7 @@ import typer
 from butlers.cli.options import HomeOption
 from butlers.cli.session import as_owner, say, settings_of
 from shared.errors import Misconfigured, Unavailable
-from shared.storage import pairings as pairing
+from shared.storage import pairings
 
 app = typer.Typer(help="Make a channel known as yours.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
     async def offer() -> str:
         name = await _bot_name(settings.telegram_base_url, bot)
         async with as_owner(settings) as connection:
-            await pairing.offer(connection, code)
+            await pairings.offer(connection, code)
         return name
 
     bot_name = asyncio.run(offer())

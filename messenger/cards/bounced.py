@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from butlers.butler import Ground
-from messenger.cards import approval as cards
+from messenger.cards.approval import elsewhere, link, told
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.db.pool import Connection, Record
@@ -31,12 +31,12 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
 
 async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Authorized | Blocked:
     """Return the wires of the notice to the owner about what came back, which is `row`."""
-    stopped = await cards.elsewhere(connection, claimed, row["realm"], ground)
+    stopped = await elsewhere(connection, claimed, row["realm"], ground)
     if stopped is not None:
         return stopped
     answered = await notifications.one(connection, row["notification_id"])
     title, shown = words(row, answered["answer"] if answered is not None else {})
-    where = cards.link(ground, "deliveries", row["id"])
+    where = link(ground, "deliveries", row["id"])
     subject = f"A message came back (ref {reference(row['id'])})"
-    wires = await cards.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
+    wires = await told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
     return Authorized(wires, Decision("allow", (Finding("bounced", title),)))

@@ -3,17 +3,16 @@
 from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards import channel_paused
-from messenger.cards import restored as restored_cards
-from messenger.cards import strangers as strangers_cards
-from messenger.storage import queries, strangers
+from messenger.cards import channel_paused, restored, strangers
+from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
+from messenger.storage.strangers import NOTICE
 from messenger.verdict import Authorized, Blocked
 from shared.db.pool import Connection
 
 CHECKS: Final = {
-    strangers.NOTICE: strangers_cards.check,
-    restored_cards.NOTICE: restored_cards.check,
+    NOTICE: strangers.check,
+    restored.NOTICE: restored.check,
     None: channel_paused.check,
 }
 

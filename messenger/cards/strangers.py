@@ -3,7 +3,7 @@
 from butlers.butler import Ground
 from messenger.cards import approval
 from messenger.storage.deliveries import Claimed
-from messenger.storage.strangers import COUNTED, MOST_BYTES, MOST_MESSAGES, MOST_SENDERS
+from messenger.storage.strangers import MOST_BYTES, MOST_MESSAGES, MOST_SENDERS, counted
 from messenger.verdict import Authorized, Blocked
 from shared.channels.realms import realm_of
 from shared.db.pool import Connection
@@ -13,7 +13,7 @@ from shared.model import Decision, Finding
 
 async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """Return the wires of the notice to the owner that not everything strangers write is kept."""
-    row = await connection.fetchrow(COUNTED)
+    row = await counted(connection)
     if row is None:
         return Blocked("cancelled", (Finding("over", "A day has passed."),))
     stopped = await approval.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)

@@ -7,8 +7,7 @@ from messenger.cards import approval, digest, uncertain
 from messenger.channels.telegram import Call
 from messenger.delivery.lease import Desk
 from messenger.maintenance import resolver
-from messenger.storage import cards as asking
-from messenger.storage import queries, updates
+from messenger.storage import cards, queries, updates
 from shared.addresses import is_private_chat
 from shared.channels import realms
 from shared.db.pool import Connection, Record
@@ -93,7 +92,7 @@ async def _answered(
     outcome = await resolver.said(connection, given, realm, desk.ground)
     if outcome is None:
         return NOT_HERE, realms.NOT_HERE
-    await asking.adopt(connection, row["id"], row["attempt"], pressed)
+    await cards.adopt(connection, row["id"], row["attempt"], pressed)
     return f"{word}_{outcome}", resolutions.said(word, outcome)
 
 
@@ -107,7 +106,7 @@ async def _decided(connection: Connection, desk: Desk, press: approval.Press, by
         connection, OwnerDecision(press.about, press.verb == "ok", by, "telegram", lasts, realm=realm)
     )
     if outcome.code != NOT_HERE:
-        await asking.adopt(connection, press.about, action["revision"], pressed)
+        await cards.adopt(connection, press.about, action["revision"], pressed)
     return outcome.code, outcome.text
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from messenger.storage import cards
-from shared.db.pool import Connection
+from shared.db.pool import Connection, Record
 from shared.storage import pairings
 
 NOTICE: Final = "strangers"
@@ -57,6 +57,11 @@ async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
             if await connection.fetchval(COUNT, long) == 1:
                 await cards.tell_of(connection, NOTICE)
     return over
+
+
+async def counted(connection: Connection) -> Record | None:
+    """Return how much was only counted since when: first_at, messages, bytes; None where all was kept."""
+    return await connection.fetchrow(COUNTED)
 
 
 def _number(one: Update) -> int | None:

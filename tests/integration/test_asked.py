@@ -20,6 +20,7 @@ SAYS = """
 INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
 VALUES ('parked', $1, $2, $3, $4, '{"revision": 1}')
 """
+ADMITTED_BY = "UPDATE shared.notifications SET admitted_by = $2 WHERE id = $1"
 JOKE = """
 UPDATE shared.notifications SET envelope =
     jsonb_set(jsonb_set(envelope, '{delivery,subject}', '"A joke:"'), '{delivery,emoji}', '"(kidding)"') WHERE id = $1
@@ -134,3 +135,13 @@ async def test_a_butlers_own_line_is_quoted_on_the_page_and_has_no_surface(still
     [line] = [step for step in page.history if reason in step.detail]
     assert line.by == "greeter"
     assert line.detail != reason
+
+
+async def test_the_page_says_who_admitted_a_question_in_its_butlers_name(still_house: House) -> None:
+    told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
+    row = await still_house.row(ACTION, told)
+    for by, mark in (("greeter", ""), ("switchboard", "Admitted by switchboard in the name of greeter.")):
+        await still_house.sql.execute(ADMITTED_BY, row["notification_id"], by)
+        page = await approvals.one(still_house.sql, str(row["id"]))
+        assert page is not None
+        assert page.mark == mark
