@@ -9,6 +9,7 @@ from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Database
 from shared.errors import ButlersError
+from shared.loops import pause
 from shared.storage import standing
 from shared.telemetry.logs import logger
 
@@ -29,20 +30,22 @@ async def rows_say(db: Database, notification_id: str, butler: str) -> NotifyRes
         return None
 
 
-async def wait_settled(ground: Ground, notification_id: str, deadline: float) -> NotifyResponse:
-    """Wait until it is more than `queued`, or delayed, or until the deadline (monotonic); return the answer then."""
+async def wait_settled(
+    ground: Ground, notification_id: str, deadline: float, ticket: asyncio.Event | None = None
+) -> NotifyResponse:
+    """Wait until it is more than `queued`, or delayed, or until the deadline (monotonic); return the answer then.
+
+    Whoever has just read that it is queued gives the ticket taken before that, and nothing is read before its wake.
+    """
     hurried = False
     while True:
+        if ticket is not None:
+            await pause(ticket, max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
         ticket = ground.wakes["settled"].ticket(notification_id)
         async with ground.db.work() as connection:
             found = await standing.status(connection, notification_id)
         if ground.stopping.is_set() and not hurried:
             deadline, hurried = min(deadline, time.monotonic() + HURRIED_SECONDS), True
         answer = found or answers.queued(notification_id)
-        left = deadline - time.monotonic()
-        if answer.status != "queued" or answers.is_delayed(answer) or left <= 0:
+        if answer.status != "queued" or answers.is_delayed(answer) or deadline <= time.monotonic():
             return answer
-        try:
-            await asyncio.wait_for(ticket.wait(), min(POLL_SECONDS, left))
-        except TimeoutError:
-            continue

@@ -21,12 +21,17 @@ from shared.telemetry.logs import logger
 
 log = logger("messenger")
 
+# How each channel sends; Telegram's sender is also how the owner answers.
+SENDERS: Final[dict[str, Callable[[Configured], Channel]]] = {
+    "email": lambda set_up: EmailChannel.from_url(set_up.smtp_url.reveal()),
+}
+
 
 def build(ground: Ground) -> Parts:
     """Build the Messenger's one tool, its channels, and its loops."""
     set_up = configured(ground.settings)
     telegram = TelegramChannel(set_up.telegram_url, set_up.token.reveal())
-    channels: dict[str, Channel] = {"telegram": telegram, "email": EmailChannel.from_url(set_up.smtp_url.reveal())}
+    channels: dict[str, Channel] = {"telegram": telegram, **{name: open_(set_up) for name, open_ in SENDERS.items()}}
     jitter = random.Random().random()  # noqa: S311  # spreads retries only
     desk = lease.Desk(ground, channels, jitter=jitter, limited=rate_limits.limited(ground.settings, set_up))
     paused: dict[str, str] = {}

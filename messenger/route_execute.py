@@ -1,5 +1,6 @@
 """The tool route.execute: it takes an envelope from the Switchboard, queues it, waits, and answers."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from butlers.outcomes import rows_say, wait_settled
 from messenger import poison
 from messenger.delivery import lease
 from messenger.maintenance import reopener
-from messenger.storage import addressing, breakers, deliveries
+from messenger.storage import breakers, deliveries, targets
 from messenger.storage.deliveries import Enqueued
 from shared import answers
 from shared.auth.tokens import Caller
@@ -125,6 +126,7 @@ async def take(desk: lease.Desk, request: NotifyEnvelope, asked: Asked) -> Notif
         if told.status != "queued":
             return told
     notification_id = str(request.notification_id)
+    ticket = ground.wakes["settled"].ticket(notification_id)
     try:
         current = await enqueue(desk, request, notification_id, again=asked.again)
     except Unavailable:
@@ -134,15 +136,15 @@ async def take(desk: lease.Desk, request: NotifyEnvelope, asked: Asked) -> Notif
     ground.wakes["deliveries"]()
     if current is not None:
         return current.model_copy(update={"note": told.note or current.note})
-    answer = await outcome_of(ground, request, WAIT_SECONDS if asked.wait else 0)
+    answer = await outcome_of(ground, request, WAIT_SECONDS if asked.wait else 0, ticket)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
 
 
-async def outcome_of(ground: Ground, request: NotifyEnvelope, seconds: float) -> NotifyResponse:
+async def outcome_of(ground: Ground, request: NotifyEnvelope, seconds: float, ticket: asyncio.Event) -> NotifyResponse:
     """Return what became of what is in the queue; losing the database meanwhile is no failure of the message."""
     notification_id = str(request.notification_id)
     try:
-        return await wait_settled(ground, notification_id, time.monotonic() + seconds)
+        return await wait_settled(ground, notification_id, time.monotonic() + seconds, ticket)
     except ButlersError as lost:
         log.warning("the outcome is not known yet", notification=notification_id, why=lost.message)
     # The database may be back already, and then says whether the last byte has left.
@@ -163,7 +165,7 @@ async def enqueue(
             row = await notifications.locked(connection, notification_id) or row
         if row["status"] != "queued":
             return NotifyResponse.model_validate(row["answer"])
-        target = await addressing.target_now(connection, row)
+        target = await targets.target_now(connection, row)
         new = Enqueued(
             notification_id,
             "owner" if target.is_owner else "third_party",

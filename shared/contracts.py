@@ -1,14 +1,28 @@
 """The five wire envelopes, frozen. Field names are public; docs/schemas is generated from here."""
 
+import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-from shared.hashing import canonical
+from shared.channels import CHANNELS
+from shared.hashing import canonical_json
 
 Intent = Literal["send", "reply", "react"]
-ChannelName = Literal["telegram", "email"]
+
+
+def _known(channel: str) -> str:
+    """Return the channel if there is one of that name."""
+    if channel not in CHANNELS:
+        expected = " or ".join(repr(name) for name in CHANNELS)
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return channel
+
+
+ChannelName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(CHANNELS)})]
 AnswerStatus = Literal["ok", "error", "queued", "uncertain", "pending_approval", "pending_missing_identifier"]
 ErrorClass = Literal[
     "validation_error",
@@ -70,7 +84,7 @@ def as_sent(delivery: Delivery) -> Delivery:
     return delivery.model_copy(
         update={
             "message": "" if delivery.intent == "react" else delivery.message,
-            "subject": delivery.subject if delivery.channel == "email" else None,
+            "subject": delivery.subject if CHANNELS[delivery.channel].subject else None,
             "emoji": delivery.emoji if delivery.intent == "react" else None,
         }
     )
@@ -254,4 +268,14 @@ def route_request(
 def same_envelope(brought: Mapping[str, object], stored: Mapping[str, object]) -> bool:
     """Return whether the envelope that was carried is the one that was admitted, its notification_id aside."""
     plain = [{k: v for k, v in one.items() if k != "notification_id" and v is not None} for one in (brought, stored)]
-    return canonical(plain[0]) == canonical(plain[1])
+    one, other = (canonical_json(json.loads(canonical_json(each), parse_float=_as_stored)) for each in plain)
+    return one == other
+
+
+def _as_stored(text: str) -> int | float:
+    """Return a number with a point or an exponent as it comes back from jsonb, which writes a whole one without them.
+
+    A whole one below 10^16 keeps its point there; taken for the same on both sides, that makes no difference.
+    """
+    number = Decimal(text)
+    return int(number) if number == number.to_integral_value() else float(text)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 
-def canonical(value: object) -> str:
+def canonical_json(value: object) -> str:
     """Return the one JSON text of a value: sorted keys, no spaces, characters as they are."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(kind: str, *fields: str | None) -> str:
     """Return the SHA-256 over a kind and its fields; absent and empty differ, and no two lists collide."""
-    return sha256(canonical([kind, *fields]).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(canonical_json([kind, *fields]).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """How equal calls are recognised: by what was asked, by whom, in which lineage. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from shared.addresses import folded
 from shared.hashing import digest
 
 
@@ -13,24 +14,31 @@ class Asked:
     origin: str
     intent: str
     channel: str
-    # One of contact:<uuid>, recipient:<as given>, owner, thread:<chat:message or Message-ID>.
+    # One of contact:<uuid>, recipient:<as given>, owner, thread:<chat:message or sender>.
     whom: str
     message: str
     subject: str | None = None
     emoji: str | None = None
+    # The thread that is answered or reacted to; None for a send.
+    answered: str | None = None
 
 
 def request_sha(asked: Asked) -> str:
-    """Return the hash that identifies the request.
+    """Return the hash that identifies the request, whichever way its address is spelled.
 
     An identifier that is added or changed between two calls does not change it.
     """
+    return said_sha(replace(asked, whom=folded(asked.whom)))
+
+
+def said_sha(asked: Asked) -> str:
+    """Return the hash of the call as it was said, which is in its key: so it stays what older programs made of it."""
     return digest(
         "request.v1",
         asked.origin,
         asked.intent,
         asked.channel,
-        asked.whom,
+        asked.whom if asked.answered is None else f"{asked.whom}|{asked.answered}",
         asked.subject,
         asked.message,
         asked.emoji,

@@ -92,12 +92,13 @@ LIST: Final = (
     Kept("shared.audit_seals", "digests prev hash signature", "kept", None, "hashes and signatures of the audit"),
     Kept(
         "messenger.deliveries",
-        "class channel address realm status reason notice claimed_by origin_butler lineage content_sha",
+        "class channel address realm status reason card_kind claimed_by origin_butler lineage content_sha",
         "removed",
         FENCES,
         f"{_END}, with its message; a card about no message after {WORDS.days} days; {_FENCE}",
     ),
     Kept("messenger.parts", "wire_sha status provider_id", "removed", FENCES, "with its message; hashes and receipts"),
+    Kept("messenger.parts", "shown", "wiped", WORDS, f"{_END}; what a card in Telegram shows"),
     Kept("messenger.attempts", "detail", "wiped", WORDS, f"{_END}; a provider's words may quote the message"),
     Kept("messenger.attempts", "outcome", "removed", FENCES, "with its message"),
     Kept("messenger.digests", "origin_butler shown", "removed", FENCES, "with its questions; ids and a name"),
@@ -124,7 +125,7 @@ LIST: Final = (
         "after it came; it proves the thread and keeps it from being taken twice",
     ),
     Kept("switchboard.butlers", "name url kind tools status", "removed", None, "a day after its last sign of life"),
-    Kept("console.sign_in_links", "code_sha", "removed", None, "at the first sign-in a day after its expiry"),
+    Kept("console.sign_in_links", "code_sha", "removed", None, "within seconds of its expiry"),
     Kept("console.sessions", "id_sha", "removed", None, "at the first sign-in after its expiry"),
     Kept("public.schema_version", "version_num", "kept", None, "the number of the schema"),
 )

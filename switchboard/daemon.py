@@ -2,9 +2,6 @@
 
 import asyncio
 import time
-from asyncio import Semaphore
-from collections import defaultdict
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -35,15 +32,10 @@ from switchboard.targets import demand_own_origin, demand_routable, notify_reque
 
 log = logger("switchboard")
 OBJECT: Final = {"type": "object", "additionalProperties": True}
-# A butler's process can keep its own rows locked, and an admission in its name waits for them: with a few connections.
-ADMISSIONS_OF_ONE: Final = 4
 
 
-async def route(ground: Ground, turns: Mapping[str, Semaphore], caller: Caller, arguments: Arguments) -> Answer:
-    """Answer a route.v1 with a route_response.v1; a refusal is an answer too, and is audited.
-
-    `turns` holds for each caller the semaphore that bounds its admissions at once.
-    """
+async def route(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
+    """Answer a route.v1 with a route_response.v1; a refusal is an answer too, and is audited."""
     started = time.perf_counter()
     context: Answer = {}
     try:
@@ -52,7 +44,7 @@ async def route(ground: Ground, turns: Mapping[str, Semaphore], caller: Caller, 
         demand_routable(envelope)
         request = notify_request(envelope)
         demand_own_origin(request, caller.name)
-        outcome = await _admitted(ground, turns[caller.name], envelope, request)
+        outcome = await _admitted(ground, envelope, request)
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
@@ -64,16 +56,13 @@ async def route(ground: Ground, turns: Mapping[str, Semaphore], caller: Caller, 
     return wire(_response(outcome, context, (time.perf_counter() - started) * 1000))
 
 
-async def _admitted(
-    ground: Ground, turn: Semaphore, route_envelope: RouteEnvelope, request: NotifyEnvelope
-) -> Forwarded:
+async def _admitted(ground: Ground, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
     """Admit a request that brings only the contract's fields, and no id yet; then forward what is allowed."""
     note: NotifyResponse | None = None
     if request.notification_id is None:
         call = accept_envelope(request)
         admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
-        async with turn:
-            note = answer_of(await admit(admitter, call), call.note)
+        note = answer_of(await admit(admitter, call), call.note)
         if note.status != "queued":
             return Forwarded(note, "ok")
         request = call.envelope.model_copy(update={"notification_id": note.notification_id})
@@ -129,9 +118,8 @@ async def ingest(ground: Ground, caller: Caller, arguments: Arguments) -> Answer
 
 def build(ground: Ground) -> Parts:
     """Make the Switchboard's tools, all of them for daemons, and its sweep."""
-    turns: defaultdict[str, Semaphore] = defaultdict(partial(Semaphore, ADMISSIONS_OF_ONE))
     tools = [
-        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, ground, turns), hop=True),
+        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, ground), hop=True),
         Tool("heartbeat", "Tell that an instance is there.", OBJECT, partial(heartbeat, ground), hop=True),
         Tool("ingest", "Bring in what was received (ingest.v1).", OBJECT, partial(ingest, ground), hop=True),
     ]

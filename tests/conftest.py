@@ -1,18 +1,21 @@
 """What every test may ask for: the bench, and a fleet in each of the shapes it is to run in."""
 
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+import structlog
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-    from tests.integration.console_runner import Cluster, Running
+    from tests.integration.console_runner import Running
     from tests.rig.bench import Bench
+    from tests.rig.cluster import Cluster
     from tests.rig.fleet import Fleet
 
 MODES = ("one", "each", "two")
@@ -20,6 +23,16 @@ MODES = ("one", "each", "two")
 # On a shared machine any example may stand still for seconds.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+# As a daemon does, never on standard output, which a command's own words are read from.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(),
+    ],
+    logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,11 +78,20 @@ def wanted(item: pytest.Item, asked: tuple[str, ...]) -> bool:
 
 
 @pytest.fixture(scope="session")
-def bench() -> "Iterator[Bench]":
-    """One PostgreSQL, one template and one fork server for the whole run."""
-    from tests.rig.bench import running  # noqa: PLC0415  # a run of unit tests needs none of it
+def cluster() -> "Iterator[Cluster]":
+    """One PostgreSQL, and a migrated database in it to clone."""
+    from tests.rig.cluster import running  # noqa: PLC0415  # a run of unit tests needs none of it
 
     with running() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def bench(cluster: "Cluster") -> "Iterator[Bench]":
+    """One fork server for all fleets."""
+    from tests.rig.bench import running  # noqa: PLC0415  # as above
+
+    with running(cluster) as made:
         yield made
 
 
@@ -92,21 +114,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.fixture(scope="session")
-def console_server() -> "Iterator[Cluster]":
-    """One PostgreSQL for all consoles that are served alone; each gets a database of its own."""
-    from tests.integration.console_runner import cluster  # noqa: PLC0415  # others need none of it
-
-    with cluster() as made:
-        yield made
-
-
 @pytest_asyncio.fixture
-async def console(console_server: "Cluster", tmp_path: Path) -> "AsyncIterator[Running]":
+async def console(cluster: "Cluster", tmp_path: Path) -> "AsyncIterator[Running]":
     """A console alone, over a real PostgreSQL."""
     from tests.integration.console_runner import running  # noqa: PLC0415  # as above
 
-    async with running(console_server, tmp_path) as made:
+    async with running(cluster, tmp_path) as made:
         yield made
 
 

@@ -8,16 +8,22 @@ also for a skip that tests/skips.txt does not excuse. A test adds a figure by wr
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from xml.etree import ElementTree as ET
+
+from tests.rig.changes import changed_files, is_below
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
@@ -27,12 +33,16 @@ CODE = ("butlers", "switchboard", "messenger", "shared", "migrations", "tests")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command, the seconds it may take, and, if it is pytest, the paths it collects."""
+    """One command, the seconds it may take, if it is pytest the paths it collects, and what calls for it.
+
+    A step with `where` runs only if one of these files and folders was changed.
+    """
 
     name: str
     command: tuple[str, ...]
     timeout: float
     paths: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +63,62 @@ def tool(name: str, *arguments: str, timeout: float = 120, label: str | None = N
     return Step(label or name, (str(BIN / name), *arguments), timeout)
 
 
-def suite(name: str, *paths: str, timeout: float, only: str = "not slow", options: tuple[str, ...] = ()) -> Step:
+def suite(
+    name: str,
+    *paths: str,
+    timeout: float,
+    only: str = "not slow",
+    options: tuple[str, ...] = (),
+    where: tuple[str, ...] = (),
+) -> Step:
     """A step that runs pytest over these paths."""
-    return Step(name, (str(BIN / "pytest"), "-q", "-m", only, *options, *paths), timeout, paths)
+    return Step(name, (str(BIN / "pytest"), "-q", "-m", only, *options, *paths), timeout, paths, where)
+
+
+def area(name: str, *, where: tuple[str, ...] = ()) -> Step:
+    """A step that runs one folder of the integration tests."""
+    return suite(name, f"tests/integration/{name}", timeout=900, where=where and (*where, f"tests/integration/{name}"))
 
 
 def planted(wanted: str, timeout: float) -> Step:
-    """A step that tries so many planted bugs, or all."""
+    """A step that tries so many planted bugs, a third of them, or all."""
     path = "tests/planted"
     return Step("planted", (str(BIN / "pytest"), "-q", f"--planted={wanted}", path), timeout, (path,))
 
 
+# Files are made there twenty times as fast as on a disk.
+MEMORY = Path("/dev/shm")
+ROOM = 8 << 30
+
 # A step's timeout ends what hangs: it is several times what a busy machine of two cores takes.
-# Most tests wait more than they compute, so two steps at once use two cores; the longest begin first.
-AT_ONCE = {"test": 2, "verify": 2}
+# Most tests wait as much as they compute, so four steps at once use two cores; the longest begin first.
+AT_ONCE = {"test": 4, "verify": 2}
 # A campaign uses all there is, and comes when the others are done.
 ALONE = {("verify", "campaign")}
 TABLES: dict[str, tuple[Step, ...]] = {
     "test": (
         tool("ruff", "check", ".", label="lint"),
         tool("ruff", "format", "--check", ".", label="format"),
-        tool("mypy", timeout=600, label="types"),
-        tool("lint-imports", "--no-logo", label="imports"),
-        suite("integration", "tests/integration", timeout=1800),
         suite("acceptance", "tests/acceptance", timeout=1200),
-        suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
-        suite("unit", "tests/unit", timeout=600),
-        suite("models", "tests/models", timeout=300),
-        suite("attacks", "tests/attacks", timeout=600, options=("--every=15",)),
-        planted("10", timeout=1800),
+        area("delivery"),
+        tool("mypy", *CODE[:-1], timeout=600, label="types"),
+        area("console"),
+        area("database"),
+        suite("attacks", "tests/attacks", timeout=600, options=("--every=30",)),
+        area("gate"),
+        suite("unit", "tests/unit", "tests/models", timeout=600),
         suite("chaos", "tests/chaos", timeout=900),
+        area("daemon"),
+        area("cli"),
+        planted("4", timeout=1800),
+        area("channels"),
+        suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
+        area("postgres", where=("shared/postgres",)),
+        area("sandbox", where=("messenger/sandbox",)),
+        tool("lint-imports", "--no-logo", label="imports"),
     ),
     "verify": (
-        planted("61", timeout=3600),  # about every third, as the commit decides; `long` tries them all
+        planted("third", timeout=3600),  # `long` tries them all
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
         suite("shapes", "tests/acceptance", timeout=3600, only="", options=("--modes=one,each,two",)),
         suite("verify", "tests/verify", timeout=3600, only=""),
@@ -94,6 +127,9 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("attacks", "tests/attacks", timeout=900, only="", options=("--modes=each",)),
         suite("contract", "tests/contract", timeout=600, only="", options=("--modes=one,each,two",)),
         suite("slow", "tests/integration", timeout=900, only="slow"),
+        area("postgres"),
+        area("sandbox"),
+        tool("mypy", timeout=600, label="types"),
         suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign and not cold")),
     ),
     "long": (
@@ -104,15 +140,17 @@ TABLES: dict[str, tuple[Step, ...]] = {
 }
 
 
-def present(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps whose tests exist; a folder without a test is no step."""
+def present(steps: Sequence[Step], changed: AbstractSet[str] | None = None) -> Iterator[Step]:
+    """The steps whose tests exist and that what was changed calls for; a folder without a test is no step."""
     for step in steps:
+        if changed is not None and step.where and not is_below(changed, step.where):
+            continue
         paths = tuple(path for path in step.paths if any((ROOT / path).rglob("test_*.py")))
         if not step.paths:
             yield step
         elif paths and (step.name != "slow" or any_slow(paths)):
             command = tuple(word for word in step.command if word not in step.paths or word in paths)
-            yield Step(step.name, command, step.timeout, paths)
+            yield replace(step, command=command, paths=paths)
 
 
 def any_slow(paths: Sequence[str]) -> bool:
@@ -158,6 +196,25 @@ def run_command(command: Sequence[str], sink: int, timeout: float) -> int | None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Give all steps a fast place for what they write, and the PostgreSQL that each of them copies."""
+    if is_roomy(MEMORY):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+    with tempfile.TemporaryDirectory(prefix="butlers-") as folder:
+        Path(folder).chmod(0o755)
+        subprocess.run([sys.executable, "-m", "tests.rig.cluster", folder], cwd=ROOT, check=False)
+        os.environ["PREPARED_CLUSTER"] = folder
+        yield
+
+
+def is_roomy(folder: Path) -> bool:
+    """Whether programs may run from this folder, and what the tests of a run write has room in it."""
+    if not folder.is_dir() or os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(folder).free > ROOM
 
 
 def read_report(report: Path) -> tuple[int, int, list[tuple[str, str]]]:
@@ -244,11 +301,14 @@ def run_table(table: str, only: Sequence[str]) -> int:
     """Run the steps of a table, all of them even after a failure; the exit code."""
     seed = int(git("rev-parse", "--verify", "--quiet", "HEAD")[:8] or "0", 16)
     BUILD.mkdir(exist_ok=True)
-    steps = [step for step in present(TABLES[table]) if not only or step.name in only]
+    steps = [
+        step for step in present(TABLES[table], None if only else changed_files()) if not only or step.name in only
+    ]
     together = [step for step in steps if (table, step.name) not in ALONE]
-    with ThreadPoolExecutor(max_workers=AT_ONCE.get(table, 1)) as lanes:
-        outcomes = list(lanes.map(lambda step: run_step(table, step, seed), together))
-    outcomes += [run_step(table, step, seed) for step in steps if step not in together]
+    with prepared():
+        with ThreadPoolExecutor(max_workers=AT_ONCE.get(table, 1)) as lanes:
+            outcomes = list(lanes.map(lambda step: run_step(table, step, seed), together))
+        outcomes += [run_step(table, step, seed) for step in steps if step not in together]
     if not outcomes:
         print(f"There is nothing to run in `{table}` {' '.join(only)}.")
         return 1

@@ -1,4 +1,4 @@
-"""audit verify: whether the audit is what was written, line by line and seal by seal."""
+"""audit verify, changes: whether the audit is what was written, and what it tells of beside messages."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_login, say, say_json, settings_of
+from butlers.cli.session import as_login, as_owner, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
 from shared.auth import keystore
@@ -18,10 +18,9 @@ from shared.auth.keypairs import signer_of
 from shared.config.settings import Settings
 from shared.db.pool import Connection
 from shared.errors import InvalidInput
-from shared.storage import audit_bindings, audit_seals, keyring
+from shared.storage import audit_bindings, audit_seals, changes, keyring
 
 app = typer.Typer(help="The record of what was asked, decided and sent.", no_args_is_help=True)
-app.callback()(lambda: None)
 SHOWN: Final = 100
 MESSENGER: Final = "messenger"
 
@@ -72,6 +71,24 @@ def verify(
             say(line)
     if report.count:
         raise typer.Exit(1)
+
+
+@app.command("changes")
+def list_changes(
+    as_json: JsonOption = False,  # noqa: FBT002  # typer's way
+    home_folder: HomeOption = None,
+) -> None:
+    """Tell the last 200 changes of contacts, tokens, keys, rules, brakes and sign-ins."""
+
+    async def read() -> list[changes.Change]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            return await changes.latest(connection)
+
+    found = [(one.seq, one.at.isoformat(timespec="seconds"), one.what, one.text) for one in asyncio.run(read())]
+    if as_json:
+        say_json({"changes": [dict(zip(("line", "at", "what", "text"), one, strict=True)) for one in found]})
+        return
+    table(("line", "at", "what", "how"), found)
 
 
 async def judge(settings: Settings, wanted: bytes | None) -> Report:

@@ -9,6 +9,7 @@ import typer
 from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
+from shared.channels import CHANNELS
 from shared.config.settings import duration
 from shared.db import witness
 from shared.db.pool import Connection, Record
@@ -24,12 +25,12 @@ AHEAD: Final = 10**10
 OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")]
 ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
 ContactOption = Annotated[str | None, typer.Option("--contact", help="For this contact only.")]
-ChannelOption = Annotated[str | None, typer.Option("--channel", help="For telegram or email only.")]
+ChannelOption = Annotated[str | None, typer.Option("--channel", help=f"For {' or '.join(CHANNELS)} only.")]
 
 
 async def _scope(connection: Connection, butler: str | None, contact: str | None, channel: str | None) -> Scope:
-    if channel not in {None, "telegram", "email"}:
-        raise InvalidInput(f"There is no channel `{channel}`.", "Known are: telegram, email.")
+    if channel is not None and channel not in CHANNELS:
+        raise InvalidInput(f"There is no channel `{channel}`.", f"Known are: {', '.join(CHANNELS)}.")
     known = one_of(await contacts.list_contacts(connection), contact, "contact")["id"] if contact is not None else None
     return Scope(await discovery.demand_known(connection, butler), known, channel)
 
@@ -87,7 +88,7 @@ def restored(home_folder: HomeOption = None) -> None:
     if settings.database_url is None and server.running(settings.home) is None:
         # The database is not up: put the witness ahead of whatever rows there are, so that the start finds them behind.
         places = witness.places(settings.home, "messenger", settings.witness)
-        seen = witness.read(places) or Seen()
+        seen = witness.furthest(places) or Seen()
         witness.write(places, replace(seen, beat=seen.beat + AHEAD))
     elif asyncio.run(write()) is None:
         raise ButlersError("That is known already.", "See `butlers brake status`.")

@@ -1,4 +1,4 @@
-"""contacts list, show, add, set: who is who; only the owner writes it."""
+"""contacts list, show, add, set, forget: who is who; only the owner writes it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,9 +10,12 @@ import typer
 from butlers.cli.options import HomeOption, JsonOption
 from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
 from shared.addresses import canonical
-from shared.config import parsers
+from shared.channels import CHANNELS
+from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
+from shared.gate.decide import pins
 from shared.storage import contacts
+from shared.storage.rules import list_rules, rule_of
 
 app = typer.Typer(help="Contacts and their identifiers.", no_args_is_help=True)
 LONGEST_NAME = 200
@@ -29,18 +32,16 @@ def _entries(contact: Mapping[str, object]) -> str:
     return ", ".join(f"{e['type']} {e['value']}{' *' if e['is_primary'] else ''}" for e in entries)
 
 
-def _demand_fitting(telegram: str | None, email: str | None, *, owner: bool) -> None:
+def _demand_fitting(given: Mapping[str, str | None], *, owner: bool) -> None:
     """Raise InvalidInput in the words of its option for an unfit identifier, before anything is written."""
-    for kind, value in (("telegram", telegram), ("email", email)):
+    for kind, value in given.items():
+        form = CHANNELS[kind].address
         try:
-            if value and (kind, owner) == ("telegram", True):
-                parsers.private_chat(value)
-            elif value:
-                canonical(kind, value)
+            fits = not value or form.is_private(canonical(kind, value)) or not owner
         except InvalidInput as unfit:
             raise InvalidInput(f"--{kind} does not fit: {unfit.message}", unfit.remedy) from None
-        except ValueError as unfit:
-            raise InvalidInput(f"--{kind} of the owner is not {unfit}.", "Correct it.") from None
+        if not fits:
+            raise InvalidInput(f"--{kind} of the owner is not {form.private}.", "Correct it.")
 
 
 @app.command("list")
@@ -88,12 +89,13 @@ def add(
         raise InvalidInput(f"There is no role `{role}`.", "The only role is owner.")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
         raise InvalidInput("That is no name.", f"Give one line of 1 to {LONGEST_NAME} characters.")
-    _demand_fitting(telegram, email, owner=role == "owner")
+    given = {"telegram": telegram, "email": email}
+    _demand_fitting(given, owner=role == "owner")
 
     async def write() -> str:
         async with as_owner(settings_of(None, home_folder)) as connection:
             contact_id = await contacts.add_contact(connection, name, [role] if role else [])
-            for kind, value in (("telegram", telegram), ("email", email)):
+            for kind, value in given.items():
                 if value:
                     await contacts.set_identifier(connection, contact_id, kind, value)
             return contact_id
@@ -117,10 +119,47 @@ def set_identifier(
     async def write() -> None:
         async with as_owner(settings_of(None, home_folder)) as connection:
             contact = one_of(await contacts.list_contacts(connection), contact_id, "contact")
-            _demand_fitting(telegram, email, owner="owner" in contact["roles"])
+            _demand_fitting(given, owner="owner" in contact["roles"])
             for kind, value in given.items():
                 if value:
                     await contacts.set_identifier(connection, str(contact["id"]), kind, value, primary=primary)
 
     asyncio.run(write())
     say("Done.")
+
+
+@app.command()
+def forget(
+    contact_id: Annotated[str, typer.Argument()],
+    telegram: Annotated[str | None, typer.Option("--telegram")] = None,
+    email: Annotated[str | None, typer.Option("--email")] = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Take an identifier off a contact; what waits goes to the next one, or waits for one."""
+    given = [(kind, value) for kind, value in (("telegram", telegram), ("email", email)) if value]
+    if not given:
+        raise InvalidInput("Nothing was given to forget.", "Give --telegram or --email.")
+
+    async def write() -> list[str]:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            contact = one_of(await contacts.list_contacts(connection), contact_id, "contact")
+            return [line for kind, value in given for line in await _forget(connection, contact, kind, value)]
+
+    for line in asyncio.run(write()):
+        say(line)
+
+
+async def _forget(connection: Connection, contact: Record, kind: str, value: str) -> list[str]:
+    """Forget one identifier, and say where messages to this contact go now and which rules name the address still."""
+    if not await contacts.forget(connection, str(contact["id"]), kind, value):
+        raise InvalidInput(f"{contact['name']} has no such {kind} identifier.", "See `butlers contacts list`.")
+    now = await contacts.target_of(connection, contacts.Whom("contact", str(contact["id"])), kind)
+    to = f"goes to {now.address} now" if isinstance(now, contacts.Target) else "waits until there is another"
+    address = canonical(kind, value)
+    said = [
+        f"Forgotten: {address}. What is for {contact['name']} by {kind} {to}; a yes to the old address counts no more."
+    ]
+    rules = [row["id"] for row in await list_rules(connection) if row["active"] and pins(rule_of(row), address)]
+    return said + [
+        f"The rule {rule} names that address and stays; `butlers rules revoke {rule}` ends it." for rule in rules
+    ]

@@ -2,7 +2,7 @@
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
@@ -17,7 +17,7 @@ from butlers.setup import logins, migrate
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.keypairs import public_key
-from shared.channels import realms
+from shared.channels import CHANNELS, realms
 from shared.config.settings import Settings
 from shared.db import dsn
 from shared.db.pool import Connection
@@ -88,14 +88,11 @@ def _keys(settings: Settings) -> Iterator[Result]:
 
 
 def _channels(settings: Settings) -> Iterator[Result]:
-    set_up = realms.configured(settings)
-    known = {
-        "telegram": (set_up.telegram_realm, "BUTLERS_TELEGRAM_TOKEN"),
-        "email": (set_up.email_realm, "BUTLERS_SMTP_URL"),
-    }
-    for channel, (realm, variable) in known.items():
+    for channel, realm in realms.configured(settings).realms.items():
+        credential = CHANNELS[channel].credential
         if realm == realms.SANDBOX:
-            yield Result(channel, "warning", "It goes to the sandbox and reaches nobody.", f"Set {variable} for more.")
+            remedy = f"Set {credential.variable} for more." if credential else ""
+            yield Result(channel, "warning", "It goes to the sandbox and reaches nobody.", remedy)
         else:
             yield Result(channel, "ok", f"It is live, as {realm}.")
 
@@ -115,6 +112,21 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
     async for result in _watched(connection):
         yield result
     expected = [name for name in migrate.names_of(fleet.load(settings.fleet)) if name != keystore.OWNER]
+    async for result in _keyring(connection, settings, expected):
+        yield result
+    ready = {row["name"] for row in await discovery.daemons(connection) if row["ready"]}
+    for name in expected:
+        if name in ready:
+            yield Result("daemon", "ok", f"{name} is ready.")
+        else:
+            yield Result("daemon", "wrong", f"{name} is not ready.", f"Run `butlers up`, or `butlers run {name}`.")
+
+
+async def _keyring(connection: Connection, settings: Settings, expected: Sequence[str]) -> AsyncIterator[Result]:
+    """Check that the keys here are believed, and name each butler that is believed and has no folder.
+
+    Another fleet on this database may have it, so nothing is done about that here.
+    """
     counting = await keyring.counting(connection)
     for name in (*expected, keystore.OWNER):
         if (keystore.folder(settings.home, name) / "key.pem").exists():
@@ -122,12 +134,10 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
             if ours not in counting.get(name, ()):
                 text = f"The database does not know the key that {name} has here, so nobody believes it."
                 yield Result("keyring", "wrong", text, "Run `butlers migrate`, or correct BUTLERS_HOME.")
-    ready = {row["name"] for row in await discovery.daemons(connection) if row["ready"]}
-    for name in expected:
-        if name in ready:
-            yield Result("daemon", "ok", f"{name} is ready.")
-        else:
-            yield Result("daemon", "wrong", f"{name} is not ready.", f"Run `butlers up`, or `butlers run {name}`.")
+    for name in sorted(counting.keys() - {*expected, *fleet.RESERVED}):
+        text = f"{name} has no folder in this fleet, and its key, login, tokens and rules count as before."
+        remedy = f"Name its --fleet, or if it is gone for good, run `butlers keys retire {name} --gone`."
+        yield Result("keyring", "warning", text, remedy)
 
 
 async def _watched(connection: Connection) -> AsyncIterator[Result]:
@@ -162,13 +172,12 @@ async def _owner(connection: Connection, settings: Settings) -> Result:
         return Result("owner", "wrong", "Nobody is the owner.", "Run `butlers contacts add NAME --role owner`.")
     [row] = [row for row in await contacts.list_contacts(connection) if row["id"] == owner["id"]]
     entries = {entry["type"]: entry["value"] for entry in reversed(row["entries"])}  # the primary one comes first
-    set_up = realms.configured(settings)
-    for channel, realm in (("telegram", set_up.telegram_realm), ("email", set_up.email_realm)):
+    for channel, realm in realms.configured(settings).realms.items():
         value = entries.get(channel)
         if value is None:
             remedy = f"Run `butlers contacts set {owner['id']} --{channel} VALUE`."
             return Result("owner", "wrong", f"{owner['name']} has no {channel} identifier.", remedy)
-        if realm != realms.SANDBOX and value == realms.SANDBOX_OWNER[channel]:
+        if realm != realms.SANDBOX and value == CHANNELS[channel].sandbox_owner:
             remedy = f"Run `butlers contacts set {owner['id']} --{channel} VALUE --primary`."
             return Result("owner", "wrong", f"The owner's {channel} identifier is the sandbox's invention.", remedy)
     return Result("owner", "ok", f"It is {owner['name']}, who can be reached on both channels.")

@@ -9,8 +9,10 @@ from typing import Annotated
 import asyncpg
 import typer
 
-from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, say, say_json, settings_of, table
+from butlers import fleet
+from butlers.cli.options import FleetOption, HomeOption, JsonOption
+from butlers.cli.session import as_owner, owner_id, say, say_json, settings_of, table
+from butlers.daemon import discovery
 from butlers.setup import logins, migrate
 from shared.auth import keystore
 from shared.auth.keypairs import fingerprint, generate_key, public_key
@@ -18,11 +20,14 @@ from shared.config.settings import Settings
 from shared.db.dsn import admin_dsn, trouble
 from shared.db.pool import LOST, Connection
 from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.storage import keyring, pending_actions
+from shared.storage import keyring, pending_actions, rules
 from shared.storage.pending_actions import Event
 
 app = typer.Typer(help="What each daemon proves itself by.", no_args_is_help=True)
 NowOption = Annotated[bool, typer.Option("--now", help="The old key counts no more, at once: it was stolen.")]
+GoneOption = Annotated[
+    bool, typer.Option("--gone", help="Its folder is gone: no key, login, client token or rule of its own counts.")
+]
 NameArgument = Annotated[str, typer.Argument(help="A daemon's name, `owner` for the command line, or `up`.")]
 
 
@@ -87,9 +92,18 @@ def rotate(
 
 
 @app.command()
-def retire(name: NameArgument, home_folder: HomeOption = None) -> None:
-    """Let no key of a daemon count but the one on file; within seconds nobody believes the others."""
-    settings = settings_of(None, home_folder)
+def retire(
+    name: NameArgument,
+    gone: GoneOption = False,  # noqa: FBT002  # typer's way
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Let no key of a daemon count but the one on file; of a butler that is gone, let nothing count."""
+    settings = settings_of(fleet_folder, home_folder)
+    if gone:
+        _demand_gone(settings, name)
+        say(asyncio.run(_take_all(settings, name, is_named=fleet_folder is not None)))
+        return
     _demand_keys(settings, name)
     if name == keystore.UP:
         raise InvalidInput(
@@ -110,6 +124,35 @@ def _demand_keys(settings: Settings, name: str) -> None:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if name not in names:
         raise InvalidInput(f"There are no keys of `{name}` in {folder}.", f"Known are: {', '.join(names) or 'none'}.")
+
+
+def _demand_gone(settings: Settings, name: str) -> None:
+    """Raise InvalidInput for a part of the house, and for a butler that still has its folder in the fleet."""
+    if name in fleet.RESERVED:
+        raise InvalidInput(f"`{name}` is a part of the house and not gone.", "Leave --gone out.")
+    if name in {entry.name for entry in fleet.load(settings.fleet)}:
+        raise InvalidInput(f"{name} has its folder in the fleet and is not gone.", "Remove the folder first.")
+
+
+async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
+    """Take from a butler all that counts in its name, wholly or not at all, and say what that was."""
+    dsn = admin_dsn(settings)
+    async with _as_admin(settings) as connection:
+        # A fleet that was not named looks like one without this butler. Where it was, nobody keeps a name by using it.
+        if not is_named and await discovery.is_up(connection, name):
+            raise InvalidInput(f"{name} is running and not gone.", "Stop it first, or name your fleet with --fleet.")
+        async with connection.transaction():
+            keys = await _retire_all_but(connection, name, "")
+            tokens = await discovery.revoke_all(connection, name)
+            made = [row["id"] for row in await rules.list_rules(connection) if row["origin_butler"] == name]
+            ended = [rule for rule in made if await rules.revoke(connection, rule, await owner_id(connection))]
+            closed = await logins.close_login(connection, dsn, name)
+            if closed:
+                await pending_actions.record(connection, Event("login_closed", keystore.OWNER), name=name)
+        if closed is not None:
+            await logins.end_sessions(connection, dsn, name)
+    login = "; its login is closed" if closed else ""
+    return f"Taken from {name}: keys {keys}, client tokens {tokens}, rules {len(ended)}{login}."
 
 
 @asynccontextmanager
@@ -170,6 +213,10 @@ async def _replace_password(connection: Connection, settings: Settings, name: st
 async def _retire(connection: Connection, settings: Settings, name: str) -> int:
     kept = public_key(keystore.read(settings.home, name).private_pem)
     await keyring.add(connection, name, kept)
+    return await _retire_all_but(connection, name, kept)
+
+
+async def _retire_all_but(connection: Connection, name: str, kept: str) -> int:
     gone = await keyring.retire_others(connection, name, kept)
     for public in gone:
         await _record(connection, "key_retired", name, public)

@@ -8,6 +8,7 @@ import typer
 from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
+from shared.channels import CHANNELS
 from shared.config.settings import duration
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError
@@ -59,7 +60,7 @@ def _uses(row: Record) -> str:
 def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     contact_id: Annotated[str | None, typer.Option("--contact-id", help="A contact; see `butlers contacts`.")] = None,
     recipient: Annotated[str | None, typer.Option("--recipient", help="Or one address.")] = None,
-    channel: Annotated[str | None, typer.Option("--channel", help="telegram or email; else both.")] = None,
+    channel: Annotated[str | None, typer.Option("--channel", help=f"{' or '.join(CHANNELS)}; else all.")] = None,
     intent: Annotated[str | None, typer.Option("--intent", help="send, reply or react; else all.")] = None,
     butler: Annotated[str | None, typer.Option("--butler", help="For this butler only.")] = None,
     deny: DenyOption = False,  # noqa: FBT002  # typer's way

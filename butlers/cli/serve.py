@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
@@ -17,9 +17,9 @@ from butlers import fleet
 from butlers.cli.options import FleetOption, HomeOption
 from butlers.cli.session import say, settings_of
 from butlers.daemon import sockets
-from butlers.setup import logins
+from butlers.setup import logins, ports
 from shared.auth import keystore
-from shared.channels import realms
+from shared.channels import CHANNELS, realms
 from shared.config.settings import Secret, Settings
 from shared.db.dsn import DATABASE, admin_dsn, dsn_as
 from shared.errors import Misconfigured
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from butlers.daemon.host import Served
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOOKS_SECONDS = 0.1
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,7 +43,7 @@ def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
     sockets.demand_ready(settings)
-    _demand_free_ports(settings, len(entries))
+    _demand_free_ports(settings, [entry.name for entry in entries])
     stop = Stop()
     if settings.database_url is not None:
         dsn = admin_dsn(settings)
@@ -63,10 +64,6 @@ class Stop:
 
     def __init__(self) -> None:
         self._asked = False
-        self.listen()
-
-    def listen(self) -> None:
-        """Take over the signals; an event loop that took them in between leaves them to nobody."""
         for number in SIGNALS:
             signal.signal(number, self._ask)
 
@@ -77,6 +74,18 @@ class Stop:
         """Raise KeyboardInterrupt if a signal came."""
         if self._asked:
             raise KeyboardInterrupt
+
+    async def run(self, work: Coroutine[None, None, None]) -> None:
+        """Do the work, which ends where a signal comes: a server that hangs may take for ever.
+
+        The event loop takes over no signal, since it would lose one that comes while it ends.
+        """
+        task = asyncio.create_task(work)
+        while not task.done():
+            await asyncio.wait([task], timeout=LOOKS_SECONDS)
+            if self._asked and not task.cancelling():
+                task.cancel()
+        await task
 
 
 @contextmanager
@@ -91,12 +100,13 @@ def _embedded(where: Path) -> Iterator[postgres.Starting]:
         postgres.stop(starting.wait())
 
 
-def _demand_free_ports(settings: Settings, butlers: int) -> None:
+def _demand_free_ports(settings: Settings, butlers: Sequence[str]) -> None:
     """Raise Misconfigured for a port that is taken, before anything is made.
 
     If another `up` has this home, say nothing of its ports: that it has the home is the better answer.
     """
-    wanted = [*sockets.OFFSETS.values(), *range(sockets.FIRST_BUTLER, sockets.FIRST_BUTLER + butlers)]
+    places = ports.places(settings.home, butlers)
+    wanted = [*sockets.OFFSETS.values(), *(sockets.FIRST_BUTLER + places[name] for name in butlers)]
     if _needs_sandbox(settings):
         wanted.append(sockets.SANDBOX_SMTP)
     else:
@@ -124,17 +134,12 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop
     from butlers.setup import migrate  # noqa: PLC0415
 
     async def prepare() -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101  # a coroutine runs in one
-        for number in SIGNALS:  # a server that hangs may take for ever
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         if settings.database_url is None:
             await migrate.ensure_database(dsn)
         await migrate.migrate(settings, dsn, entries)
 
     stop.look()
-    asyncio.run(prepare())
-    stop.listen()
+    asyncio.run(stop.run(prepare()))
     _log(settings, "up")
     names = ["sandbox"] if _needs_sandbox(settings) else []
     names = ["switchboard", "messenger", "console", *names, *(entry.name for entry in entries)]
@@ -144,11 +149,11 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop
         await _tell(settings, dsn, served)
 
     beside = [partial(keep_serving, settings.home)] if settings.database_url is None else []
-    host.run(Plan(settings, dsn, entries, names, together=True), ready, beside)
+    host.run_plan(Plan(settings, dsn, entries, names, together=True), ready, beside)
 
 
 def _needs_sandbox(settings: Settings) -> bool:
-    return settings.sandbox_url is None and (settings.telegram_token is None or settings.smtp_url is None)
+    return settings.sandbox_url is None and realms.SANDBOX in realms.configured(settings).realms.values()
 
 
 async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> None:
@@ -167,10 +172,10 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     finally:
         await connection.close()
     say(f"{'sign in':<14} {link}")
-    if settings.telegram_token is None:
-        say("Telegram goes to the sandbox: BUTLERS_TELEGRAM_TOKEN is not set.")
-    if settings.smtp_url is None:
-        say("E-mail goes to the sandbox: BUTLERS_SMTP_URL is not set.")
+    for name, realm in realms.configured(settings).realms.items():
+        credential = CHANNELS[name].credential
+        if realm == realms.SANDBOX and credential is not None:
+            say(f"{CHANNELS[name].label.capitalize()} goes to the sandbox: {credential.variable} is not set.")
     for text, remedy in realms.in_clear(settings).values():
         say(f"Wrong: {text} {remedy}")
     if wrong:
@@ -204,7 +209,7 @@ def run(
         say(f"{name} is ready at {served[0].url}")
         sys.stdout.flush()
 
-    host.run(Plan(settings, dsn, entries, [name], together=False, port=port), ready)
+    host.run_plan(Plan(settings, dsn, entries, [name], together=False, port=port), ready)
 
 
 def init(

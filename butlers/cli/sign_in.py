@@ -1,14 +1,15 @@
-"""sign-in: a fresh link into the console, by an address that only the owner sets."""
+"""sign-in: a fresh link into the console, by an address that only the owner sets; and the end of all sessions."""
 
 import asyncio
 import secrets
+from typing import Annotated
 
 import typer
 
 from butlers.cli.client import answers_as, own_url
 from butlers.cli.options import HomeOption, JsonOption
 from butlers.cli.session import as_owner, say, say_json, settings_of
-from butlers.console.storage.sessions import LINK_LASTS, make_sign_in_link
+from butlers.console.storage.sessions import LINK_LASTS, end_all, make_sign_in_link
 from shared.config.settings import Settings
 from shared.errors import Unavailable
 
@@ -19,11 +20,19 @@ def add_to(app: typer.Typer) -> None:
 
 
 def sign_in(
+    everywhere_out: Annotated[bool, typer.Option("--end-all", help="Sign out every browser instead.")] = False,  # noqa: FBT002
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
     """Print a link that signs one browser in to the console: once, within ten minutes."""
     settings = settings_of(None, home_folder)
+    if everywhere_out:
+        ended = asyncio.run(_end_all(settings))
+        if as_json:
+            say_json({"ended": ended})
+        else:
+            say(f"Signed out: {ended}. No session and no link from before counts any more.")
+        return
 
     async def write() -> str:
         async with as_owner(settings) as connection:
@@ -35,6 +44,11 @@ def sign_in(
         say_json({"link": link, "seconds": int(LINK_LASTS.total_seconds())})
         return
     say(link)
+
+
+async def _end_all(settings: Settings) -> int:
+    async with as_owner(settings) as connection:
+        return await end_all(connection)
 
 
 async def _console(settings: Settings) -> str:

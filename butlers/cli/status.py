@@ -27,7 +27,7 @@ def status(
     async def read() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         async with as_owner(settings) as connection:
             rows = await discovery.daemons(connection)
-            waits = await discovery.waiting(connection)
+            waits = await discovery.held_up(connection)
         daemons = [dict(row) | {"port": _port(row["url"])} for row in rows]
         return daemons, [dict(row) | {name: row[name].isoformat() for name in ("since", "until")} for row in waits]
 

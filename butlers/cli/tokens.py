@@ -9,12 +9,9 @@ from butlers.cli.client import mint
 from butlers.cli.options import SHORT, FleetOption, HomeOption, JsonOption
 from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
 from butlers.daemon import discovery
-from shared.auth import keystore
 from shared.config.settings import duration
 from shared.db.pool import Record
 from shared.errors import ButlersError
-from shared.storage import pending_actions
-from shared.storage.pending_actions import Event
 
 app = typer.Typer(help="What opens a butler to a client.", no_args_is_help=True)
 
@@ -54,12 +51,7 @@ def revoke(
     async def write() -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await discovery.tokens(connection), token_id, "token")
-            ended = await discovery.revoke_token(connection, row["id"])
-            if ended:
-                await pending_actions.record(
-                    connection, Event("token_revoked", keystore.OWNER), butler=row["butler"], token=row["id"]
-                )
-            return ended
+            return await discovery.revoke_token(connection, row["id"])
 
     if not asyncio.run(write()):
         raise ButlersError("It was revoked before.")

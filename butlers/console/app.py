@@ -24,7 +24,11 @@ from butlers.console.session import House, Private, Public, Session, only_signed
 from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, Pages
 from shared.errors import ButlersError
+from shared.loops import apart, pause
+from shared.telemetry.logs import logger
 from shared.telemetry.metrics import metrics_text
+
+log = logger("butlers.console")
 
 SLOWEST_LOOK: Final = 2.0
 _STATUS: Final = {
@@ -52,7 +56,8 @@ def create_app(
     """Make the app of the owner's web pages.
 
     `clock` counts seconds and never jumps back (time.monotonic). `allowed_hosts` are host names, with or without
-    a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` must run beside it.
+    a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` and `end_links` must run
+    beside it.
     """
     settings = ground.settings
     watch = Watch(ground.db, settings.sandbox_url or "", clock, min(settings.sweep_seconds, SLOWEST_LOOK))
@@ -72,6 +77,14 @@ async def end_streams(app: Starlette, stopping: asyncio.Event) -> None:
     """End the open event streams when the daemon stops, so that the server need not wait for them."""
     await stopping.wait()
     app.state.stopping.set()
+
+
+async def end_links(ground: Ground, stopping: asyncio.Event) -> None:
+    """Remove sign-in links soon after they have expired, until the daemon stops."""
+    while not await pause(stopping, ground.settings.sweep_seconds):
+        with apart(log, "expired sign-in links were not removed"):
+            async with ground.db.work() as connection:
+                await sessions.sweep_links(connection)
 
 
 def _routes(house: House) -> list[Route | Mount]:
@@ -94,7 +107,7 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/rules", rules.index),
         owner("/rules", rules.submit, "POST"),
         owner("/rules/{id}", rules.show),
-        owner("/rules/{id}", rules.end, "POST"),
+        owner("/rules/{id}", rules.revoke, "POST"),
         owner("/deliveries", deliveries.index),
         owner("/deliveries/{id}", deliveries.show),
         owner("/deliveries/{id}", deliveries.submit, "POST"),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
-from butlers.console.queries import start
+from butlers.console.queries import start_page
 from shared.db.pool import Database
 from shared.errors import Unavailable
 from shared.loops import pause
@@ -27,10 +27,10 @@ class Watch:
         self._version = ""
         self.pace = pace
 
-    async def look(self) -> start.Start:
+    async def look(self) -> start_page.Start:
         """Read the start page as of now."""
         async with self._db.work() as connection:
-            return await start.start(connection, sandbox_url=self._sandbox_url)
+            return await start_page.start(connection, sandbox_url=self._sandbox_url)
 
     async def version(self) -> str:
         """Return the version that the page had within the last `pace` seconds."""

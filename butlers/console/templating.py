@@ -6,6 +6,8 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from shared.channels import CHANNELS
+
 FOLDER: Final = Path(__file__).parent
 # The pages there are, in the order of the navigation: address and name.
 NAVIGATION: Final = (
@@ -37,6 +39,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.globals["navigation"] = NAVIGATION
+        self._templates.globals["channels"] = CHANNELS
 
     def page(self, name: str, *, status: int = 200, csrf: str = "", **values: object) -> HTMLResponse:
         """Render one page; `csrf` is the token of the signed-in session, empty before sign-in."""

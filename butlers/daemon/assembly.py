@@ -19,11 +19,11 @@ from butlers.daemon.app import Daemon, Door, build
 from butlers.daemon.discovery import Directory
 from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from butlers.refusals import note_refusal
-from butlers.setup import logins, migrate
+from butlers.setup import logins, migrate, ports
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
-from shared.channels.realms import SANDBOX_OWNER
+from shared.channels.telegram import SPEC as TELEGRAM
 from shared.config.settings import Settings
 from shared.db.dsn import dsn_as, role_of
 from shared.db.pool import BREATH_SECONDS, Database
@@ -68,7 +68,7 @@ def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) 
     if name not in names:
         known = ", ".join([*fleet.SERVICES, *names])
         raise Misconfigured(f"There is no `{name}` in this fleet.", f"Known are: {known}.")
-    return settings.port_base + FIRST_BUTLER + names.index(name)
+    return settings.port_base + FIRST_BUTLER + ports.places(settings.home, names)[name]
 
 
 @asynccontextmanager
@@ -177,8 +177,10 @@ class Assembly:
         hosts = hosts_of(self.plan.settings, url)
         if name == "console":
             module = importlib.import_module(CONSOLE)
-            app = module.create_app(self.ground(name), clock=time.monotonic, allowed_hosts=frozenset(hosts))
-            return Daemon(name, "console", app, [partial(module.end_streams, app)], ground=self.grounds[name])
+            ground = self.ground(name)
+            app = module.create_app(ground, clock=time.monotonic, allowed_hosts=frozenset(hosts))
+            loops = [partial(module.end_streams, app), partial(module.end_links, ground)]
+            return Daemon(name, "console", app, loops, ground=ground)
         if name in BUTLERS:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:
@@ -201,7 +203,7 @@ def sandbox(settings: Settings, url: str) -> Daemon:
     """Make the sandbox, which knows neither keys nor database."""
     module = importlib.import_module(SANDBOX)
     mail = module.MailSink(settings.host, settings.port_base + SANDBOX_SMTP)
-    owner = int(settings.owner_telegram or SANDBOX_OWNER["telegram"])
+    owner = int(settings.owner_telegram or TELEGRAM.sandbox_owner)
     home_folder.make(settings.home)
     app = module.create_app(Path(settings.home), owner, allowed_hosts=frozenset(hosts_of(settings, url)), mail=mail)
     return Daemon("sandbox", "sandbox", app)

@@ -26,6 +26,8 @@ MOST_HEAD: Final = 64 * 1024
 MOST_ON_THE_WIRE: Final = 8 * MOST_BODY
 MOST_OF_ONE_CALLER: Final = 64
 OPEN_FILES: Final = 8192
+# Of these a process keeps so many for its database, its hops and its files, but no more than a half.
+OWN_FILES: Final = 256
 _TOO_MUCH_HEAD: Final = (431, b"The request's headers are too long. Send fewer.")
 _FULL: Final = (503, b"Too many connections are open here. Try again in a moment.")
 _REASONS: Final = {431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
@@ -232,6 +234,18 @@ def end_of_memory(megabytes: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([megabytes * 2**20, *limits]), hard))
+
+
+def fitting(daemons: int) -> type[BoundedConnection]:
+    """Return connections of which each of so many daemons has no more than this process can open files for."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return BoundedConnection
+
+    class Fitting(BoundedConnection):
+        MOST = min(BoundedConnection.MOST, max(1, (soft - min(OWN_FILES, soft // 2)) // daemons))
+
+    return Fitting
 
 
 def room_for_connections() -> None:

@@ -14,6 +14,7 @@ from shared.db.pool import Connection, Database, Record
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import pause
 from shared.storage import keyring
+from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.discovery")
@@ -45,7 +46,7 @@ SELECT jti AS id, butler, made_at, expires_at, revoked_at,
 FROM shared.client_tokens ORDER BY made_at
 """
 REVOKE: Final = """
-UPDATE shared.client_tokens SET revoked_at = clock_timestamp() WHERE jti = $1 AND revoked_at IS NULL RETURNING jti
+UPDATE shared.client_tokens SET revoked_at = clock_timestamp() WHERE jti = $1 AND revoked_at IS NULL RETURNING butler
 """
 IS_LIVE: Final = """
 SELECT EXISTS (SELECT FROM shared.client_tokens
@@ -80,7 +81,7 @@ async def is_up(connection: Connection, name: str) -> bool:
     return any(row["name"] == name and row["ready"] for row in await daemons(connection))
 
 
-async def waiting(connection: Connection) -> list[Record]:
+async def held_up(connection: Connection) -> list[Record]:
     """Return paused channels, and chats a provider makes wait: what, why, detail, since, until (the next try)."""
     return list(await connection.fetch(WAITING))
 
@@ -101,6 +102,7 @@ async def demand_known(connection: Connection, name: str | None) -> str | None:
 async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
     """Store the id of a client token, so that the token counts."""
     await connection.execute(KEEP, jti, butler, lasts)
+    await record(connection, Event("token_made", "owner"), butler=butler, token=jti, seconds=int(lasts.total_seconds()))
 
 
 async def tokens(connection: Connection) -> list[Record]:
@@ -110,7 +112,17 @@ async def tokens(connection: Connection) -> list[Record]:
 
 async def revoke_token(connection: Connection, jti: str) -> bool:
     """Revoke a client token, everywhere within five seconds; return false if it was revoked before."""
-    return await connection.fetchval(REVOKE, jti) is not None
+    butler = await connection.fetchval(REVOKE, jti)
+    if butler is None:
+        return False
+    await record(connection, Event("token_revoked", "owner"), butler=butler, token=jti)
+    return True
+
+
+async def revoke_all(connection: Connection, butler: str) -> int:
+    """Revoke every client token of that butler; return how many were not revoked before."""
+    theirs = [row["id"] for row in await tokens(connection) if row["butler"] == butler]
+    return sum([await revoke_token(connection, jti) for jti in theirs])
 
 
 class Directory:

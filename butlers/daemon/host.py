@@ -30,6 +30,7 @@ from butlers.daemon.connection_limits import (
     BoundedConnection,
     bounded,
     end_of_memory,
+    fitting,
     no_core_dumps,
     room_for_connections,
 )
@@ -118,12 +119,15 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
         loops.append(assembly.directory.keep_keys)
         if topics := assembly.heard():
             loops.append(partial(listen, partial(listening_dsn, plan), topics))
+    http = fitting(len(plan.names))
+    if http.MOST < BoundedConnection.MOST:
+        log.warning("this process may open few files, so that each daemon has few connections", most=http.MOST)
     for name in plan.names:
         wanted = plan.port or default_port(settings, plan.entries, name)
         listening = bind(settings.host, wanted, spare=not plan.together and plan.port is None)
         url = url_of(settings, listening.getsockname()[1], together=plan.together)
         daemon = sandbox(settings, url) if assembly is None or name == "sandbox" else assembly.daemon(name, url)
-        served.append(Served(daemon, url, _server(settings, daemon), listening))
+        served.append(Served(daemon, url, _server(settings, daemon, http), listening))
         loops.extend(daemon.loops)
         if assembly is not None and name in assembly.grounds:
             loops.append(partial(heartbeat, assembly.grounds[name], daemon, url))
@@ -140,13 +144,13 @@ def hung_up(app: ASGIApp) -> ASGIApp:
     return served
 
 
-def _server(settings: Settings, daemon: Daemon) -> Server:
+def _server(settings: Settings, daemon: Daemon, http: type[BoundedConnection] = BoundedConnection) -> Server:
     # The sandbox plays providers that cut connections, and needs the server's own.
     app = daemon.app if daemon.kind == "sandbox" else bounded(daemon.app)
     return Server(
         uvicorn.Config(
             hung_up(app),
-            http=BoundedConnection,
+            http=http,
             ws="none",
             log_config=None,
             access_log=False,
@@ -234,7 +238,7 @@ async def _close(served: Sequence[Served]) -> None:
             await one.daemon.ground.hops.close()
 
 
-def run(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()) -> None:
+def run_plan(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()) -> None:
     """Serve in this process's own event loop, under its limits of memory, files and core dumps."""
     no_core_dumps()
     room_for_connections()

@@ -74,6 +74,8 @@ SELECT format('GRANT %I TO CURRENT_USER', $1::text)
     || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT TRUE' ELSE '' END
 WHERE NOT pg_has_role($1, 'USAGE')
 """
+CAN_LOGIN: Final = "SELECT rolcanlogin FROM pg_roles WHERE rolname = $1"
+CLOSE_LOGIN: Final = "SELECT format('ALTER ROLE %I NOLOGIN PASSWORD NULL', $1::text)"
 CONNECTED: Final = "SELECT pid FROM pg_stat_activity WHERE usename = $1 AND pid <> pg_backend_pid()"
 END_SESSIONS: Final = "SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::integer[]) AS pid"
 STILL_CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND pid = ANY ($2::integer[])"
@@ -245,6 +247,15 @@ async def ensure_login(connection: Connection, where: Path, dsn: str, name: str)
     await _do(connection, GRANT_CONNECT, database, role)
 
 
+async def close_login(connection: Connection, dsn: str, name: str) -> bool | None:
+    """Take password and login from a daemon; return False if that was done before, and None if it has no role."""
+    role = role_of(dsn, name)
+    could: bool | None = await connection.fetchval(CAN_LOGIN, role)
+    if could is not None:
+        await _do(connection, CLOSE_LOGIN, role)
+    return could
+
+
 async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
     """End what is connected by that login; whatever holds its password connects again by itself.
 
@@ -264,7 +275,7 @@ async def end_sessions(connection: Connection, dsn: str, name: str) -> None:
     left = await connection.fetchval(STILL_CONNECTED, role, pids)
     if left:
         raise Misconfigured(
-            f"{name} has a new key, but {left} of its connections to the database did not end.",
+            f"What was done to {name} stands, but {left} of its connections to the database did not end.",
             f"Let a superuser end what is connected as `{role}`.",
         )
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from butlers import fleet
-from butlers.setup import logins
+from butlers.setup import logins, ports
 from shared.auth import keystore
 from shared.auth.keypairs import public_key
 from shared.auth.password import has_password, write_password
-from shared.channels import realms
+from shared.channels import CHANNELS, realms
 from shared.config.settings import Settings
 from shared.db.dsn import database_of, place_of, trouble
 from shared.db.pool import LOST, Connection, prepare_connection
@@ -140,6 +140,7 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
             await _upgrade(dsn, found, one_role)
         async with connection.transaction():
             await connection.execute(LOCK)
+            ports.note(settings.home, [entry.name for entry in entries])
             await logins.harden(connection)
             if one_role is None:
                 await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
@@ -210,23 +211,23 @@ def _first_cause(error: BaseException) -> BaseException:
 
 async def _ensure_owner(connection: Connection, settings: Settings) -> None:
     """Make the owner from the environment; in the sandbox invent one, whom live channels refuse."""
-    given = {"telegram": settings.owner_telegram, "email": settings.owner_email}
+    given: dict[str, str | None] = {name: getattr(settings, f"owner_{name}", None) for name in CHANNELS}
     found = await contacts.owner(connection)
     if found is None:
-        live = settings.telegram_token is not None or settings.smtp_url is not None
+        live = any(realm != realms.SANDBOX for realm in realms.configured(settings).realms.values())
         if not any(given.values()) and not settings.owner_name and live:
             return
-        contact_id = await contacts.add_contact(connection, settings.owner_name or "Owner", ["owner"])
+        contact_id = await contacts.add_contact(connection, settings.owner_name or "Owner", ["owner"], surface="setup")
         if not any(given.values()) and not live:
-            given = dict(realms.SANDBOX_OWNER)
+            given = {name: spec.sandbox_owner for name, spec in CHANNELS.items()}
     else:
         contact_id = found["id"]
     for kind, value in given.items():
         if value:
-            if value != realms.SANDBOX_OWNER[kind]:
-                await contacts.forget(connection, contact_id, kind, realms.SANDBOX_OWNER[kind])
             try:
-                await contacts.set_identifier(connection, contact_id, kind, value)
+                await contacts.set_identifier(connection, contact_id, kind, value, surface="setup")
+                if value != (invented := CHANNELS[kind].sandbox_owner):
+                    await contacts.forget(connection, contact_id, kind, invented, surface="setup")
             except InvalidInput as unfit:
                 name = f"BUTLERS_OWNER_{kind.upper()}"
                 raise Misconfigured(f"{name} does not fit: {unfit.message}", unfit.remedy) from None

@@ -8,6 +8,7 @@ from butlers.outcomes import rows_say, wait_settled
 from butlers.refusals import note_refusal
 from shared import answers
 from shared.auth.tokens import Caller
+from shared.channels import CHANNELS
 from shared.contracts import NotifyResponse, RouteResponse, route_request
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
@@ -19,6 +20,10 @@ from shared.telemetry.metrics import notifications_total
 log = logger("butlers.notify")
 # Waits nest: Messenger 10 s, Switchboard 12, butler 14 (design section 4).
 WAIT_SECONDS: Final = 14.0
+BROKEN: Final = (
+    "The Switchboard did not answer as agreed. The message is kept; asking again with the same words tells how it "
+    "stands."
+)
 
 DESCRIPTION: Final = (
     "Tell somebody something by Telegram or e-mail. Without contact_id and recipient it goes to the owner at once; "
@@ -28,7 +33,7 @@ DESCRIPTION: Final = (
 PARAMETERS: Final = {
     "type": "object",
     "properties": {
-        "channel": {"type": "string", "description": "telegram or email"},
+        "channel": {"type": "string", "description": " or ".join(CHANNELS)},
         "message": {"type": "string", "description": "The text, at most 10,000 characters; not needed for react."},
         "contact_id": {"type": "string", "format": "uuid", "description": "A contact's id; wins over recipient."},
         "recipient": {"type": "string", "description": "One e-mail address or Telegram chat id."},
@@ -97,20 +102,24 @@ def _refusal(failed: ButlersError) -> NotifyResponse:
 
 
 async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, route: bool) -> NotifyResponse:
-    """Route the message if this call is its first, or may begin it anew, and return the outcome.
+    """Route the message if this call is its first, or may begin it anew, and return the outcome as its row has it.
 
     A call that comes meanwhile waits for the same outcome.
     """
     deadline = time.monotonic() + WAIT_SECONDS
-    notification_id = str(answer.notification_id)
-    if route:
-        try:
-            again = answer.status != "queued"
-            return _with(await _route(ground, call, notification_id, again=again), answer)
-        except HopFailed as failed:
-            log.warning("the Switchboard did not answer as agreed", why=failed.message)
-            return _with(await _after_failure(ground, answer, failed), answer)
-    return _with(await wait_settled(ground, notification_id, deadline), answer)
+    if not route:
+        return _with(await wait_settled(ground, str(answer.notification_id), deadline), answer)
+    failed: HopFailed | None = None
+    paused = False
+    try:
+        paused = await _route(ground, call, answer)
+    except HopFailed as broken:
+        log.warning("the Switchboard did not answer as agreed", why=broken.message)
+        failed = broken
+    found = await _after_hop(ground, answer, failed)
+    if paused and found.message == answers.ACCEPTED:
+        found = found.model_copy(update={"message": answers.PAUSED})
+    return _with(found, answer)
 
 
 def _with(found: NotifyResponse, asked: NotifyResponse) -> NotifyResponse:
@@ -118,14 +127,20 @@ def _with(found: NotifyResponse, asked: NotifyResponse) -> NotifyResponse:
     return found.model_copy(update={"duplicate": asked.duplicate, "note": asked.note or found.note})
 
 
-async def _route(ground: Ground, call: NotifyCall, notification_id: str, *, again: bool) -> NotifyResponse:
+async def _route(ground: Ground, call: NotifyCall, before: NotifyResponse) -> bool:
+    """Bring the message to the Switchboard, and return whether its channel is said to be paused.
+
+    INVARIANT: nothing else of the answer is used. That the hop has answered means that somebody has looked; how the
+    message stands, its row says.
+    """
+    notification_id, again = str(before.notification_id), before.status != "queued"
     envelope = call.envelope.model_copy(update={"notification_id": notification_id})
     request = route_request(
         envelope.model_dump(mode="json", exclude_none=True), ground.name, notification_id, again=again
     )
     response = await ground.hops.call_for("switchboard", "route", request, WAIT_SECONDS, RouteResponse)
     if response.result is not None and response.result.notify_response is not None:
-        return response.result.notify_response
+        return response.result.notify_response.message == answers.PAUSED
     if response.error is None:
         raise HopFailed("The route's answer says nothing of the message.")
     # A target that could not be reached may have begun all the same; as after a timeout, the rows say.
@@ -133,7 +148,7 @@ async def _route(ground: Ground, call: NotifyCall, notification_id: str, *, agai
     raise HopFailed(response.error.message, timed_out=unreachable)
 
 
-async def _after_failure(ground: Ground, before: NotifyResponse, failed: HopFailed) -> NotifyResponse:
+async def _after_hop(ground: Ground, before: NotifyResponse, failed: HopFailed | None) -> NotifyResponse:
     """Return what the rows say; a hop that is down or slow is no failure of the message, but a broken one is reported.
 
     `before` is the answer when this call asked, which may have been over already.
@@ -143,11 +158,7 @@ async def _after_failure(ground: Ground, before: NotifyResponse, failed: HopFail
     if found is None:
         # A database that is away explains the hop's answer, and is no failure of the message either.
         return before
-    if found.status != "queued" or failed.proved_not_begun or failed.timed_out:
+    if failed is None or found.status != "queued" or failed.proved_not_begun or failed.timed_out:
         return found
-    return answers.failed(
-        notification_id,
-        "internal_error",
-        f"{failed.message} The message is kept; asking again with the same words tells how it stands.",
-        retryable=True,
-    )
+    # The hop's own words would be read by a model.
+    return answers.failed(notification_id, "internal_error", BROKEN, retryable=True)

@@ -41,7 +41,7 @@ async def _withdraw(ground: Ground, arguments: Arguments) -> NotifyResponse:
     while True:
         ticket = ground.wakes["settled"].ticket(notification_id)
         async with ground.db.work() as connection:
-            found = await withdrawals.outcome(connection, notification_id, ground.name)
+            found = await withdrawals.result(connection, notification_id, ground.name)
         answer = await own(ground, notification_id)
         if answer.status not in OPEN:
             return answer

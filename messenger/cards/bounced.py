@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards.approval import elsewhere, link, told
+from messenger.cards import base
+from messenger.cards.base import CardKind
+from messenger.storage import cards, queries
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.db.pool import Connection, Record
@@ -29,14 +32,20 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
     return title, Sheet("\n".join(lines), (Quote(report, "The report"), *words))
 
 
-async def check(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> Authorized | Blocked:
-    """Return the wires of the notice to the owner about what came back, which is `row`."""
-    stopped = await elsewhere(connection, claimed, row["realm"], ground)
+async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+    """Return the wires of the notice to the owner about what came back."""
+    row = await queries.doubt(connection, str(claimed.about), claimed.revision)
+    if row is None or row["status"] != "bounced":
+        return Blocked("cancelled", (Finding("over", "It has not come back."),))
+    stopped = await base.elsewhere(connection, claimed, row["realm"], ground)
     if stopped is not None:
         return stopped
     answered = await notifications.one(connection, row["notification_id"])
     title, shown = words(row, answered["answer"] if answered is not None else {})
-    where = link(ground, "deliveries", row["id"])
+    where = base.link(ground, "deliveries", row["id"])
     subject = f"A message came back (ref {reference(row['id'])})"
-    wires = await told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
+    wires = await base.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
     return Authorized(wires, Decision("allow", (Finding("bounced", title),)))
+
+
+KIND: Final = CardKind("bounced", authorize, cards.ask_bounced)

@@ -3,44 +3,39 @@
 from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards import approval
+from messenger.cards import base
+from messenger.cards.base import CardKind
 from messenger.storage import breakers
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
-from shared.channels import realms
+from shared.channels import CHANNELS, realms
 from shared.db.pool import Connection, Record
 from shared.display.owner import Sheet
 from shared.display.quotes import Quote
 from shared.model import Decision, Finding
 
-CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "The mail server"}
-REMEDIES: Final = {
-    "telegram": "Put the token that @BotFather shows into BUTLERS_TELEGRAM_TOKEN and start the Messenger again.",
-    "email": "Correct the login in BUTLERS_SMTP_URL and start the Messenger again.",
-}
 
-
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """Return the wires of the notice about the other channel's pause, as long as the pause stands."""
     found = [row for row in await breakers.paused(connection) if row["channel"] != claimed.channel]
     if not found:
         await breakers.told_nothing(connection, claimed.channel)
         return Blocked("cancelled", (Finding("pause_over", "The channel works again."),))
     about = realms.realm_of(ground.settings, found[0]["channel"])
-    stopped = await approval.elsewhere(connection, claimed, about, ground)
+    stopped = await base.elsewhere(connection, claimed, about, ground)
     if stopped is not None:
         return stopped
     title, shown = words(found[0])
-    wires = await approval.told(connection, claimed, title, shown)
+    wires = await base.told(connection, claimed, title, shown)
     return Authorized(wires, Decision("allow", (Finding("channel_paused", title),)))
 
 
 def words(row: Record) -> tuple[str, Sheet]:
     """Return title and text of what the owner is told."""
-    name, locked_out = CHANNEL_NAMES[row["channel"]], row["reason"] == "unauthorized"
-    what = {"telegram": "the bot's token", "email": "the login"}[row["channel"]]
-    title = f"{name} does not accept {what}." if locked_out else f"{name} cannot be reached."
-    remedy = REMEDIES[row["channel"]] if locked_out else "It is tried every few seconds; nothing need be done here."
+    spec = CHANNELS[row["channel"]]
+    title, remedy = f"{spec.provider} cannot be reached.", "It is tried every few seconds; nothing need be done here."
+    if row["reason"] == "unauthorized" and spec.credential is not None:
+        title, remedy = f"{spec.provider} does not accept {spec.credential.words}.", spec.credential.remedy
     since = f"{row['since']:%Y-%m-%d %H:%M} UTC"
     waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waited when this was written."
     lines = [title, remedy, f"Since {since} nothing leaves by it; {waiting} Nothing is lost."]
@@ -50,3 +45,6 @@ def words(row: Record) -> tuple[str, Sheet]:
 def sentences(rows: list[Record]) -> dict[str, str]:
     """Return a sentence about each paused channel, by the channel's name."""
     return {row["channel"]: f"{words(row)[0]} Paused since {row['since']:%H:%M:%S} UTC." for row in rows}
+
+
+KIND: Final = CardKind("channel_paused", authorize)

@@ -1,43 +1,28 @@
 """The closing of cards whose question is over: they keep their words, show the outcome and lose their buttons.
 
-The rows say which, so that a word given in the console or on the command line shows in Telegram too.
+What a card shows is kept with its part. The rows say what became of its question, so that a word given in the console
+or on the command line shows in Telegram too.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 from butlers.butler import Ground
-from messenger.cards import approval, uncertain
+from messenger.cards.base import CardKind
+from messenger.cards.kinds import KINDS
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
-from messenger.storage import cards, queries
+from messenger.storage import cards
 from shared.channels import realms
 from shared.channels.telegram import LIMIT_UNITS, utf16_units
-from shared.db.pool import Connection, Record
+from shared.db.pool import Record
 from shared.display import owner
 from shared.display.owner import Said
 from shared.display.visible import MARK, in_line
 from shared.errors import Unavailable
-from shared.gate.owner_decision import denied
 from shared.loops import apart
-from shared.storage import deliveries, pending_actions, standing
 from shared.telemetry.logs import logger
 
 log = logger("messenger.cards.closing")
-Edit: TypeAlias = Callable[[Ground, Record], Awaitable[tuple[str, dict[str, object]]]]
-ASKED_ANEW: Final = "It changed, and was asked anew."
-HAD_ARRIVED: Final = "It had arrived before anybody answered."
-SAID: Final = {
-    "approved": "Approved.",
-    "executing": "Approved.",
-    "executed": "Approved and sent.",
-    "failed": "Approved, and not delivered as asked.",
-    "uncertain": "Approved. It may have arrived.",
-    "expired": "It ran out of time and was not sent.",
-    "cancelled": "It was not sent.",
-}
-
-# The answer says which: nobody answered in time, or nobody could send it in time after a yes.
-TOLD_BY_ITS_ANSWER: Final = frozenset({"cancelled", "expired"})
 
 
 async def close(ground: Ground, telegram: TelegramChannel) -> int:
@@ -47,22 +32,24 @@ async def close(ground: Ground, telegram: TelegramChannel) -> int:
     puts off for all.
     """
     async with ground.db.work() as connection:
-        over = [(card, _edit) for card in await queries.cards_over(connection)]
-        over += [(card, _edit_doubt) for card in await queries.doubts_over(connection)]
-    for card, edit in over:
+        over = [(card, kind) for kind in KINDS.values() if kind.over for card in await kind.over(connection)]
+    for card, kind in over:
         with apart(log, "a card was not closed", through=(ProviderRefused,), card=card["id"]):
-            await _close_one(ground, telegram, card, edit)
+            await _close_one(ground, telegram, card, kind)
     return len(over)
 
 
-async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, edit: Edit) -> None:
-    # A card whose row cannot be read loses its buttons all the same, and does not stop the others.
-    method, payload = edited(card["address"], card["provider_id"], Said(), "")
-    with apart(log, "a card keeps its words", card=card["id"]):
+async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, kind: CardKind) -> None:
+    # A card whose outcome cannot be read loses its buttons all the same, and does not stop the others.
+    said = ""
+    with apart(log, "a card shows no outcome", card=card["id"]):
         try:
-            method, payload = await edit(ground, card)
+            async with ground.db.work() as connection:
+                said = await kind.outcome(connection, card) if kind.outcome else ""
         except Unavailable:
             return
+    here = realms.realm_of(ground.settings, "telegram")
+    method, payload = edited(card, said if realms.may_ask(here, card["realm"]) else "")
     try:
         await telegram.call(method, payload, wait=10)
     except ProviderRefused as refused:
@@ -75,46 +62,16 @@ async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, ed
         await cards.close_card(connection, card["id"])
 
 
-async def _edit(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
-    async with ground.db.work() as connection:
-        action = await pending_actions.open_action(connection, card["action_id"])
-        shown = action is not None and realms.may_ask(realms.realm_of(ground.settings, "telegram"), action["realm"])
-        words = await approval.last_words(connection, action, ground) if action is not None and shown else Said()
-        said = await _outcome(connection, card)
-    return edited(card["address"], card["provider_id"], words, said)
+def edited(card: Record | Mapping[str, Any], outcome: str) -> tuple[str, dict[str, object]]:
+    """Return the edit that adds the outcome to what the card shows and takes its buttons.
 
-
-async def _edit_doubt(ground: Ground, card: Record) -> tuple[str, dict[str, object]]:
-    """Return the edit that closes a card about what was uncertain."""
-    async with ground.db.work() as connection:
-        row = await queries.doubt(connection, card["about"], card["revision"])
-    if row is None or not realms.may_ask(realms.realm_of(ground.settings, "telegram"), row["realm"]):
-        return edited(card["address"], card["provider_id"], Said(), "")
-    words = owner.bubbles(uncertain.words(row))[-1]
-    return edited(card["address"], card["provider_id"], words, uncertain.outcome(row))
-
-
-def edited(chat: str, message_id: str, words: Said, outcome: str) -> tuple[str, dict[str, object]]:
-    """Return the edit that gives the card its outcome and takes its buttons.
-
-    A card that is full keeps its words and only loses the buttons.
+    Without an outcome, or if the card is full, it only loses the buttons.
     """
-    at: dict[str, object] = {"chat_id": int(chat), "message_id": int(message_id)}
-    shown = words + owner.plain(f"\n\n{MARK} {in_line(outcome)}")
-    if not words.text or utf16_units(shown.text) > LIMIT_UNITS:
+    at: dict[str, object] = {"chat_id": int(card["address"]), "message_id": int(card["provider_id"])}
+    more = owner.plain(f"\n\n{MARK} {in_line(outcome)}")
+    shown = card["shown"]
+    if not outcome or not shown or utf16_units(shown["text"] + more.text) > LIMIT_UNITS:
         return "editMessageReplyMarkup", {**at, "reply_markup": {"inline_keyboard": []}}
-    return "editMessageText", {**at, "link_preview_options": {"is_disabled": True}, **shown.fields}
-
-
-async def _outcome(connection: Connection, card: Record) -> str:
-    if card["status"] == "pending":
-        return ASKED_ANEW
-    if card["status"] == "denied":
-        return denied(begun=await deliveries.begun(connection, card["notification_id"]))
-    if card["status"] in TOLD_BY_ITS_ANSWER:
-        answer = await standing.status(connection, card["notification_id"])
-        if answer is not None and answer.error is not None:
-            return answer.error.message
-        if card["status"] == "cancelled" and answer is not None and answer.status == "ok" and not answer.duplicate:
-            return HAD_ARRIVED
-    return SAID[card["status"]]
+    moved = (Said("x" * utf16_units(shown["text"])) + more).entities
+    words = {"text": shown["text"] + more.text, "entities": [*shown.get("entities", ()), *moved]}
+    return "editMessageText", {**at, "link_preview_options": {"is_disabled": True}, **words}

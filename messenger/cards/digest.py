@@ -11,19 +11,19 @@ from urllib.parse import urlencode
 
 from butlers.butler import Ground
 from messenger import poison
-from messenger.cards import approval
-from messenger.cards.approval import Press
+from messenger.cards import approval, base
+from messenger.cards.base import CardKind, Press, Presser
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.storage import cards, queries
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
-from shared.channels import realms
+from shared.channels import CHANNELS, realms
 from shared.channels.base import Wire
 from shared.channels.telegram import Button, keyboard
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display import owner
-from shared.display.approval import CHANNEL_NAMES, clipped
+from shared.display.approval import clipped
 from shared.display.owner import Sheet
 from shared.errors import Unreadable
 from shared.loops import apart
@@ -44,18 +44,19 @@ NAME_ROOM: Final = 32
 ADDRESS_ROOM: Final = 64
 
 
-async def check(connection: Connection, claimed: Claimed, digest_id: str, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """Return the digest's wires as long as anything in it waits.
 
     What its message lists is written down with its marker.
     """
+    digest_id = str(claimed.digest_id)
     rows = await waiting(connection, digest_id, realms.realm_of(ground.settings, claimed.channel))
     if not rows:
         return Blocked("cancelled", (Finding("answered", "All of it is answered."),))
-    stopped = await approval.elsewhere(connection, claimed, rows[0]["realm"], ground)
+    stopped = await base.elsewhere(connection, claimed, rows[0]["realm"], ground)
     if stopped is not None:
         return stopped
-    if claimed.channel == "telegram":
+    if CHANNELS[claimed.channel].has_buttons:
         await cards.digest_shows(connection, digest_id, listed(rows))
     wires = await _wires(connection, claimed, rows, ground)
     return Authorized(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
@@ -81,17 +82,17 @@ def _readable(row: Record) -> bool:
 
 async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
     title, shown = words(rows, await recipients_of(connection, rows), _page(ground, rows))
-    if claimed.channel == "email":
-        pages = [f"{n}. {approval.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
+    if not CHANNELS[claimed.channel].has_buttons:
+        pages = [f"{n}. {base.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
         body = "\n".join([shown.foot, "", "Read and decide them here:", *pages])
-        return await approval.told(connection, claimed, title, replace(shown, foot=body))
-    return approval.with_keyboard(await approval.told(connection, claimed, "", shown), buttons(ground.secret, rows))
+        return await base.told(connection, claimed, title, replace(shown, foot=body))
+    return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(ground.secret, rows))
 
 
 def _page(ground: Ground, rows: list[Record]) -> str:
     """Return the link to the page that lists what this butler asks, whatever others ask."""
     butler = notifications.envelope_of(rows[0]).origin_butler
-    return f"{approval.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
+    return f"{base.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
 
 
 async def recipients_of(connection: Connection, rows: list[Record]) -> list[Recipient]:
@@ -115,7 +116,7 @@ def _line(row: Record, one: Recipient) -> str:
     address = one.address or "no identifier on file"
     to = f"{clipped(one.name or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
     how = "to" if delivery.intent == "send" else f"{delivery.intent} to"
-    return f"{how} {to} by {CHANNEL_NAMES[delivery.channel]}, {len(delivery.message)} characters"
+    return f"{how} {to} by {CHANNELS[delivery.channel].label}, {len(delivery.message)} characters"
 
 
 def buttons(secret: bytes, rows: list[Record]) -> list[list[Button]]:
@@ -129,19 +130,19 @@ def listed(rows: list[Record]) -> list[str]:
     return [*(f"{row['id']}:{row['revision']}" for row in rows), *(str(row["total"]) for row in rows[:1])]
 
 
-async def pressed(connection: Connection, press: Press, message_id: str, ground: Ground) -> tuple[str, str]:
+async def pressed(connection: Connection, press: Press, presser: Presser, ground: Ground) -> tuple[str, str]:
     """Send the card of the one question that the owner wants to see, at once, whatever its butler has asked before.
 
     Return the outcome, and the words for the owner.
     """
     action = await pending_actions.open_action(connection, press.about)
     if action is None or not approval.genuine(ground.secret, action, press):
-        return approval.STALE, approval.NOT_VALID
+        return base.STALE, base.NOT_VALID
     if not realms.may_decide("telegram", realms.realm_of(ground.settings, "telegram"), action["realm"]):
-        return "not_here", realms.NOT_HERE
+        return base.NOT_HERE, realms.NOT_HERE
     digest_id = await queries.digest_of(connection, press.about)
     if digest_id is not None:
-        await cards.adopt(connection, digest_id, 1, message_id)
+        await cards.adopt(connection, KIND.name, digest_id, 1, presser.message_id)
     if not action["open"]:
         status = "expired" if action["status"] == "pending" else action["status"]
         return "late", f"It is over: it was {status}."
@@ -197,3 +198,6 @@ def edited(ground: Ground, card: Record, rows: list[Record], to: Sequence[Recipi
         **owner.bubbles(shown)[-1].fields,
         "reply_markup": {"inline_keyboard": keyboard(buttons(ground.secret, rows))},
     }
+
+
+KIND: Final = CardKind("digest", authorize, cards.ask_digests, {SHOW}, pressed, refresh=refresh)

@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards import approval
+from messenger.cards import base
+from messenger.cards.base import CardKind
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.channels.realms import SANDBOX
@@ -14,16 +15,16 @@ from shared.model import Decision, Finding
 from shared.storage import brakes
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """Return the wires of the notice about the backup, as long as the brake stands; it holds nobody's words."""
     restored = await brakes.restored_at(connection)
     if restored is None:
         return Blocked("cancelled", (Finding("over", "The owner has looked."),))
-    stopped = await approval.elsewhere(connection, claimed, SANDBOX, ground)
+    stopped = await base.elsewhere(connection, claimed, SANDBOX, ground)
     if stopped is not None:
         return stopped
     title, body = words(restored)
-    wires = await approval.told(connection, claimed, title, Sheet(body))
+    wires = await base.told(connection, claimed, title, Sheet(body))
     return Authorized(wires, Decision("allow", (Finding("restored", title),)))
 
 
@@ -40,4 +41,4 @@ def words(at: datetime) -> tuple[str, str]:
     return title, f"{title}\n{text}"
 
 
-NOTICE: Final = "restored"
+KIND: Final = CardKind("restored", authorize)

@@ -1,9 +1,12 @@
 """The card about strangers who write more than is kept."""
 
+from typing import Final
+
 from butlers.butler import Ground
-from messenger.cards import approval
+from messenger.cards import base
+from messenger.cards.base import CardKind
 from messenger.storage.deliveries import Claimed
-from messenger.storage.strangers import MOST_BYTES, MOST_MESSAGES, MOST_SENDERS, counted
+from messenger.storage.strangers import CARD, MOST_BYTES, MOST_MESSAGES, MOST_SENDERS, counted
 from messenger.verdict import Authorized, Blocked
 from shared.channels.realms import realm_of
 from shared.db.pool import Connection
@@ -11,12 +14,12 @@ from shared.display.owner import Sheet
 from shared.model import Decision, Finding
 
 
-async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
     """Return the wires of the notice to the owner that not everything strangers write is kept."""
     row = await counted(connection)
     if row is None:
         return Blocked("cancelled", (Finding("over", "A day has passed."),))
-    stopped = await approval.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)
+    stopped = await base.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)
     if stopped is not None:
         return stopped
     title = "People you do not know write more to your bot than is kept."
@@ -28,5 +31,8 @@ async def check(connection: Connection, claimed: Claimed, ground: Ground) -> Aut
         f"{MOST_SENDERS} people. Who is among your contacts is not limited: add whoever should reach you.\n"
         "You are told once a day."
     )
-    wires = await approval.told(connection, claimed, title, Sheet(body))
+    wires = await base.told(connection, claimed, title, Sheet(body))
     return Authorized(wires, Decision("allow", (Finding("strangers", title),)))
+
+
+KIND: Final = CardKind(CARD, authorize)

@@ -1,28 +1,29 @@
 """The card about a message that may or may not have arrived: what is known, and three answers to it.
 
-Like every card it is made from rows, goes to the owner alone, and may come twice without harm: of the owner's words on
-one attempt the first counts. Its buttons bind the delivery, the attempt and the answer.
+Of the owner's words on one attempt the first counts. Its buttons bind the delivery, the attempt and the answer.
 """
 
 from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards import approval
-from messenger.cards.approval import Press
+from messenger.cards import base
+from messenger.cards.base import CardKind, Press, Presser
+from messenger.storage import cards, queries
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.auth.mac import tag, tag_matches
+from shared.channels import CHANNELS, realms
 from shared.channels.base import Wire
 from shared.channels.telegram import Button
 from shared.db.pool import Connection, Record
-from shared.display.approval import CHANNEL_NAMES, measured, whom
+from shared.display.approval import measured, whom
 from shared.display.owner import Sheet
 from shared.display.quotes import written
 from shared.display.visible import in_line
 from shared.hashing import reference
 from shared.model import Decision, Finding
 from shared.storage import notifications, resolutions
-from shared.storage.resolutions import Word
+from shared.storage.resolutions import Resolution, Word
 
 VERBS: Final[dict[str, Word]] = {"ar": "arrived", "ag": "again", "lv": "leave"}
 BUTTONS: Final = (("It arrived", "ar"), ("Send again", "ag"), ("Leave it", "lv"))
@@ -31,28 +32,24 @@ ARRIVED: Final = "Its receipt came after all: it arrived."
 BOTH: Final = "Its receipt came after all. You had it sent again: both may have arrived."
 
 
-async def check(connection: Connection, claimed: Claimed, row: Record | None, ground: Ground) -> Authorized | Blocked:
-    """Return the card's wires as long as nobody knows what became of this attempt.
-
-    `row` is what the card is about.
-    """
+async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+    """Return the card's wires as long as nobody knows what became of this attempt."""
+    row = await queries.doubt(connection, str(claimed.about), claimed.revision)
     if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
         return Blocked("cancelled", (Finding("answered", "It is not uncertain any more."),))
-    elsewhere = await approval.elsewhere(connection, claimed, row["realm"], ground)
-    if elsewhere is not None:
-        return elsewhere
+    stopped = await base.elsewhere(connection, claimed, row["realm"], ground)
+    if stopped is not None:
+        return stopped
     wires = await _wires(connection, claimed, row, ground)
     return Authorized(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 
 
 async def _wires(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> tuple[Wire, ...]:
     shown = words(row)
-    if claimed.channel == "email":
+    if not CHANNELS[claimed.channel].has_buttons:
         subject = f"Did it arrive? (ref {reference(row['id'])})"
-        return await approval.mailed(
-            connection, claimed, subject, shown, approval.link(ground, "deliveries", row["id"])
-        )
-    return approval.with_keyboard(await approval.told(connection, claimed, "", shown), buttons(ground.secret, row))
+        return await base.mailed(connection, claimed, subject, shown, base.link(ground, "deliveries", row["id"]))
+    return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(ground.secret, row))
 
 
 def words(row: Record) -> Sheet:
@@ -61,7 +58,7 @@ def words(row: Record) -> Sheet:
     to = whom(row["name"] or "", row["address"])
     lines = [
         f"This may have arrived, and may not (ref {reference(row['id'])}).",
-        f"From {in_line(row['origin_butler'])}, by {CHANNEL_NAMES[delivery.channel]}",
+        f"From {in_line(row['origin_butler'])}, by {CHANNELS[delivery.channel].label}",
         f"To: {to}",
         resolutions.evidence(row),
         "Nobody sends it again unless you say so.",
@@ -79,7 +76,7 @@ def outcome(row: Record) -> str:
 
 def buttons(secret: bytes, row: Record) -> list[list[Button]]:
     """Return the buttons of the three answers."""
-    made = [Button(name, approval.packed(row["id"], verb, _tag(secret, row, verb))) for name, verb in BUTTONS]
+    made = [Button(name, base.packed(row["id"], verb, _tag(secret, row, verb))) for name, verb in BUTTONS]
     return [made[:2], made[2:]]
 
 
@@ -90,3 +87,27 @@ def _tag(secret: bytes, row: Record, verb: str) -> str:
 def genuine(secret: bytes, row: Record, press: Press) -> bool:
     """Return whether this button was made for this delivery as it stands after its latest attempt."""
     return tag_matches(secret, press.tag, "uncertain", row["id"], str(row["attempt"]), press.verb)
+
+
+async def pressed(connection: Connection, press: Press, presser: Presser, ground: Ground) -> tuple[str, str]:
+    """Carry out the owner's word on what may have arrived; its card shows the outcome as soon as that is committed."""
+    row = await queries.doubt(connection, press.about)
+    if row is None or not genuine(ground.secret, row, press):
+        return base.STALE, base.NOT_VALID
+    word, realm = VERBS[press.verb], realms.realm_of(ground.settings, "telegram")
+    given = Resolution(row["id"], row["attempt"], word, presser.contact_id, "telegram")
+    found = await presser.resolve(connection, given, realm, ground)
+    if found is None:
+        return base.NOT_HERE, realms.NOT_HERE
+    await cards.adopt(connection, KIND.name, row["id"], row["attempt"], presser.message_id)
+    return f"{word}_{found}", resolutions.said(word, found)
+
+
+async def _outcome(connection: Connection, card: Record) -> str:
+    row = await queries.doubt(connection, card["about"], card["revision"])
+    return outcome(row) if row is not None else ""
+
+
+KIND: Final = CardKind(
+    "uncertain", authorize, cards.ask_uncertain, VERBS, pressed, over=queries.doubts_over, outcome=_outcome
+)

@@ -8,7 +8,8 @@ from functools import partial
 
 from butlers.butler import Ground
 from messenger import loop
-from messenger.cards import closing, digest
+from messenger.cards import closing
+from messenger.cards.kinds import KINDS
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.retry import asked_for
 from messenger.storage import breakers
@@ -28,7 +29,7 @@ async def show(ground: Ground, telegram: TelegramChannel) -> float:
 
     A channel that has paused itself is left alone as well.
     """
-    for step in (closing.close, digest.refresh):
+    for step in (closing.close, *(kind.refresh for kind in KINDS.values() if kind.refresh)):
         with apart(log, "not shown", step=step.__name__):
             async with ground.db.work() as connection:
                 if await breakers.stands(connection, "telegram"):

@@ -25,10 +25,10 @@ async def all_ended(db: Database) -> int:
 async def ended(connection: Connection) -> int:
     """End some of what is past its time; return how many."""
     late = await queries.overdue(connection)
-    return sum([await end(connection, notification_id) for notification_id in late])
+    return sum([await end_overdue(connection, notification_id) for notification_id in late])
 
 
-async def end(connection: Connection, notification_id: str) -> bool:
+async def end_overdue(connection: Connection, notification_id: str) -> bool:
     """End the message with its answer and its open action, and return whether this ended it.
 
     Locks the notification's row.

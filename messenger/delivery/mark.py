@@ -3,14 +3,13 @@
 from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards import approval, bounced, digest, uncertain
-from messenger.cards.notices import check_notice
+from messenger.cards.kinds import KINDS
 from messenger.delivery import stop
 from messenger.delivery.authorize import authorize
 from messenger.delivery.lease import Desk
 from messenger.delivery.witness import Behind
 from messenger.poison import not_rendered
-from messenger.storage import deliveries, queries, rate_limits
+from messenger.storage import deliveries, rate_limits
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.channels.base import Wire
@@ -86,22 +85,8 @@ async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | Non
 
 async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Authorized | Blocked:
     if claimed.kind == "card":
-        return await _card(connection, claimed, ground)
+        return await KINDS[str(claimed.card_kind)].authorize(connection, claimed, ground)
     return await authorize(connection, claimed, realm_of(ground.settings, claimed.channel), marker=marker)
-
-
-async def _card(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
-    """Check a card about an action, a digest, an uncertain attempt or a bounce, or a notice of the house."""
-    if claimed.action_id is not None:
-        return await approval.check(connection, claimed, ground)
-    if claimed.digest_id is not None:
-        return await digest.check(connection, claimed, claimed.digest_id, ground)
-    if claimed.revision is not None:
-        row = await queries.about(connection, claimed.id)
-        if row is not None and row["status"] == "bounced" and row["attempt"] < claimed.revision:
-            return await bounced.check(connection, claimed, row, ground)
-        return await uncertain.check(connection, claimed, row, ground)
-    return await check_notice(connection, claimed, ground)
 
 
 async def _mark(connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire]) -> bool:

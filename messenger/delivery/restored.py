@@ -8,8 +8,8 @@ house puts on comes before all that.
 from typing import Final
 
 from butlers.butler import Ground
-from messenger.cards.restored import NOTICE
-from messenger.storage import addressing, cards, deliveries, queries, transitions, updates
+from messenger.cards.restored import KIND
+from messenger.storage import cards, deliveries, queries, targets, transitions, updates
 from messenger.storage.deliveries import Enqueued
 from shared import answers
 from shared.db.pool import Connection, Record
@@ -24,7 +24,7 @@ MAY_HAVE_LEFT: Final = Why("messenger", "A backup was put back: it may have left
 ASKED_BEFORE: Final = "A backup was put back: you may have answered this since that was made, and it may have left."
 
 
-async def begin(connection: Connection, ground: Ground, **known: object) -> None:
+async def put_brake_on(connection: Connection, ground: Ground, **known: object) -> None:
     """Put the brake on and carry out what it means, in the caller's transaction.
 
     `known` is what gave the backup away; the audit keeps it.
@@ -49,7 +49,7 @@ async def carry_out(connection: Connection, ground: Ground) -> None:
     The brake's row is changed first, which makes every marker wait for the end of this transaction.
     """
     brake = await brakes.unhandled(connection)
-    if brake is None or not await brakes.handled(connection, brake):
+    if brake is None or not await brakes.carried_out(connection, brake):
         return
     await updates.let_go_presses(connection)
     await resolutions.let_go(connection)
@@ -57,7 +57,7 @@ async def carry_out(connection: Connection, ground: Ground) -> None:
     asked = [one for one in await queries.asked_about_others(connection) if await _ask_anew(connection, one, ground)]
     event = Event("restored_carried_out", ground.name)
     await pending_actions.record(connection, event, brake=brake, uncertain=len(doubts), asked_anew=len(asked))
-    await cards.tell_of(connection, NOTICE, everywhere=True)
+    await cards.tell_of(connection, KIND.name, everywhere=True)
     await tell(connection, "cards")
     log.warning("a backup was put back: nothing leaves for others before the owner has looked", uncertain=len(doubts))
 
@@ -66,7 +66,7 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
     row = await notifications.locked(connection, notification_id)
     if row is None or row["status"] != "queued":
         return False
-    if not await transitions.restored(connection, notification_id):
+    if not await transitions.make_uncertain(connection, notification_id):
         try:
             new = await _not_yet_brought(connection, row)
         except Unreadable:
@@ -74,7 +74,7 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
         if new.kind == "owner":
             return False
         await deliveries.enqueue(connection, new)
-        if not await transitions.restored(connection, notification_id):
+        if not await transitions.make_uncertain(connection, notification_id):
             return False
     said = f"{MAY_HAVE_LEFT.reason} Do not send it again."
     await notifications.settle(connection, notification_id, answers.uncertain(notification_id, "internal_error", said))
@@ -85,7 +85,7 @@ async def _may_have_left(connection: Connection, notification_id: str) -> bool:
 async def _not_yet_brought(connection: Connection, row: Record) -> Enqueued:
     """Return the delivery to make for what the Switchboard had not brought, or had not brought again."""
     channel = notifications.envelope_of(row).delivery.channel
-    target = await addressing.target_now(connection, row)
+    target = await targets.target_now(connection, row)
     kind = "owner" if target.is_owner else "third_party"
     whose = (row["origin_butler"], row["lineage"])
     return Enqueued(row["id"], kind, channel, target.address, row["realm"], row["not_after"], *whose)

@@ -1,8 +1,9 @@
-"""Stages 7 and 9, prepare and finish: the sending of one delivery, part by part."""
+"""The sending of one delivery, part by part, with stages 7 and 9: prepare and finish."""
 
 from functools import partial
 
-from messenger.channels.base import SendFailed
+from messenger.cards.kinds import shows_again
+from messenger.channels.base import Prepared, Receipt, SendFailed
 from messenger.delivery import settle, stop
 from messenger.delivery.lease import Desk, still_held
 from messenger.delivery.mark import check
@@ -11,6 +12,7 @@ from messenger.delivery.settle import heed, write_down
 from messenger.storage import attempts
 from messenger.storage.deliveries import Claimed
 from shared.channels.base import Wire
+from shared.channels.telegram import words_of
 from shared.errors import Unavailable
 from shared.telemetry.metrics import attempts_total
 
@@ -22,7 +24,9 @@ async def deliver(desk: Desk, claimed: Claimed) -> None:
         return
     parts = dict(enumerate((wire.sha for wire in cleared.wires), start=1))
     async with desk.ground.db.work() as connection:
-        rows = await attempts.keep_parts(connection, claimed.id, list(parts.values()))
+        # What has buttons is edited when it is over, and then shows these words again.
+        shown = words_of(cleared.wires[-1]) if shows_again(claimed) else None
+        rows = await attempts.keep_parts(connection, claimed.id, list(parts.values()), shown)
     done = {row["n"]: row["wire_sha"] for row in rows if row["status"] == "sent"}
     if not done.items() < parts.items():
         async with desk.ground.db.work() as connection:
@@ -37,12 +41,8 @@ async def deliver(desk: Desk, claimed: Claimed) -> None:
 async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
     """Take part n of total through stages 7 to 10; return whether it has its receipt and the next may follow."""
     n, total = place
-    prepared = await desk.channels[claimed.channel].prepare(wire)
-    if isinstance(prepared, SendFailed):
-        then = _after(desk, claimed, prepared, wire, last=n == total)
-        async with desk.ground.db.work() as connection:
-            await settle.not_prepared(connection, claimed, n, then)
-            await heed(connection, claimed, prepared)
+    prepared = await prepare(desk, claimed, place, wire)
+    if prepared is None:
         return False
     try:
         marked = await check(desk, claimed, marker=(n, wire))
@@ -59,9 +59,27 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
     if marked is None:
         await prepared.abandon()
         return False
-    result = await prepared.finish(partial(still_held, desk, claimed))
+    result = await finish(desk, claimed, prepared)
     then = _after(desk, claimed, result, wire, last=n == total)
     return await write_down(desk.ground, claimed, (n, result), then) and then.part == "sent"
+
+
+async def prepare(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: Wire) -> Prepared | None:
+    """Stage 7, prepare: write all but the last byte; where that fails, nothing was sent, which is settled at once."""
+    n, total = place
+    prepared = await desk.channels[claimed.channel].prepare(wire)
+    if not isinstance(prepared, SendFailed):
+        return prepared
+    then = _after(desk, claimed, prepared, wire, last=n == total)
+    async with desk.ground.db.work() as connection:
+        await settle.not_prepared(connection, claimed, n, then)
+        await heed(connection, claimed, prepared)
+    return None
+
+
+async def finish(desk: Desk, claimed: Claimed, prepared: Prepared) -> Receipt | SendFailed:
+    """Stage 9, finish: write the last byte under a lease that still lasts, then wait for the answer."""
+    return await prepared.finish(partial(still_held, desk, claimed))
 
 
 def _after(desk: Desk, claimed: Claimed, result: object, wire: Wire, *, last: bool) -> Next:

@@ -143,7 +143,7 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
         parts = await attempts.parts(connection, claimed.id)
         row = await notifications.one(connection, notification_id)
         delivered = Delivered(
-            channel=claimed.channel,  # type: ignore[arg-type]  # the column holds one of the two
+            channel=claimed.channel,
             delivery_id=parts[0]["provider_id"] or then.provider_id or "",
             parts=len(parts) if len(parts) > 1 else None,
             sandbox=True if row is not None and row["realm"] == "sandbox" else None,

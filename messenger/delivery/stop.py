@@ -95,7 +95,7 @@ async def _delay(connection: Connection, claimed: Claimed, why: Blocked) -> None
 async def _late(connection: Connection, claimed: Claimed) -> None:
     """Put it back in the queue without counting the attempt, and end it there at once, since its time is over."""
     if await store.delay(connection, claimed, "too_late", 0.0):
-        await expire.end(connection, str(claimed.notification_id))
+        await expire.end_overdue(connection, str(claimed.notification_id))
 
 
 async def duplicate(connection: Connection, claimed: Claimed) -> None:

@@ -146,7 +146,7 @@ class Witness:
         What the files say may be another process's word.
         """
         try:
-            said = witness.read(self.paths)
+            said = witness.furthest(self.paths)
         except Unavailable as unreadable:
             self.trouble = str(unreadable)
             raise
@@ -178,7 +178,7 @@ async def _restored(connection: Connection, ground: Ground, seen: Seen | None) -
         log.warning("the database is behind its witness", beat=found["beat"], witnessed=seen.beat if seen else None)
         before = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at} if seen else None
         now = {"beat": found["beat"], "seal": found["seal"], "system": found["system"]}
-        await restored.begin(connection, ground, witness=before, database=now)
+        await restored.put_brake_on(connection, ground, witness=before, database=now)
         moved = await connection.fetchrow(LEAPT, before["beat"] if before else None)
     assert moved is not None  # noqa: S101  # it is held
     return moved

@@ -10,8 +10,8 @@ from messenger.channels.telegram import Call
 from messenger.delivery.lease import Desk
 from messenger.inbound.callbacks import _note_refusal
 from messenger.storage import updates
-from shared.addresses import is_private_chat
 from shared.channels import realms
+from shared.channels.telegram import is_private_chat
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
 from shared.db.pool import Connection, Record
 from shared.display.visible import MARK, visible
@@ -61,7 +61,9 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     if realm == realms.SANDBOX:
         return "not_paired_here"
     try:
-        await contacts.set_identifier(connection, owner["id"], "telegram", str(chat["id"]), primary=True)
+        await contacts.set_identifier(
+            connection, owner["id"], "telegram", str(chat["id"]), primary=True, surface="telegram"
+        )
     except InvalidInput as taken:
         log.warning("not paired", why=taken.message)
         return "chat_taken"

@@ -47,7 +47,7 @@ async def _poll_once(desk: Desk, telegram: TelegramChannel, bot: str, offset: in
         return
     found = asking.result().get("result")
     if isinstance(found, list) and found:
-        came = updates.read(found)
+        came = updates.pared(found)
         async with desk.ground.db.work() as connection:
             over = await strangers.beyond(connection, came)
             await updates.store(connection, bot, [one for one in came if one["update_id"] not in over])

@@ -45,7 +45,7 @@ async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: boo
     done = False
     with apart(log, "an update was not handled", through=PASSING):
         async with desk.ground.db.work() as connection:
-            row = await updates.waiting(connection, bot, presses=presses)
+            row = await updates.oldest_unhandled(connection, bot, presses=presses)
             if row is not None:
                 calls = await (handle_press if presses else handle_message)(connection, desk, bot, row)
         done = True

@@ -41,13 +41,18 @@ WHERE n.wiped_at IS NULL AND n.created_at < to_timestamp($1::float8)
         AND a.status IN {OPEN})
 ORDER BY n.created_at LIMIT $2 FOR NO KEY UPDATE OF n SKIP LOCKED
 """
-WIPE_ATTEMPTS: Final = """
-UPDATE messenger.attempts SET detail = NULL WHERE detail IS NOT NULL AND delivery_id IN (
-    SELECT id FROM messenger.deliveries WHERE notification_id = ANY ($1)
-    UNION ALL SELECT c.id FROM messenger.deliveries d JOIN messenger.deliveries c ON c.about = d.id
-        WHERE d.notification_id = ANY ($1)
-    UNION ALL SELECT c.id FROM shared.pending_actions a JOIN messenger.deliveries c ON c.action_id = a.id
-        WHERE a.notification_id = ANY ($1))
+OF_MESSAGES: Final = """
+SELECT id FROM messenger.deliveries WHERE notification_id = ANY ($1)
+UNION ALL SELECT c.id FROM messenger.deliveries d JOIN messenger.deliveries c ON c.about = d.id
+    WHERE d.notification_id = ANY ($1)
+UNION ALL SELECT c.id FROM shared.pending_actions a JOIN messenger.deliveries c ON c.action_id = a.id
+    WHERE a.notification_id = ANY ($1)
+"""
+WIPE_PARTS: Final = f"""
+UPDATE messenger.parts SET shown = NULL WHERE shown IS NOT NULL AND delivery_id IN ({OF_MESSAGES})
+"""
+WIPE_ATTEMPTS: Final = f"""
+UPDATE messenger.attempts SET detail = NULL WHERE detail IS NOT NULL AND delivery_id IN ({OF_MESSAGES})
 """
 WIPE_ACTIONS: Final = """
 UPDATE shared.pending_actions SET agent_summary = $2::text, tool_args = jsonb_strip_nulls(jsonb_build_object(
@@ -243,7 +248,7 @@ async def round_after(
     """
     try:
         async with db.work() as connection:
-            later = await clock.read(connection, ticks)
+            later = await clock.reading(connection, ticks)
     except ButlersError as failed:
         log.warning("the clock was not read, nothing is purged", why=failed.message)
         return earlier
@@ -278,6 +283,7 @@ async def wipe_messages(db: Database, by: float, batch: int) -> int:
     async with db.work() as connection:
         ids = await _ids(connection, ENDED, by - retention.WORDS.total_seconds(), batch)
         if ids:
+            await connection.execute(WIPE_PARTS, ids)
             await connection.execute(WIPE_ATTEMPTS, ids)
             await connection.execute(WIPE_ACTIONS, ids, retention.WIPED)
             await connection.execute(WIPE, ids, retention.WIPED, answers.WIPED, answers.LEFT)

@@ -3,16 +3,17 @@
 import asyncio
 from typing import Final
 
+from messenger.cards import kinds
 from messenger.delivery import expire
 from messenger.delivery.lease import Desk
+from messenger.delivery.stop import NOT_SENT
 from messenger.loop import either
-from messenger.maintenance import expirer
-from messenger.storage import breakers, cards, queries, rate_limits, transitions
+from messenger.storage import breakers, queries, rate_limits, transitions
 from messenger.storage import deliveries as store
 from shared import answers
 from shared.db.pool import Connection
 from shared.errors import ButlersError
-from shared.storage import notifications, pending_actions
+from shared.storage import deliveries, notifications, pairings, pending_actions, rules
 from shared.storage.pending_actions import Why
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
@@ -20,6 +21,7 @@ from shared.telemetry.metrics import deliveries_total
 log = logger("messenger.maintenance.reaper")
 
 LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have arrived.")
+NOBODY_ANSWERED: Final = "Nobody answered in time."
 
 
 async def reap(connection: Connection) -> int:
@@ -38,6 +40,23 @@ async def reap(connection: Connection) -> int:
     return len(lost)
 
 
+async def close_unanswered(connection: Connection) -> int:
+    """Close the questions that nobody answered in time; return how many there were."""
+    closed = 0
+    for row in await pending_actions.unanswered(connection):
+        told = row["notification_id"]
+        held = await notifications.locked(connection, told) if told is not None else None
+        if not await pending_actions.expire(connection, row["id"], Why("messenger", NOBODY_ANSWERED)):
+            continue
+        closed += 1
+        if held is not None and held["status"] in answers.ASKED:
+            begun = await deliveries.begun(connection, told)
+            said = f"{NOBODY_ANSWERED} {answers.EARLIER if begun else NOT_SENT}"
+            answer = answers.failed(told, "forbidden" if begun else "timeout", said, retryable=False)
+            await notifications.settle(connection, told, answer)
+    return closed
+
+
 async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
     """Take over what silent holders left, and write the cards that are missing, again and again until stopping."""
     wake = desk.ground.wakes["cards"]
@@ -45,16 +64,19 @@ async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
         ticket = wake.ticket()
         try:
             async with desk.ground.db.work() as connection:
-                reaped = await reap(connection) + await expirer.close_unanswered(connection)
+                reaped = await reap(connection) + await close_unanswered(connection)
                 await transitions.close_answered(connection)
                 written = await transitions.delayed_no_more(connection) + await transitions.sooner(connection)
                 written += await breakers.tell_owner(connection)
                 await rate_limits.forget(connection)
             reaped += await expire.all_ended(desk.ground.db)
             async with desk.ground.db.work() as connection:
-                written += await cards.write_missing_cards(connection, desk.ground.settings.card_burst)
+                written += await kinds.write_missing(connection, desk.ground.settings.card_burst)
             if reaped or written:
                 desk.ground.wakes["deliveries"]()
+            async with desk.ground.db.work() as connection:
+                await rules.expire_overdue(connection, desk.ground.name)
+                await pairings.expire(connection)
         except ButlersError as lost:
             log.warning("not tidied", why=lost.message)
         await either(desk.ground.settings.sweep_seconds, ticket, stopping)

@@ -31,10 +31,10 @@ async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
     # Its one time to begin anew is used up only where nothing else is in the way.
     if ended == "expired" and not await notifications.expired_again(connection, row["id"]):
         return False
-    return await begin(connection, row["id"], ground, "The Switchboard brought the same call again.")
+    return await begin_anew(connection, row["id"], ground, "The Switchboard brought the same call again.")
 
 
-async def begin(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
+async def begin_anew(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
     """Begin anew, by this word, what ended unsent, decided afresh; return whether that was done.
 
     The caller holds the notification's row.

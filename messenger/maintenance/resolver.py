@@ -39,7 +39,7 @@ async def carry_out(ground: Ground) -> int:
     return len(words)
 
 
-async def said(connection: Connection, given: Resolution, realm: str, ground: Ground) -> Outcome | None:
+async def heed_press(connection: Connection, given: Resolution, realm: str, ground: Ground) -> Outcome | None:
     """Carry out a word given here and now, by a press; return None where that realm may say nothing of it."""
     row = await queries.doubt(connection, given.delivery_id)
     if row is None or not realms.may_decide(given.surface, realm, row["realm"]):
@@ -126,7 +126,7 @@ async def _retry(connection: Connection, word: Record, row: Record, ground: Grou
         return False
     if row["status"] != "error" or await deliveries.begun(connection, row["id"]):
         return False
-    return await reopener.begin(connection, row["id"], ground, "The owner wants it tried again.")
+    return await reopener.begin_anew(connection, row["id"], ground, "The owner wants it tried again.")
 
 
 _WAYS: Final = {"arrived": _arrived, "again": _again, "leave": _leave, "retry": _retry}

@@ -112,7 +112,7 @@ class Sandbox:
         given = Message(
             saying.chat, message_id, at, saying.who, by_bot=False, text=saying.text, reply_to=saying.reply_to
         )
-        self._tell(shapes.said(self.world, given), saying.token_id)
+        self._tell(shapes.message_update(self.world, given), saying.token_id)
         return self.world.messages[message_id]
 
     def press(self, on: Message, who: int, data: str) -> str:

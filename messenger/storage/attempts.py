@@ -3,7 +3,7 @@
 The marker, which begins an attempt, is a change of the delivery: `messenger/storage/deliveries.py` writes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
@@ -17,9 +17,10 @@ WITH d AS (SELECT id, class = 'card' AS card FROM messenger.deliveries WHERE id 
 gone AS (
     DELETE FROM messenger.parts USING d WHERE delivery_id = d.id AND n > cardinality($2::text[])
         AND (d.card OR parts.status IN ('queued', 'failed')))
-INSERT INTO messenger.parts (delivery_id, n, wire_sha)
-SELECT d.id, n, sha FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
-ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, status = 'queued'
+INSERT INTO messenger.parts (delivery_id, n, wire_sha, shown)
+SELECT d.id, n, sha, CASE WHEN n = cardinality($2::text[]) THEN $3::jsonb END
+FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
+ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, shown = EXCLUDED.shown, status = 'queued'
 WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
 """
 PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
@@ -42,9 +43,14 @@ VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING
 """
 
 
-async def keep_parts(connection: Connection, delivery_id: str, shas: Sequence[str]) -> list[Record]:
-    """Write down which bytes each part is, and return the parts; those already sent stay what they were."""
-    await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas))
+async def keep_parts(
+    connection: Connection, delivery_id: str, shas: Sequence[str], shown: Mapping[str, object] | None = None
+) -> list[Record]:
+    """Write down which bytes each part is, and return the parts; those already sent stay what they were.
+
+    `shown` is what a card shows beside its buttons, which stand in its last part.
+    """
+    await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas), shown)
     return await parts(connection, delivery_id)
 
 

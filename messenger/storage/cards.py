@@ -24,7 +24,7 @@ MAY_ASK: Final = "(o.realm <> 'sandbox' OR a.realm = 'sandbox')"
 UNASKED: Final = f"""
 SELECT id, revision, origin_butler, requested_at, notification_id FROM shared.pending_actions q
 WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
-    AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'approval' AND d.action_id = q.id)
     AND NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id) AND NOT {OWNERS_CHANGE}
     AND (EXISTS (SELECT FROM messenger.owner_at WHERE realm <> 'sandbox') OR {REALM} = 'sandbox')
 """
@@ -51,54 +51,77 @@ CROSS JOIN LATERAL ({UNASKED} AND q.origin_butler = b.name ORDER BY requested_at
 LEFT JOIN ({SPENT}) s USING (origin_butler)
 WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 """
-# The rows of what is to be asked are the outbox of cards: a question that waits in this revision, a digest, and a
-# delivery that is uncertain after this attempt and is repeated by no machine; so are those of what is to be told, a
-# bounce after the last attempt. Each that has no card gets one; what stands in a digest, only once the owner has asked
-# for it. Where Telegram refused the card, or did not take it within a minute, the next channel is asked as well. A
-# digest may hold both what is live and what is not; each of its cards lists what may be asked there.
-WRITE_MISSING: Final = f"""
-WITH unasked AS MATERIALIZED ({WITHIN}),
-a AS (
-    SELECT id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision, origin_butler, requested_at AS at,
-        true AS counted, {REALM} AS realm FROM unasked q WHERE fits
-    UNION ALL
-    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false, {REALM} FROM shared.pending_actions q
-    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NOT NULL
-        AND EXISTS (SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id)
-    UNION ALL
-    SELECT q.id, NULL, NULL, q.revision, q.origin_butler, q.requested_at, false, {REALM} FROM shared.pending_actions q
-    WHERE q.status = 'pending' AND q.revision > 1 AND q.expires_at > clock_timestamp()
-        AND q.notification_id IS NOT NULL AND {OWNERS_CHANGE}
-        AND (SELECT true FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id LIMIT 1) IS NULL
-    UNION ALL
-    SELECT DISTINCT NULL::uuid, NULL::uuid, g.id, 1, g.origin_butler, g.opened_at, false, {REALM}
-    FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id
-    JOIN shared.pending_actions q ON q.id = t.action_id
-    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp()
-    UNION ALL
-    SELECT NULL, id, NULL, attempt, origin_butler, settled_at, false, realm FROM messenger.deliveries
-    WHERE status = 'uncertain' AND (class = 'third_party'
-        OR (class = 'owner' AND (repeated > 0 OR (not_after > clock_timestamp()) IS NOT TRUE)))
-    UNION ALL
-    SELECT NULL, id, NULL, attempt + 1, origin_butler, settled_at, false, realm FROM messenger.deliveries
-    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
+# The rows of what is to be asked or told are the outbox of cards: each statement below names its own as `a`, and each
+# of them that has no card of its kind gets one. Where Telegram refused the card, or did not take it within a minute,
+# the next channel is asked as well.
+QUEUE: Final = f"""
 INSERT INTO messenger.deliveries
-    (class, channel, address, realm, action_id, about, digest_id, revision, origin_butler, counted)
-SELECT 'card', o.channel, o.address, o.realm, a.action_id, a.about, a.digest_id, a.revision, a.origin_butler, a.counted
+    (class, card_kind, channel, address, realm, action_id, about, digest_id, revision, origin_butler, counted)
+SELECT 'card', a.card_kind, o.channel, o.address, o.realm, a.action_id, a.about, a.digest_id, a.revision,
+    a.origin_butler, a.counted
 FROM a
 JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
     OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'
         AND (t.realm <> 'sandbox' OR a.realm = 'sandbox'))
-    OR EXISTS (SELECT FROM messenger.deliveries t
-        WHERE t.class = 'card' AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
+    OR EXISTS (SELECT FROM messenger.deliveries t WHERE t.card_kind = a.card_kind
+        AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
         AND t.revision = a.revision AND t.channel = 'telegram' AND (t.status = 'failed'
             OR (t.status <> 'sent'
                 AND t.created_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp())))
-WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.class = 'card'
+WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.card_kind = a.card_kind
     AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
     AND d.revision = a.revision AND d.channel = o.channel LIMIT 1) IS NULL
 ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
+"""
+# A question that waits in this revision; what stands in a digest, only once the owner has asked for it.
+ASK_APPROVALS: Final = f"""
+WITH unasked AS MATERIALIZED ({WITHIN}),
+waits AS (
+    SELECT id, revision, origin_butler, requested_at, notification_id, true AS counted FROM unasked WHERE fits
+    UNION ALL
+    SELECT q.id, q.revision, q.origin_butler, q.requested_at, q.notification_id, false FROM shared.pending_actions q
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NOT NULL
+        AND EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'approval' AND d.action_id = q.id)
+    UNION ALL
+    SELECT q.id, q.revision, q.origin_butler, q.requested_at, q.notification_id, false FROM shared.pending_actions q
+    WHERE q.status = 'pending' AND q.revision > 1 AND q.expires_at > clock_timestamp()
+        AND q.notification_id IS NOT NULL AND {OWNERS_CHANGE}
+        AND (SELECT true FROM messenger.deliveries d WHERE d.card_kind = 'approval' AND d.action_id = q.id LIMIT 1)
+            IS NULL),
+a AS (
+    SELECT 'approval' AS card_kind, id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision,
+        origin_butler, requested_at AS at, counted, {REALM} AS realm FROM waits q)
+{QUEUE}
+"""
+# A digest may hold both what is live and what is not; each of its cards lists what may be asked there.
+ASK_DIGESTS: Final = f"""
+WITH a AS (
+    SELECT DISTINCT 'digest' AS card_kind, NULL::uuid AS action_id, NULL::uuid AS about, g.id AS digest_id,
+        1 AS revision, g.origin_butler, g.opened_at AS at, false AS counted, {REALM} AS realm
+    FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id
+    JOIN shared.pending_actions q ON q.id = t.action_id
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp())
+{QUEUE}
+"""
+# A delivery, after its latest attempt.
+ABOUT: Final = """
+NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, attempt AS revision, origin_butler, settled_at AS at,
+    false AS counted, realm FROM messenger.deliveries
+"""
+# What is uncertain and is repeated by no machine.
+ASK_UNCERTAIN: Final = f"""
+WITH a AS (
+    SELECT 'uncertain' AS card_kind, {ABOUT}
+    WHERE status = 'uncertain' AND (class = 'third_party'
+        OR (class = 'owner' AND (repeated > 0 OR (not_after > clock_timestamp()) IS NOT TRUE))))
+{QUEUE}
+"""
+ASK_BOUNCED: Final = f"""
+WITH a AS (
+    SELECT 'bounced' AS card_kind, {ABOUT}
+    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
+{QUEUE}
 """
 # One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
 # it holds what is asked at once; of more than a thousand the rest stands in the next, so that a flood of one butler
@@ -119,8 +142,8 @@ SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING 
 """
 # The owner wants to see a question: its card is sent where the owner said so, and counts against nobody.
 ASK_NOW: Final = f"""
-INSERT INTO messenger.deliveries (class, channel, address, realm, action_id, revision, origin_butler)
-SELECT 'card', o.channel, o.address, o.realm, q.id, q.revision, q.origin_butler
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, action_id, revision, origin_butler)
+SELECT 'card', 'approval', o.channel, o.address, o.realm, q.id, q.revision, q.origin_butler
 FROM shared.pending_actions q JOIN messenger.owner_at o ON o.channel = 'telegram'
 WHERE q.id = $1 AND q.revision = $2 AND q.status = 'pending' AND q.expires_at > clock_timestamp()
     AND (o.realm <> 'sandbox' OR {REALM} = 'sandbox')
@@ -132,43 +155,59 @@ UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id =
 # A late answer adds something to what a closed card says.
 SHOW_AGAIN: Final = """
 UPDATE messenger.deliveries SET reason = NULL
-WHERE about = $1 AND revision = $2 AND class = 'card' AND status = 'sent' AND reason = 'closed'
+WHERE about = $1 AND revision = $2 AND card_kind = 'uncertain' AND status = 'sent' AND reason = 'closed'
 """
 # A press on a card that has no receipt proves that it arrived, whoever has it in hand or is to send it again.
 ADOPT: Final = """
 WITH d AS (
     UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp(), claimed_by = NULL,
         lease_until = NULL
-    WHERE class = 'card' AND channel = 'telegram' AND (action_id = $1 OR about = $1 OR digest_id = $1) AND revision = $2
+    WHERE card_kind = $1 AND channel = 'telegram' AND (action_id = $2 OR about = $2 OR digest_id = $2) AND revision = $3
         AND status IN ('queued', 'claimed', 'sending') AND attempt > 0 RETURNING id)
-UPDATE messenger.parts SET status = 'sent', provider_id = $3 FROM d
+UPDATE messenger.parts SET status = 'sent', provider_id = $4 FROM d
 WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
 """
 CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
 # To the owner by the channels that are left; what it says stands in `messenger.pauses`.
 TELL_ELSEWHERE: Final = f"""
-INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler)
-SELECT 'card', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o JOIN shared.channels a
-    ON a.channel = $1 WHERE o.channel <> $1 AND {MAY_ASK}
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
+SELECT 'card', 'channel_paused', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o
+    JOIN shared.channels a ON a.channel = $1 WHERE o.channel <> $1 AND {MAY_ASK}
 """
 # To the owner where cards go, or wherever the owner is ($2); what it says is made when it is sent. The sandbox hears of
 # it only where nothing live is left.
 TELL_OF: Final = """
-INSERT INTO messenger.deliveries (class, channel, address, realm, origin_butler, notice)
-SELECT 'card', channel, address, realm, 'messenger', $1 FROM messenger.owner_at o
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
+SELECT 'card', $1, channel, address, realm, 'messenger' FROM messenger.owner_at o
 WHERE ($2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
     AND (realm <> 'sandbox' OR NOT EXISTS (SELECT FROM messenger.owner_at l WHERE l.realm <> 'sandbox'))
 """
 
 
-async def write_missing_cards(connection: Connection, burst: int) -> int:
-    """Queue the cards that are missing, and return how many.
-
-    This takes a transaction of its own, in which nothing is held yet.
-    """
+async def one_at_a_time(connection: Connection) -> None:
+    """Keep every other Messenger from writing cards until this transaction ends."""
     await connection.execute(ONE_AT_A_TIME)
+
+
+async def ask_approvals(connection: Connection, burst: int) -> int:
+    """Put what is asked beyond the burst into digests, and queue the cards of the questions that are to have one."""
     await connection.execute(OPEN_DIGESTS, burst)
-    return len(await connection.fetch(WRITE_MISSING, burst))
+    return len(await connection.fetch(ASK_APPROVALS, burst))
+
+
+async def ask_digests(connection: Connection, _burst: int) -> int:
+    """Queue the cards of digests."""
+    return len(await connection.fetch(ASK_DIGESTS))
+
+
+async def ask_uncertain(connection: Connection, _burst: int) -> int:
+    """Queue the cards about what may have arrived."""
+    return len(await connection.fetch(ASK_UNCERTAIN))
+
+
+async def ask_bounced(connection: Connection, _burst: int) -> int:
+    """Queue the cards about mails that came back."""
+    return len(await connection.fetch(ASK_BOUNCED))
 
 
 async def ask_now(connection: Connection, action_id: str, revision: int) -> bool:
@@ -186,12 +225,12 @@ async def show_again(connection: Connection, delivery_id: str, attempt: int) -> 
     await connection.execute(SHOW_AGAIN, UUID(delivery_id), attempt)
 
 
-async def adopt(connection: Connection, about: str, revision: int, message_id: str) -> bool:
-    """Take the pressed message for the card about this that nobody had a receipt for; return whether it is that.
+async def adopt(connection: Connection, card_kind: str, about: str, revision: int, message_id: str) -> bool:
+    """Take the pressed message for the card of this kind that nobody had a receipt for; return whether it is that.
 
-    The card is not sent again.
+    The card, which is about that id, is not sent again.
     """
-    return await connection.fetchval(ADOPT, UUID(about), revision, message_id) is not None
+    return await connection.fetchval(ADOPT, card_kind, UUID(about), revision, message_id) is not None
 
 
 async def close_card(connection: Connection, delivery_id: str) -> None:
@@ -204,6 +243,6 @@ async def tell_elsewhere(connection: Connection, channel: str) -> None:
     await connection.execute(TELL_ELSEWHERE, channel)
 
 
-async def tell_of(connection: Connection, notice: str, *, everywhere: bool = False) -> None:
-    """Queue a notice of the house to the owner, on every channel if it must not be missed."""
-    await connection.execute(TELL_OF, notice, everywhere)
+async def tell_of(connection: Connection, card_kind: str, *, everywhere: bool = False) -> None:
+    """Queue a card of this kind, which is about no row, to the owner, on every channel if it must not be missed."""
+    await connection.execute(TELL_OF, card_kind, everywhere)

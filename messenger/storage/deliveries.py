@@ -22,13 +22,21 @@ ON CONFLICT (notification_id) DO UPDATE SET status = 'queued', reason = NULL, se
     address = EXCLUDED.address, not_after = EXCLUDED.not_after WHERE deliveries.status = 'parked'
 RETURNING id::text
 """
-# Oldest first per address, cards before the rest; a message being retried keeps its place for a minute from its first
-# failure, one that a limit delays or of which a part is sent for good. Both are looked up by the primary keys.
+# Each butler has its own line at an address: oldest first, cards before the rest; a message being retried keeps its
+# place for a minute from its first failure, one that a limit delays or of which a part is sent for good. Both are
+# looked up by the primary keys. Of the lines at an address a card goes first, then what has begun to arrive, then the
+# oldest; where more than ten wait in one of them, due or not, the lot decides instead: no line, nor one that a brake
+# keeps going round, stands before another.
 # Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
 CLAIM = f"""
 WITH line AS (
-    SELECT DISTINCT ON (q.address) q.id, q.address, q.class <> 'card' AS other, q.created_at,
-        coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due
+    SELECT DISTINCT ON (q.address, coalesce(q.origin_butler, '')) q.id, q.address, q.class <> 'card' AS other,
+        q.created_at, coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due,
+        q.class <> 'card' AND q.fence > 0 AND coalesce((SELECT true FROM messenger.parts p
+            WHERE p.delivery_id = q.id AND p.status = 'sent' LIMIT 1), false) AS begun,
+        (SELECT true FROM messenger.deliveries o WHERE o.channel = $3 AND o.address = q.address AND o.status = 'queued'
+            AND coalesce(o.origin_butler, '') = coalesce(q.origin_butler, '') AND o.class <> 'card'
+            OFFSET 10 LIMIT 1) AS crowded
     FROM messenger.deliveries q WHERE q.channel = $3 AND q.status = 'queued'
         AND coalesce(q.not_after, 'infinity') > clock_timestamp()
         AND (q.send_at <= clock_timestamp() OR q.reason = 'rate_limited'
@@ -37,14 +45,18 @@ WITH line AS (
                     LIMIT 1)
                 OR coalesce((SELECT min(a.ended_at) FROM messenger.attempts a WHERE a.delivery_id = q.id
                     AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - interval '60 seconds')))
-    ORDER BY q.address, q.class <> 'card', q.created_at, q.id),
+    ORDER BY q.address, coalesce(q.origin_butler, ''), q.class <> 'card', q.created_at, q.id),
+lines AS (SELECT *, bool_or(crowded) OVER (PARTITION BY address) AS by_lot FROM line),
+head AS (
+    SELECT DISTINCT ON (address) * FROM lines WHERE due OR begun OR NOT other
+    ORDER BY address, other, begun DESC, CASE WHEN by_lot THEN random() END, created_at, id),
 held AS (
     SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries
     WHERE channel = $3 AND status IN ('claimed', 'sending')),
 next AS MATERIALIZED (
     SELECT id, other, coalesce(busy.n, 0) + row_number() OVER (PARTITION BY origin ORDER BY other, created_at) AS turn,
         random() AS lot
-    FROM line LEFT JOIN (SELECT origin, count(*) AS n FROM held GROUP BY origin) busy USING (origin)
+    FROM head LEFT JOIN (SELECT origin, count(*) AS n FROM held GROUP BY origin) busy USING (origin)
     WHERE due AND address NOT IN (SELECT address FROM held)
         AND NOT EXISTS (SELECT FROM messenger.pauses WHERE channel = $3 AND since IS NOT NULL)
         AND NOT EXISTS (SELECT FROM messenger.rates
@@ -61,7 +73,8 @@ UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attem
     lease_until = clock_timestamp() + interval '{LEASE}'
 FROM taken WHERE d.id = taken.id
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
-    d.revision, d.created_at, d.repeated, d.digest_id::text
+    d.revision, d.created_at, d.repeated, d.digest_id::text,
+    d.about::text, d.card_kind
 """
 RENEW = f"""
 UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
@@ -148,7 +161,10 @@ class Claimed:
     created_at: datetime
     # How often it was queued again after an attempt of unknown outcome.
     repeated: int = 0
+    # Of a card: what it is about, and its kind. The revision is the question's, or the attempt of the delivery.
     digest_id: str | None = None
+    about: str | None = None
+    card_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

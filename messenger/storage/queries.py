@@ -3,6 +3,7 @@
 from typing import Final
 from uuid import UUID
 
+from shared.addresses import folded
 from shared.db.pool import Connection, Record
 
 LEASE: Final = "7 seconds"
@@ -29,7 +30,8 @@ FROM messenger.deliveries WHERE notification_id = $1
 # Other words of the same request to the same address: of unknown outcome, or tried and not over when this was asked.
 SIMILAR = """
 SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
-WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.channel = $3 AND d.address = $4
+WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.channel = $3
+    AND lower(d.address COLLATE "C") = $4
     AND d.notification_id <> $5 AND n.envelope #>> '{delivery,intent}' <> 'react'
     AND (d.status = 'uncertain' OR EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id
         AND a.started_at <= $6 AND (coalesce(a.ended_at, 'infinity') > $6
@@ -46,18 +48,24 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::flo
 FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')
 """
 BY_STATE = "SELECT channel, status, count(*) AS n FROM messenger.deliveries GROUP BY channel, status"
-NOTICE = "SELECT notice FROM messenger.deliveries WHERE id = $1"
 OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
 
-# A card that was answered, or asks in a revision that is gone, and still shows its buttons.
-# The numbers of messages are those of one bot.
-CARDS_OVER = """
-SELECT d.id::text, d.address, d.action_id::text, a.status, a.notification_id::text, p.provider_id
-FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
-JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
+# A card with its last part, which bears its buttons, as long as it shows them in Telegram. An edit is a message too:
+# nothing is written into a chat that was the owner's and is not any more. The numbers of messages are those of one bot.
+SHOWN_IN_TELEGRAM: Final = """
+JOIN LATERAL (SELECT provider_id, shown FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p
+    ON true
 WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
-    AND p.provider_id IS NOT NULL AND (a.status <> 'pending' OR a.revision <> d.revision)
-    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+    AND p.provider_id IS NOT NULL AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+    AND EXISTS (SELECT FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+        WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram' AND i.lookup = d.address)
+"""
+# A card that was answered, or asks in a revision that is gone.
+APPROVALS_OVER = f"""
+SELECT d.id::text, d.address, a.status, a.notification_id::text, n.realm, p.provider_id, p.shown
+FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+JOIN shared.notifications n ON n.id = a.notification_id {SHOWN_IN_TELEGRAM}
+    AND d.card_kind = 'approval' AND (a.status <> 'pending' OR a.revision <> d.revision)
 ORDER BY d.created_at LIMIT 20
 """
 
@@ -78,15 +86,12 @@ LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id
 WHERE d.id = $1
 """
 RECEIPTS = "SELECT coalesce(provider_id, '') AS receipt FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
-ABOUT = "SELECT about::text, revision FROM messenger.deliveries WHERE id = $1"
 # A card about an attempt of which more is known, or more was said, than it shows.
-DOUBTS_OVER = """
-SELECT d.id::text, d.address, d.about::text, d.revision, p.provider_id
+DOUBTS_OVER = f"""
+SELECT d.id::text, d.address, d.about::text, d.revision, n.realm, p.provider_id, p.shown
 FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about
-JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
-WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
-    AND p.provider_id IS NOT NULL AND (u.status <> 'uncertain' OR u.attempt <> d.revision) AND d.revision <= u.attempt
-    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+JOIN shared.notifications n ON n.id = u.notification_id {SHOWN_IN_TELEGRAM}
+    AND d.card_kind = 'uncertain' AND (u.status <> 'uncertain' OR u.attempt <> d.revision)
 ORDER BY d.created_at LIMIT 20
 """
 # What a digest lists in this realm now: what waits in it and has no card of its own, the oldest first, and how many
@@ -98,19 +103,16 @@ FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_i
 JOIN shared.notifications n ON n.id = q.notification_id
 WHERE t.digest_id = $1 AND ($2 <> 'sandbox' OR n.realm = 'sandbox')
     AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
-    SELECT FROM messenger.deliveries d WHERE d.class = 'card' AND d.action_id = q.id AND d.revision = q.revision)
+    SELECT FROM messenger.deliveries d
+    WHERE d.card_kind = 'approval' AND d.action_id = q.id AND d.revision = q.revision)
 ORDER BY q.requested_at, q.id LIMIT $3
 """
 DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
 # Digests in Telegram that may list what is over; each is looked at every few seconds at most, in turn.
-DIGESTS_OPEN = """
+DIGESTS_OPEN = f"""
 SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.provider_id
-FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id
-JOIN LATERAL (SELECT provider_id FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p ON true
-WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
-    AND p.provider_id IS NOT NULL AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1)
-        AND clock_timestamp()
-    AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id {SHOWN_IN_TELEGRAM}
+    AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1) AND clock_timestamp()
 ORDER BY g.shown_at LIMIT 20
 """
 # Messages to the owner that nobody answered for, and that no machine has repeated yet.
@@ -143,12 +145,6 @@ async def asked_about_others(connection: Connection) -> list[Record]:
 async def doubt(connection: Connection, delivery_id: str, attempt: int | None = None) -> Record | None:
     """Return a message's delivery with its words, and what is known of that attempt, or of the latest."""
     return await connection.fetchrow(DOUBT, UUID(delivery_id), attempt)
-
-
-async def about(connection: Connection, card_id: str) -> Record | None:
-    """Return the same as `doubt` for the delivery and the attempt that a card asks about."""
-    card = await connection.fetchrow(ABOUT, UUID(card_id))
-    return await doubt(connection, card["about"], card["revision"]) if card and card["about"] else None
 
 
 async def receipts(connection: Connection, delivery_id: str) -> list[str]:
@@ -189,7 +185,7 @@ async def similar(connection: Connection, row: Record, channel: str, address: st
     """
     asked = (UUID(row["id"]), row["created_at"])
     found: str | None = await connection.fetchval(
-        SIMILAR, row["origin_butler"], row["lineage"], channel, address, *asked
+        SIMILAR, row["origin_butler"], row["lineage"], channel, folded(address), *asked
     )
     return found
 
@@ -215,24 +211,18 @@ async def by_state(connection: Connection) -> list[Record]:
     return list(await connection.fetch(BY_STATE))
 
 
-async def notice(connection: Connection, delivery_id: str) -> str | None:
-    """Return which notice a card about no message carries; None for the pause of a channel."""
-    found: str | None = await connection.fetchval(NOTICE, UUID(delivery_id))
-    return found
-
-
 async def owner_at(connection: Connection, channel: str) -> str | None:
     """Return where the owner is asked on this channel: a private chat, or an address."""
     found: str | None = await connection.fetchval(OWNER_AT, channel)
     return found
 
 
-async def cards_over(connection: Connection) -> list[Record]:
-    """Return the cards in Telegram whose question is over.
+async def approvals_over(connection: Connection) -> list[Record]:
+    """Return the cards in Telegram whose pending action is over.
 
-    The fields are id, address, provider_id, action_id, status, notification_id.
+    The fields are id, address, provider_id, what it shows, and the status, notification_id and realm of its question.
     """
-    return list(await connection.fetch(CARDS_OVER))
+    return list(await connection.fetch(APPROVALS_OVER))
 
 
 async def digest_items(connection: Connection, digest_id: str, realm: str, most: int) -> list[Record]:

@@ -4,12 +4,11 @@ A bucket is one moment, `free_at`: from then on the next message may leave. Spen
 further back than lets a full burst through; a provider's Retry-After moves it too.
 """
 
-import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final
 
+from shared.channels import CHANNELS
 from shared.channels.realms import SANDBOX, Configured
 from shared.config.settings import Settings
 from shared.db.pool import Connection
@@ -44,39 +43,13 @@ DELETE FROM messenger.rates WHERE key IN (
             AND clock_timestamp() THEN interval '1 hour' ELSE every END
     LIMIT 1000 FOR UPDATE SKIP LOCKED)
 """
-_PRIVATE: Final = re.compile(r"[1-9][0-9]*", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """So many at once, and one more per span: in any window at most `burst` and window / every."""
-
-    burst: int
-    every: timedelta
-
-
-# In any second at most 30, in any minute to a group at most 20, in any minute 30 mails, in any day 500.
-BOT: Final = Limit(5, timedelta(seconds=1 / 25))
-CHAT: Final = Limit(3, timedelta(seconds=1))
-GROUP: Final = Limit(3, timedelta(seconds=60 / 17))
-MAIL_MINUTE: Final = Limit(10, timedelta(seconds=3))
-MAIL_DAY: Final = Limit(100, timedelta(seconds=216))
-
-
-def buckets(channel: str, address: str) -> Mapping[str, Limit]:
-    """Return what one message to this address spends from, by key."""
-    if channel == "email":
-        return {"email:day": MAIL_DAY, "email:minute": MAIL_MINUTE}
-    is_private = _PRIVATE.fullmatch(address) is not None
-    return {channel: BOT, f"{channel}:{address}": CHAT if is_private else GROUP}
 
 
 def limited(settings: Settings, set_up: Configured) -> frozenset[str]:
     """Return the channels whose messages are counted: the live ones, unless the settings say all or none."""
-    realms = {"telegram": set_up.telegram_realm, "email": set_up.email_realm}
     if settings.rate_limits is None:
-        return frozenset(channel for channel, realm in realms.items() if realm != SANDBOX)
-    return frozenset(realms) if settings.rate_limits else frozenset()
+        return frozenset(channel for channel, realm in set_up.realms.items() if realm != SANDBOX)
+    return frozenset(set_up.realms) if settings.rate_limits else frozenset()
 
 
 async def spend(connection: Connection, channel: str, address: str, counted: Collection[str]) -> bool:
@@ -87,14 +60,14 @@ async def spend(connection: Connection, channel: str, address: str, counted: Col
     """
     if channel not in counted:
         return await free_at(connection, channel, address) is None
-    asked = buckets(channel, address)
+    asked = CHANNELS[channel].limits(address)
     bursts, spans = [one.burst for one in asked.values()], [one.every for one in asked.values()]
     return len(await connection.fetch(SPEND, list(asked), bursts, spans)) == len(asked)
 
 
 async def free_at(connection: Connection, channel: str, address: str) -> float | None:
     """Return from when on the next to this address may leave (seconds since 1970), None if that is past."""
-    found: float | None = await connection.fetchval(FREE_AT, list(buckets(channel, address)))
+    found: float | None = await connection.fetchval(FREE_AT, list(CHANNELS[channel].limits(address)))
     return found
 
 

@@ -8,7 +8,7 @@ from messenger.storage import cards
 from shared.db.pool import Connection, Record
 from shared.storage import pairings
 
-NOTICE: Final = "strangers"
+CARD: Final = "strangers"
 # What is kept of one unknown sender in a day, and of how many unknown senders.
 MOST_MESSAGES: Final = 20
 MOST_BYTES: Final = 20_000
@@ -55,7 +55,7 @@ async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
         if await connection.fetchval(TAKE, *taken) is None:
             over.add(number)
             if await connection.fetchval(COUNT, long) == 1:
-                await cards.tell_of(connection, NOTICE)
+                await cards.tell_of(connection, CARD)
     return over
 
 

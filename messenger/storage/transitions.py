@@ -229,7 +229,7 @@ async def sooner(connection: Connection) -> int:
     return len(await connection.fetch(SOONER))
 
 
-async def restored(connection: Connection, notification_id: str) -> bool:
+async def make_uncertain(connection: Connection, notification_id: str) -> bool:
     """Make the delivery uncertain if it waited, and return whether it did."""
     return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
 

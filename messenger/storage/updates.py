@@ -75,7 +75,7 @@ async def next_offset(connection: Connection, bot: str) -> int:
     return int(await connection.fetchval(NEXT_OFFSET, bot))
 
 
-def read(updates: Sequence[object]) -> list[Mapping[str, object]]:
+def pared(updates: Sequence[object]) -> list[Mapping[str, object]]:
     """Return updates with what is used of them and nothing else; what has no number is no update."""
     numbered = [one for one in updates if isinstance(one, Mapping) and _is_number(one.get("update_id"))]
     return [_storable({name: _used(one[name], USED[name]) for name in USED if name in one}) for one in numbered]
@@ -125,7 +125,7 @@ async def let_go_presses(connection: Connection) -> None:
     await connection.execute(LET_GO_PRESSES)
 
 
-async def waiting(connection: Connection, bot: str, *, presses: bool) -> Record | None:
+async def oldest_unhandled(connection: Connection, bot: str, *, presses: bool) -> Record | None:
     """Return the oldest press, or other update, that nobody has handled, locked by this transaction.
 
     What failed comes last.

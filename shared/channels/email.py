@@ -1,18 +1,23 @@
-"""A message as the mail server gets it: one whole RFC 5322 message, the same bytes for the same input.
+"""E-mail: addresses, threads and limits, and a message as the mail server gets it, one whole RFC 5322 message.
 
-It depends on no clock and no chance: Date and Message-ID come from the notification, and a message of one text part
-needs no boundary. Headers are written here as they are, so that no address is parsed, folded or improved on its way;
-the standard library encodes subject and text.
+Addresses are the dot-atom form of RFC 5322 3.2.3 at a host name of RFC 1123 2.1.
+
+A message depends on no clock and no chance, so that equal input gives equal bytes: Date and Message-ID come from the
+notification, and a message of one text part needs no boundary. Headers are written here as they are, so that no address
+is parsed, folded or improved on its way; the standard library encodes subject and text.
 """
 
 import re
 from base64 import b64encode
-from datetime import UTC
+from collections.abc import Mapping
+from datetime import UTC, timedelta
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
+from typing import Final
+from urllib.parse import urlsplit
 
-from shared.channels.base import Message, Wire
+from shared.channels.base import AddressForm, ChannelSpec, Credential, Limit, Message, ThreadForm, Wire
 from shared.errors import InvalidInput
 
 SUBJECT_CHARS = 78
@@ -28,6 +33,52 @@ _ID_TOKEN = re.compile(r"[0-9A-Za-z._-]{1,128}", re.ASCII)
 _FORBIDDEN = re.compile(r"[\r\n\0]")
 # Readable as it is: printable ASCII, short enough for one line, and nothing that reads as encoded.
 _PLAIN_SUBJECT = re.compile(r"(?!.*=\?)[!-~](?:[ -~]{0,64}[!-~])?", re.ASCII)
+
+_MAX_LOCAL: Final = 64  # RFC 5321 4.5.3.1.1
+_MAX_DOMAIN: Final = 253  # RFC 1035 2.3.4, in presentation form without the final dot
+_LOCAL: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+# In any minute at most 30 mails, in any day 500.
+MAIL_MINUTE: Final = Limit(10, timedelta(seconds=3))
+MAIL_DAY: Final = Limit(100, timedelta(seconds=216))
+
+
+def _parse(token: str) -> str:
+    """Return an address with its host name folded; raise InvalidInput for what is none."""
+    local, _, domain = token.rpartition("@")
+    remedy = "Give one plain address such as name@example.org."
+    if "@" in local:
+        raise InvalidInput("The e-mail address has more than one @.", remedy)
+    if len(local) > _MAX_LOCAL:
+        raise InvalidInput(f"The part before the @ is longer than {_MAX_LOCAL} characters.", remedy)
+    if not _LOCAL.fullmatch(local):
+        wrong = "The part before the @ is empty, has a dot out of place or a character that does not belong."
+        raise InvalidInput(wrong, remedy)
+    return f"{local}@{_domain(domain)}"
+
+
+def _domain(domain: str) -> str:
+    remedy = "Give a host name with at least one dot, such as example.org; an international one in its xn-- form."
+    if len(domain) > _MAX_DOMAIN:
+        raise InvalidInput(f"The part after the @ is longer than {_MAX_DOMAIN} characters.", remedy)
+    labels = domain.split(".")
+    if "." not in domain or not all(_LABEL.fullmatch(label) for label in labels):
+        raise InvalidInput("The part after the @ is not a host name.", remedy)
+    if labels[-1].isdigit():
+        raise InvalidInput("The part after the @ is a number, not a host name.", remedy)
+    return domain.lower()
+
+
+def _realm(url: str) -> str:
+    """Return the mail account that a URL logs in to, without its password."""
+    account = urlsplit(url)
+    return f"{account.username or ''}@{account.hostname}"
+
+
+def limits(_address: str) -> Mapping[str, Limit]:
+    """Return what one mail spends from, whoever it is for."""
+    return {"email:day": MAIL_DAY, "email:minute": MAIL_MINUTE}
 
 
 def render(message: Message) -> tuple[Wire, ...]:
@@ -145,3 +196,39 @@ def answered(thread: str) -> str:
     if not _MESSAGE_ID.fullmatch(bare):
         raise InvalidInput("The thread is no Message-ID.", "Give the Message-ID of the mail answered.")
     return f"<{bare}>"
+
+
+def _spellings(thread: str) -> tuple[str, str]:
+    named = answered(thread)
+    return named, named[1:-1]
+
+
+SPEC: Final = ChannelSpec(
+    name="email",
+    label="e-mail",
+    provider="The mail server",
+    sources=frozenset({"email"}),
+    address=AddressForm(
+        claims=lambda token: "@" in token and not token.startswith("@"),
+        parse=_parse,
+        is_private=lambda _address: True,
+        forms=("an e-mail address",),
+        ask="one e-mail address (name@example.org)",
+        private="an e-mail address",
+        missing="an e-mail address",
+        field="E-mail address",
+    ),
+    thread=ThreadForm(spellings=_spellings, words="the mail {thread}"),
+    render=render,
+    limits=limits,
+    sandbox_owner="owner@sandbox.test",
+    sandbox_sender="butlers@sandbox.test",
+    credential=Credential(
+        setting="smtp_url",
+        realm=_realm,
+        words="the login",
+        remedy="Correct the login in BUTLERS_SMTP_URL and start the Messenger again.",
+        sender_setting="email_from",
+    ),
+    subject=subject,
+)

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from shared.channels import CHANNELS
+from shared.channels.base import Credential
 from shared.config.settings import Secret, Settings, is_loopback
 from shared.db.pool import Connection
 
 SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
 SANDBOX: Final = "sandbox"
-# The addresses invented for a new installation's owner; on a live channel nobody is there.
-SANDBOX_OWNER: Final = {"telegram": "5000000000000001", "email": "owner@sandbox.test"}
-SANDBOX_SENDER: Final = "butlers@sandbox.test"
 # They ask who is there, whatever the channels are.
 OWN_SURFACES: Final = frozenset({"console", "cli"})
 NOT_HERE: Final = (
@@ -23,7 +22,7 @@ ASK_ELSEWHERE: Final = (
     "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set`."
 )
 
-SENDER = "SELECT sender FROM shared.channels WHERE channel = 'email'"
+SENDER = "SELECT sender FROM shared.channels WHERE channel = $1"
 WRITE = """
 INSERT INTO shared.channels AS c (channel, realm, sender) VALUES ($1, $2, $3)
 ON CONFLICT (channel) DO UPDATE SET realm = $2, sender = $3, changed_at = clock_timestamp()
@@ -42,10 +41,10 @@ class Configured:
 
     telegram_url: str
     token: Secret
-    telegram_realm: str
     smtp_url: Secret
-    email_realm: str
-    sender: str
+    # By channel: what it works in, and the address its messages come from, which may be empty.
+    realms: Mapping[str, str]
+    senders: Mapping[str, str]
 
 
 def configured(settings: Settings) -> Configured:
@@ -53,16 +52,12 @@ def configured(settings: Settings) -> Configured:
     base = settings.port_base
     sandbox = settings.sandbox_url or f"http://127.0.0.1:{base + 3}"
     sandbox_smtp = settings.sandbox_smtp_url or Secret(f"smtp://127.0.0.1:{base + 4}")
-    live_telegram, live_mail = settings.telegram_token is not None, settings.smtp_url is not None
-    token = settings.telegram_token or Secret(SANDBOX_TOKEN)
-    account = urlsplit(settings.smtp_url.reveal()) if settings.smtp_url else None
     return Configured(
-        telegram_url=settings.telegram_base_url if live_telegram else sandbox,
-        token=token,
-        telegram_realm=token.reveal().partition(":")[0] if live_telegram else SANDBOX,
+        telegram_url=settings.telegram_base_url if settings.telegram_token else sandbox,
+        token=settings.telegram_token or Secret(SANDBOX_TOKEN),
         smtp_url=settings.smtp_url or sandbox_smtp,
-        email_realm=f"{account.username or ''}@{account.hostname}" if account else "sandbox",
-        sender=(settings.email_from or SANDBOX_SENDER) if live_mail else SANDBOX_SENDER,
+        realms={name: realm_of(settings, name) for name in CHANNELS},
+        senders={name: _sender_of(settings, name) for name in CHANNELS},
     )
 
 
@@ -83,8 +78,21 @@ def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
 
 def realm_of(settings: Settings, channel: str) -> str:
     """Return the realm in which a process with these settings works on that channel."""
-    set_up = configured(settings)
-    return set_up.telegram_realm if channel == "telegram" else set_up.email_realm
+    opened_by = _opened_by(settings, channel)
+    return opened_by[0].realm(opened_by[1].reveal()) if opened_by else SANDBOX
+
+
+def _sender_of(settings: Settings, channel: str) -> str:
+    opened_by = _opened_by(settings, channel)
+    given: str | None = getattr(settings, opened_by[0].sender_setting, None) if opened_by else None
+    return given or CHANNELS[channel].sandbox_sender
+
+
+def _opened_by(settings: Settings, channel: str) -> tuple[Credential, Secret] | None:
+    """Return what a live channel is opened by; None for the sandbox."""
+    credential = CHANNELS[channel].credential
+    secret: Secret | None = getattr(settings, credential.setting) if credential else None
+    return (credential, secret) if credential and secret else None
 
 
 def may_ask(realm: str, about: str) -> bool:
@@ -112,13 +120,13 @@ async def console_only(connection: Connection) -> str | None:
     return f"{CONSOLE_ONLY} {why}."
 
 
-async def sender(connection: Connection) -> str:
-    """Return the From address of our mail."""
-    found: str = await connection.fetchval(SENDER)
+async def sender(connection: Connection, channel: str) -> str:
+    """Return the address that our messages on a channel come from, empty where it has none."""
+    found: str = await connection.fetchval(SENDER, channel)
     return found
 
 
 async def write_channels(connection: Connection, set_up: Configured) -> None:
     """Store the realm and sender of each channel, so that others know which realm their messages are for."""
-    await connection.execute(WRITE, "telegram", set_up.telegram_realm, "")
-    await connection.execute(WRITE, "email", set_up.email_realm, set_up.sender)
+    for name, realm in set_up.realms.items():
+        await connection.execute(WRITE, name, realm, set_up.senders[name])

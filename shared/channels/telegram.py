@@ -1,4 +1,4 @@
-"""A message as the Bot API gets it: canonical JSON, one wire per part, nothing cut and nothing parsed as markup.
+"""Telegram: chats, threads and limits, and a message as the Bot API gets it: canonical JSON, nothing parsed as markup.
 
 Source: Bot API 10.0, sendMessage and setMessageReaction. The limit of 4096 is counted in UTF-16 units, the
 strictest reading of the documentation.
@@ -9,8 +9,10 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
 
-from shared.channels.base import Message, Wire
+from shared.channels.base import AddressForm, ChannelSpec, Credential, Limit, Message, ThreadForm, Wire
 from shared.display.visible import JOINER
 from shared.errors import InvalidInput
 
@@ -21,6 +23,73 @@ CALLBACK_BYTES = 64
 _NUMERIC = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _USERNAME = re.compile(r"@[A-Za-z0-9_]{1,64}", re.ASCII)
 _MESSAGE_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+
+_MAX_CHAT: Final = 2**63 - 1
+_MAX_MESSAGE: Final = 2**31 - 1
+_CHAT: Final = re.compile(r"-?[1-9][0-9]{0,18}")
+_MESSAGE: Final = re.compile(r"[1-9][0-9]{0,9}")
+_NAME: Final = re.compile(r"@[A-Za-z][A-Za-z0-9_]{4,31}")
+_LIKE_A_NUMBER: Final = re.compile(r"[+-]?[0-9][0-9.]*")
+
+# In any second at most 30, in any minute to a group at most 20.
+BOT: Final = Limit(5, timedelta(seconds=1 / 25))
+CHAT: Final = Limit(3, timedelta(seconds=1))
+GROUP: Final = Limit(3, timedelta(seconds=60 / 17))
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One message: the chat's id as canonical text, and the message's number in it."""
+
+    chat: str
+    message: int
+
+
+def is_private_chat(value: str) -> bool:
+    """Return whether a canonical value is a person's own chat: a positive number, never a group or an @username."""
+    return _CHAT.fullmatch(value) is not None and 0 < int(value) <= _MAX_CHAT
+
+
+def parse_thread(text: str) -> Thread:
+    """Parse `<chat>:<message>`, the identity of one message; raise InvalidInput for anything else."""
+    chat, _, message = text.strip(" ").partition(":")
+    fits = _CHAT.fullmatch(chat) and _MESSAGE.fullmatch(message)
+    if not fits or abs(int(chat)) > _MAX_CHAT or int(message) > _MAX_MESSAGE:
+        raise InvalidInput(
+            "The thread identity is not a chat id and a message id with a colon between them.",
+            "Give it as chat:message, for example 123456789:42.",
+        )
+    return Thread(chat, int(message))
+
+
+def _claims(token: str) -> bool:
+    return token.startswith("@") or _LIKE_A_NUMBER.fullmatch(token) is not None
+
+
+def _parse(token: str) -> str:
+    """Return a chat id or @username as it is; raise InvalidInput for what is neither."""
+    if token.startswith("@"):
+        if not _NAME.fullmatch(token):
+            raise InvalidInput(
+                "The Telegram username does not fit: it has 5 to 32 letters, digits or underscores, a letter first.",
+                "Give it as @username, or give the numeric chat id.",
+            )
+    elif not _CHAT.fullmatch(token) or abs(int(token)) > _MAX_CHAT:
+        raise InvalidInput(
+            "The chat id is not a plain whole number of at most 63 bits.",
+            "Give digits only, without plus, point or leading zeros; a group's id begins with a minus.",
+        )
+    return token
+
+
+def _spellings(thread: str) -> tuple[str]:
+    named = parse_thread(thread)
+    return (f"{named.chat}:{named.message}",)
+
+
+def limits(address: str) -> Mapping[str, Limit]:
+    """Return what one message spends from: the bot's limit, and the chat's."""
+    return {"telegram": BOT, f"telegram:{address}": CHAT if is_private_chat(address) else GROUP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +173,12 @@ def canonical(payload: Mapping[str, object]) -> bytes:
 def with_buttons(wire: Wire, rows: Sequence[Sequence[Button]]) -> Wire:
     """Return the same wire with an inline keyboard; no rows means an empty keyboard."""
     return with_fields(wire, {"reply_markup": {"inline_keyboard": keyboard(rows)}})
+
+
+def words_of(wire: Wire) -> dict[str, object]:
+    """Return the fields of a wire that hold its words, as an edit takes them."""
+    body: dict[str, object] = json.loads(wire.body)
+    return {name: body[name] for name in ("text", "entities") if name in body}
 
 
 def with_fields(wire: Wire, fields: Mapping[str, object]) -> Wire:
@@ -197,3 +272,39 @@ def _inside_character(text: str, at: int) -> bool:
 def _is_flag_half(character: str) -> bool:
     """Return whether this is a regional indicator; two of them make a flag."""
     return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+SPEC: Final = ChannelSpec(
+    name="telegram",
+    label="Telegram",
+    provider="Telegram",
+    sources=frozenset({"telegram", "telegram_bot"}),
+    address=AddressForm(
+        claims=_claims,
+        parse=_parse,
+        is_private=is_private_chat,
+        forms=("a numeric chat id", "an @username"),
+        ask="one numeric chat id, or one @username",
+        private="the number of a person's own chat; `butlers pair telegram` finds it",
+        missing="a Telegram address",
+        field="Telegram chat id or @username",
+        prefix="telegram:",
+    ),
+    thread=ThreadForm(
+        spellings=_spellings,
+        words="message {number} of chat {place}",
+        form="<chat_id>:<message_id>",
+        address=lambda thread: thread.partition(":")[0],
+    ),
+    render=render,
+    limits=limits,
+    sandbox_owner="5000000000000001",
+    credential=Credential(
+        setting="telegram_token",
+        realm=lambda token: token.partition(":")[0],
+        words="the bot's token",
+        remedy="Put the token that @BotFather shows into BUTLERS_TELEGRAM_TOKEN and start the Messenger again.",
+    ),
+    has_reactions=True,
+    has_buttons=True,
+)

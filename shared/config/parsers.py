@@ -7,7 +7,8 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from shared.addresses import canonical, is_private_chat
+from shared.addresses import canonical
+from shared.channels import telegram
 
 _LONGEST_LINE: Final = 200
 _LEAST_MEMORY: Final = 256
@@ -83,8 +84,8 @@ def email(text: str) -> str:
 def private_chat(text: str) -> str:
     """Return the Telegram id of a person's own chat, in its canonical form."""
     value = canonical("telegram", text)
-    if not is_private_chat(value):
-        raise ValueError("the number of a person's own chat; `butlers pair telegram` finds it")
+    if not telegram.is_private_chat(value):
+        raise ValueError(telegram.SPEC.address.private)
     return value
 
 

@@ -55,7 +55,7 @@ class Reading:
         return abs(drift) <= STEADY_SECONDS
 
 
-async def read(connection: Connection, ticks: Callable[[], float]) -> Reading:
+async def reading(connection: Connection, ticks: Callable[[], float]) -> Reading:
     """Read the database's clock; `ticks` never jumps."""
     return Reading(ticks(), await now(connection))
 

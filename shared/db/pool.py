@@ -15,7 +15,7 @@ import asyncpg
 from shared.db.decoding import decoded
 from shared.db.proof import Unproved
 from shared.errors import Away, ButlersError, Misconfigured, Unavailable
-from shared.hashing import canonical
+from shared.hashing import canonical_json
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Record: TypeAlias = asyncpg.Record
@@ -68,7 +68,7 @@ async def prepare_connection(connection: Connection) -> None:
 
     What is written is sorted and compact, so that equal values are equal texts.
     """
-    await connection.set_type_codec("jsonb", encoder=canonical, decoder=decoded, schema="pg_catalog")
+    await connection.set_type_codec("jsonb", encoder=canonical_json, decoder=decoded, schema="pg_catalog")
 
 
 def is_away(lost: BaseException) -> bool:

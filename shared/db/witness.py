@@ -44,7 +44,7 @@ def places(home_folder: Path, name: str, other: Path | None) -> tuple[Path, ...]
     return (keystore.folder(home_folder, name) / FILE, *([other] if other is not None else []))
 
 
-def read(paths: Sequence[Path]) -> Seen | None:
+def furthest(paths: Sequence[Path]) -> Seen | None:
     """Return the furthest of the witnesses that exist, or None if there is none.
 
     Raises Unavailable where one cannot be read, or where the second one is gone that the first one names: neither

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from shared.channels import CHANNELS
 from shared.display.quotes import Quote, quotation, written
 from shared.display.visible import in_line
 from shared.hashing import short
 
-CHANNEL_NAMES: Final = {"telegram": "Telegram", "email": "e-mail"}
 NO_ADDRESS: Final = "no identifier on file"
 # The longest words of others in a line of ours, so that they cannot fill the screen.
 NAME_ROOM: Final = 40
@@ -67,7 +67,7 @@ def head(asked: Asked) -> list[str]:
     """Return what stands above the words of others: who wants what, to whom, and in which thread."""
     mark, thread = marking(asked.origin, asked.admitted_by), thread_words(asked)
     return [
-        f"{in_line(asked.origin)} wants to {asked.intent} by {CHANNEL_NAMES[asked.channel]}",
+        f"{in_line(asked.origin)} wants to {asked.intent} by {CHANNELS[asked.channel].label}",
         *([mark] if mark else []),
         f"To: {asked.whom}",
         *([f"{'Reacts to' if asked.intent == 'react' else 'Answers'}: {thread}"] if thread else []),
@@ -94,10 +94,11 @@ def foot(asked: Asked) -> list[str]:
 
 def thread_words(asked: Asked) -> str:
     """Return which message is answered or reacted to; empty where there is none."""
-    chat, _, number = asked.thread.rpartition(":")
-    if asked.channel == "telegram" and chat:
-        return f"message {in_line(number)} of chat {in_line(chat)}"
-    return f"the mail {clipped(asked.thread, THREAD_ROOM)}" if asked.thread else ""
+    if not asked.thread:
+        return ""
+    place, _, number = (clipped(part, NAME_ROOM) for part in asked.thread.rpartition(":"))
+    words = CHANNELS[asked.channel].thread.words
+    return words.format(thread=clipped(asked.thread, THREAD_ROOM), place=place, number=number)
 
 
 def clipped(text: str, room: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shared.channels import email
+from shared.channels import CHANNELS
 from shared.channels.base import Message, Wire
 from shared.channels.telegram import LIMIT_UNITS, render, split, utf16_units, with_fields
 from shared.display.quotes import Quote, quotation
@@ -132,14 +132,15 @@ def own(text: str) -> str:
 def by_butler(message: Message, origin: str, notes: Sequence[str] = ()) -> tuple[Wire, ...]:
     """Render the wires of a butler's message to the owner; `notes` are lines of ours about it."""
     if message.intent == "react":
-        return render(message)
+        return CHANNELS[message.channel].render(message)
     if not message.text.strip():
         raise InvalidInput("The message has no visible text.", "Give the text that shall be sent.")
     above = "".join(f"{MARK} {note}\n" for note in notes)
     words = own(message.text)
-    if message.channel == "email":
-        named = f"{origin}: {own(email.subject(message))}"
-        return email.render(replace(message, text=f"{above}{origin}:\n\n{inert(words)}", subject=named))
+    spec = CHANNELS[message.channel]
+    if not spec.has_buttons:
+        named = f"{origin}: {own(spec.subject(message))}" if spec.subject else None
+        return spec.render(replace(message, text=f"{above}{origin}:\n\n{inert(words)}", subject=named))
     parts = split(words, LIMIT_UNITS - utf16_units(above) - len(f"{origin} (99/99):\n"))
     names = [f"{origin} ({n}/{len(parts)})" if len(parts) > 1 else origin for n in range(1, len(parts) + 1)]
     return wires(
@@ -153,8 +154,9 @@ def by_butler(message: Message, origin: str, notes: Sequence[str] = ()) -> tuple
 
 def by_house(message: Message, sheet: Sheet) -> tuple[Wire, ...]:
     """Render the wires of a message of the house itself; the text is the sheet's."""
-    if message.channel == "email":
-        return email.render(replace(message, text=as_text(sheet), subject=f"{MARK} {message.subject}"))
+    spec = CHANNELS[message.channel]
+    if not spec.has_buttons:
+        return spec.render(replace(message, text=as_text(sheet), subject=f"{MARK} {message.subject}"))
     return wires(message, bubbles(sheet))
 
 

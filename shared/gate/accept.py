@@ -12,11 +12,11 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from shared.addresses import parse_recipient, parse_thread
-from shared.channels import email
-from shared.contracts import ChannelName, Delivery, Intent, NotifyEnvelope, as_sent
+from shared.addresses import parse_recipient
+from shared.channels import CHANNELS, channel_of
+from shared.contracts import Delivery, Intent, NotifyEnvelope, as_sent
 from shared.errors import InvalidInput
-from shared.idempotency import Asked, request_sha, stated_lineage
+from shared.idempotency import Asked, request_sha, said_sha, stated_lineage
 from shared.storage.contacts import Whom
 
 PARAMETERS: Final = (
@@ -31,7 +31,6 @@ PARAMETERS: Final = (
 )
 LONGEST: Final = {"message": 10_000, "recipient": 320, "subject": 500, "emoji": 32, "contact_id": 64}
 REQUIRED_CONTEXT: Final = ("request_id", "source_channel", "source_endpoint_identity", "source_sender_identity")
-FAMILIES: Final = {"telegram": "telegram", "telegram_bot": "telegram", "email": "email"}
 DEEPEST: Final = 20
 _LINE_BREAKS: Final = re.compile(r"[\r\n\x00]")
 _UNSENDABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
@@ -45,7 +44,9 @@ class NotifyCall:
 
     envelope: NotifyEnvelope
     whom: Whom
+    # The hash of the request, which calls share whichever way they spell an address; and of the call as it was said.
     request_sha: str
+    said_sha: str
     lineage: str | None
     note: str | None = None
 
@@ -74,7 +75,7 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
         _demand_reaction(channel, texts["emoji"])
     delivery = Delivery(
         intent=intent,  # type: ignore[arg-type]  # one of the literals, checked above
-        channel=channel,  # type: ignore[arg-type]  # likewise
+        channel=channel,
         message=message,
         recipient=texts["recipient"].strip(" ") if texts["recipient"] else None,
         subject=texts["subject"],
@@ -104,17 +105,18 @@ def accept_envelope(envelope: NotifyEnvelope) -> NotifyCall:
 
 def _call(envelope: NotifyEnvelope, contact_id: str | None) -> NotifyCall:
     whom, note = _whom(envelope, contact_id)
-    delivery = envelope.delivery
+    delivery, context = envelope.delivery, envelope.request_context or {}
     asked = Asked(
         origin=envelope.origin_butler,
         intent=delivery.intent,
         channel=delivery.channel,
-        whom=f"{whom}|{_answered(envelope)}" if delivery.intent != "send" else str(whom),
+        whom=str(whom),
         message=delivery.message,
         subject=delivery.subject,
         emoji=delivery.emoji,
+        answered=str(context.get("source_thread_identity", "")) if delivery.intent != "send" else None,
     )
-    return NotifyCall(envelope, whom, request_sha(asked), stated_lineage(envelope.request_context), note)
+    return NotifyCall(envelope, whom, request_sha(asked), said_sha(asked), stated_lineage(context), note)
 
 
 def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Whom, str | None]:
@@ -127,19 +129,15 @@ def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Whom, str |
         note = (
             "A reply goes to its thread; contact_id and recipient were not used." if contact_id or recipient else None
         )
-        if envelope.delivery.channel == "email":
-            return Whom("thread", str(context["source_sender_identity"])), note
-        return Whom("thread", str(context["source_thread_identity"])), note
+        thread = CHANNELS[envelope.delivery.channel].thread
+        answered = "source_thread_identity" if thread.address else "source_sender_identity"
+        return Whom("thread", str(context[answered])), note
     if contact_id:
         note = "contact_id was used; recipient was not." if recipient else None
         return Whom("contact", _uuid(contact_id)), note
     if recipient:
         return Whom("recipient", parse_recipient(recipient).value), None
     return Whom("owner"), None
-
-
-def _answered(envelope: NotifyEnvelope) -> str:
-    return str((envelope.request_context or {}).get("source_thread_identity", ""))
 
 
 def _is_absent(value: object) -> bool:
@@ -156,10 +154,10 @@ def _demand_known_names(arguments: Mapping[str, object]) -> None:
 
 def _channel(given: Mapping[str, object]) -> str:
     if "channel" not in given:
-        raise InvalidInput("Missing required 'channel' parameter.", "Give 'telegram' or 'email'.")
+        raise InvalidInput("Missing required 'channel' parameter.", f"Give {' or '.join(map(repr, CHANNELS))}.")
     channel = given["channel"]
-    if channel not in get_args(ChannelName):
-        raise InvalidInput(f"Unsupported channel '{str(channel)[:60]}'.", "Supported are: telegram, email.")
+    if channel not in tuple(CHANNELS):
+        raise InvalidInput(f"Unsupported channel '{str(channel)[:60]}'.", f"Supported are: {', '.join(CHANNELS)}.")
     return str(channel)
 
 
@@ -267,29 +265,26 @@ def _demand_context(intent: str, channel: str, context: Mapping[str, object]) ->
             raise InvalidInput(
                 f"Intent '{intent}' needs request_context.{name}.", "Pass on the request_context you received."
             )
-    family = FAMILIES.get(str(context["source_channel"]))
+    family = channel_of(str(context["source_channel"]))
     if family != channel:
         raise InvalidInput(
             f"The request came by '{str(context['source_channel'])[:40]}' and cannot be answered by {channel}.",
             f"Use channel '{family}'." if family else "Use intent 'send'.",
         )
-    thread = context.get("source_thread_identity")
-    if channel == "telegram":
-        if not thread:
-            raise InvalidInput(
-                f"Intent '{intent}' on telegram needs request_context.source_thread_identity.",
-                "Give '<chat_id>:<message_id>'.",
-            )
-        parse_thread(str(thread))
-    else:
+    form, thread = CHANNELS[channel].thread, context.get("source_thread_identity")
+    if form.address is None:
         parse_recipient(str(context["source_sender_identity"]))
-        if thread:
-            email.answered(str(thread))
+    elif not thread:
+        raise InvalidInput(
+            f"Intent '{intent}' on {channel} needs request_context.source_thread_identity.", f"Give '{form.form}'."
+        )
+    if thread:
+        form.spellings(str(thread))
 
 
 def _demand_reaction(channel: str, emoji: str | None) -> None:
-    if channel == "email":
-        raise InvalidInput("E-mail has no reactions.", "Use intent 'reply'.")
+    if not CHANNELS[channel].has_reactions:
+        raise InvalidInput(f"{CHANNELS[channel].label.capitalize()} has no reactions.", "Use intent 'reply'.")
     if emoji is None:
         raise InvalidInput("Missing required 'emoji' parameter.", "Intent 'react' needs the emoji to set.")
 

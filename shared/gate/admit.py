@@ -1,6 +1,7 @@
-"""Stages 2 to 5 in one transaction: resolve, gather, decide, admit.
+"""Stage 5, admit: the notification, and its question if it is parked, in the one transaction of stages 2 to 5.
 
-The early answer given here is a courtesy to the caller; the Messenger decides again at its marker.
+The same key again gets the current answer. The early answer given here is a courtesy to the caller; the Messenger
+decides again at its marker.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ async def _lineage(connection: Connection, by: Admitter, call: NotifyCall) -> st
     lineage = call.lineage
     if lineage is None:
         fresh = f"recent:{by.new_id()}"
-        lineage = await notifications.recent_lineage(connection, origin, call.request_sha, fresh)
+        lineage = await notifications.recent_lineage(connection, by.name, call.request_sha, fresh)
     if delivery.intent == "react":
         before = await notifications.before_reaction(connection, origin, str(call.whom), delivery.emoji or "")
         lineage = f"{lineage}|after:{before}"
@@ -81,7 +82,7 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
         origin=origin,
         admitted_by=by.name,
         realm="",
-        key=notification_key(origin, lineage, call.request_sha),
+        key=notification_key(origin, lineage, call.said_sha),
         lineage=lineage,
         request_sha=call.request_sha,
         envelope=call.envelope,

@@ -1,4 +1,4 @@
-"""The gate's judgement: action and facts in, a decision that names its reasons out.
+"""Stage 4, decide: action and facts in, a decision that names its reasons out.
 
 Deny beats allow, and what nothing allows is parked. What cannot be read is not in the facts, and a caller that could
 not gather them must not ask. Pure.
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from shared.addresses import folded
 from shared.model import Action, Approval, Decision, Facts, Finding, Rule
 
 # These daemons carry what others ask; no standing rule allows what they ask themselves.
@@ -164,25 +165,36 @@ def matches(rule: Rule, action: Action) -> bool:
     return all(_holds(field, value, action) for field, value in rule.constraints.items())
 
 
+def pins(rule: Rule, address: str) -> bool:
+    """Return whether the rule names this address itself, alone or among others."""
+    kind, wanted = _read(rule.constraints.get("recipient"))
+    return _value_holds(kind, "recipient", folded(address), wanted)
+
+
 def _holds(field: str, constraint: object, action: Action) -> bool:
     """Return whether one constraint holds; an unknown field or an unknown type never does."""
-    kind, wanted = "exact", constraint
-    if isinstance(constraint, Mapping):
-        kind, wanted = str(constraint.get("type")), constraint.get("value")
+    kind, wanted = _read(constraint)
     if field == "message" and kind == "max_length":
         return isinstance(wanted, int) and not isinstance(wanted, bool) and action.length <= wanted
     value = _field(field, action)
-    return value is not None and _value_holds(kind, field, _folded(value), wanted)
+    return value is not None and _value_holds(kind, field, folded(value), wanted)
+
+
+def _read(constraint: object) -> tuple[str, object]:
+    """Return a constraint's type and value; a plain value is exact."""
+    if isinstance(constraint, Mapping):
+        return str(constraint.get("type")), constraint.get("value")
+    return "exact", constraint
 
 
 def _value_holds(kind: str, field: str, value: str, wanted: object) -> bool:
     if kind == "one_of" and isinstance(wanted, list):
-        return value in {_folded(one) for one in wanted if isinstance(one, str)}
+        return value in {folded(one) for one in wanted if isinstance(one, str)}
     if not isinstance(wanted, str):
         return False
     if kind == "domain" and field == "recipient":
-        return "@" in value[1:] and value.rpartition("@")[2] == _folded(wanted)
-    return kind == "exact" and value == _folded(wanted)
+        return "@" in value[1:] and value.rpartition("@")[2] == folded(wanted)
+    return kind == "exact" and value == folded(wanted)
 
 
 def _field(field: str, action: Action) -> str | None:
@@ -193,11 +205,6 @@ def _field(field: str, action: Action) -> str | None:
         "intent": action.intent,
         "origin_butler": action.origin,
     }.get(field)
-
-
-def _folded(text: str) -> str:
-    """Fold ASCII case, which does not count when addresses are looked up either; all else counts."""
-    return text.translate({code: code + 32 for code in range(ord("A"), ord("Z") + 1)})
 
 
 def best(rules: list[Rule]) -> Rule:

@@ -7,7 +7,7 @@ console and on the command line. Everything is read afresh; nothing a mover brou
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shared.channels import email, telegram
+from shared.channels import CHANNELS
 from shared.channels.base import Message, Wire
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection, Record
@@ -107,4 +107,4 @@ def render(
     if target.is_owner:
         mark = marking(envelope.origin_butler, row["admitted_by"])
         return owner.by_butler(message, envelope.origin_butler, [*notes, *([mark] if mark else [])])
-    return telegram.render(message) if delivery.channel == "telegram" else email.render(message)
+    return CHANNELS[delivery.channel].render(message)

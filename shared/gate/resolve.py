@@ -1,4 +1,6 @@
-"""Where a notification would go, and as what: the same for its butler, at the marker, and before the owner's eyes.
+"""Stage 2, resolve: whom a message is for and what proves its thread; a Target out, or what is missing for one.
+
+Where it would go, and as what, is the same for its butler, at the marker, and before the owner's eyes.
 
 A reply or reaction names a thread. If no message that reached its butler proves that thread, a reply goes out as a
 message of its own, and a reaction to anybody but the owner stays one that only the owner can let out. In the owner's
@@ -7,7 +9,7 @@ own chat a butler may also point at what it said itself, and at nothing of other
 
 from dataclasses import replace
 
-from shared.addresses import Address
+from shared.addresses import Address, folded
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection
 from shared.gate.accept import thread_of
@@ -50,7 +52,8 @@ def action_of(asked: NotifyEnvelope, target: Target, realm: str, admitted_by: st
         origin=envelope.origin_butler,
         intent=delivery.intent,
         channel=delivery.channel,
-        address=target.address,
+        # An entry has one spelling, the owner's; what is on no contact has each caller's.
+        address=target.address if target.entry_id else folded(target.address),
         entry_id=target.entry_id,
         message=delivery.message,
         subject=delivery.subject,

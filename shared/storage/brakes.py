@@ -85,7 +85,7 @@ async def unhandled(connection: Connection) -> str | None:
     return found
 
 
-async def handled(connection: Connection, brake: str) -> bool:
+async def carried_out(connection: Connection, brake: str) -> bool:
     """Note that this transaction carries out what the brake means; return False if another one was first."""
     return await connection.fetchval(HANDLED, UUID(brake)) is not None
 

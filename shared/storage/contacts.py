@@ -1,17 +1,21 @@
 """Contacts and their entries: who is the owner, whom a caller means, and who has an address.
 
-Only the owner writes contacts (console, CLI, pairing, bootstrap); butlers read.
+Only the owner writes contacts (console, CLI, pairing, bootstrap); butlers read. Each change leaves a line in the audit,
+with a hash in the place of the address: lines stay for ever, and an address that was forgotten must not.
 """
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Literal
 from uuid import UUID
 
 import asyncpg
 
-from shared.addresses import canonical, is_private_chat, lookup_key, parse_recipient
+from shared.addresses import canonical, folded, parse_recipient
+from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Misconfigured
+from shared.storage.pending_actions import Event, record
 
 Kind = Literal["contact", "recipient", "owner", "thread"]
 
@@ -90,7 +94,9 @@ async def target_of(connection: Connection, whom: Whom, channel: str) -> Target 
         return await _by_contact(connection, whom.value, channel)
     if whom.kind == "owner":
         return await _by_owner(connection, channel)
-    value = whom.value.partition(":")[0] if whom.kind == "thread" and channel == "telegram" else whom.value
+    # A row that is only shown may name a channel that nobody knows.
+    within = CHANNELS[channel].thread.address if whom.kind == "thread" and channel in CHANNELS else None
+    value = within(whom.value) if within else whom.value
     return await _by_value(connection, value, channel)
 
 
@@ -123,7 +129,7 @@ async def _by_owner(connection: Connection, channel: str) -> Target:
 
 async def _by_value(connection: Connection, value: str, channel: str) -> Target:
     address = parse_recipient(value)
-    row = await connection.fetchrow(BY_VALUE, address.channel, lookup_key(address))
+    row = await connection.fetchrow(BY_VALUE, address.channel, folded(address.value))
     deliverable = address.channel == channel
     if row is None:
         return Target(address=address.value, deliverable=deliverable)
@@ -136,7 +142,7 @@ async def _by_value(connection: Connection, value: str, channel: str) -> Target:
 def _target(row: Record, channel: str) -> Target:
     """Make the target of the entry's stored value, which goes on the wire, never the caller's spelling of it."""
     address = canonical(channel, row["value"])
-    private = channel == "email" or is_private_chat(address)
+    private = CHANNELS[channel].address.is_private(address)
     return Target(address, row["contact_id"], row["name"], row["entry_id"], is_owner=row["owner"] and private)
 
 
@@ -146,11 +152,15 @@ INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
 VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
 ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
 WHERE contact_info.contact_id = EXCLUDED.contact_id
-RETURNING id::text
+RETURNING id::text, is_primary, xmax = 0 AS made
 """
 UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
 SET_PRIMARY = "UPDATE shared.contact_info SET is_primary = true WHERE id = $1::uuid"
-FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3"
+FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3 RETURNING value"
+OWNS_NOWHERE = """
+SELECT 'owner' = ANY (roles) AND NOT EXISTS (SELECT FROM messenger.owner_at WHERE channel = $2)
+FROM shared.contacts WHERE id = $1
+"""
 OWNER = "SELECT id::text, name, preferred_channel FROM shared.contacts WHERE 'owner' = ANY (roles)"
 LIST = """
 SELECT c.id::text, c.name, c.roles, c.preferred_channel,
@@ -161,16 +171,18 @@ GROUP BY c.id ORDER BY c.created_at
 """
 
 
-async def add_contact(connection: Connection, name: str, roles: list[str]) -> str:
+async def add_contact(connection: Connection, name: str, roles: list[str], *, surface: str = "cli") -> str:
     """Add a contact and return its id; refuse a second owner."""
     try:
-        return str(await connection.fetchval(INSERT_CONTACT, name, roles))
+        made = str(await connection.fetchval(INSERT_CONTACT, name, roles))
     except asyncpg.UniqueViolationError:
         raise InvalidInput("There is an owner already.", "Change that contact with `butlers contacts set`.") from None
+    await record(connection, Event("contact_made", "owner"), person=made, roles=roles, surface=surface)
+    return made
 
 
 async def set_identifier(
-    connection: Connection, contact_id: str, kind: str, value: str, *, primary: bool = False
+    connection: Connection, contact_id: str, kind: str, value: str, *, primary: bool = False, surface: str = "cli"
 ) -> str:
     """Put `value` on this contact and return the entry's id; refuse a value that stands on another contact."""
     try:
@@ -179,21 +191,43 @@ async def set_identifier(
         raise InvalidInput(f"`{contact_id[:60]}` is no contact id.", "See `butlers contacts list`.") from None
     stored = canonical(kind, value)
     try:
-        entry = await connection.fetchval(INSERT_ENTRY, key, kind, stored)
+        entry = await connection.fetchrow(INSERT_ENTRY, key, kind, stored)
     except asyncpg.ForeignKeyViolationError:
         entry = None
     if entry is None:
         raise InvalidInput(f"The {kind} identifier cannot be put on this contact.", "See `butlers contacts list`.")
-    if primary:  # only now: a caller that goes on after a refusal has changed nothing
+    moves = primary and not entry["is_primary"]
+    if moves:  # only now: a caller that goes on after a refusal has changed nothing
         await connection.execute(UNSET_PRIMARY, key, kind)
-        await connection.execute(SET_PRIMARY, entry)
-    return str(entry)
+        await connection.execute(SET_PRIMARY, entry["id"])
+    if entry["made"]:
+        await _record(connection, "address_added", str(key), kind, stored, surface)
+    if moves:
+        await _record(connection, "address_preferred", str(key), kind, stored, surface)
+    return str(entry["id"])
 
 
-async def forget(connection: Connection, contact_id: str, kind: str, value: str) -> None:
-    """Take an identifier off a contact, if it is there."""
-    address = parse_recipient(canonical(kind, value))
-    await connection.execute(FORGET, UUID(contact_id), kind, lookup_key(address))
+async def forget(connection: Connection, contact_id: str, kind: str, value: str, *, surface: str = "cli") -> bool:
+    """Take an identifier off a contact; return False if it is not there, and refuse the owner's last on a channel."""
+    key, address = UUID(contact_id), canonical(kind, value)
+    gone = await connection.fetchval(FORGET, key, kind, folded(address))
+    if gone is None:
+        return False
+    private = CHANNELS[kind].address.is_private(address)
+    if private and await connection.fetchval(OWNS_NOWHERE, key, kind):
+        raise InvalidInput(
+            f"You could be asked nowhere else by {kind}, so it stays.",
+            f"Put another on first: `butlers contacts set {contact_id} --{kind} VALUE --primary`.",
+        )
+    await _record(connection, "address_removed", str(key), kind, gone, surface)
+    return True
+
+
+async def _record(connection: Connection, what: str, contact_id: str, kind: str, value: str, surface: str) -> None:
+    """Write the change's line; the hash is over the contact too, so that no two lines tell of the same address."""
+    address = sha256(f"{contact_id} {kind} {value}".encode()).hexdigest()
+    told = {"person": contact_id, "channel": kind, "address": address, "surface": surface}
+    await record(connection, Event(what, "owner"), **told)
 
 
 async def owner(connection: Connection) -> Record | None:

@@ -17,7 +17,7 @@ SELECT
         'used', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2),
         'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2
             AND u.at > clock_timestamp() - interval '1 day')))
-        FROM shared.approval_rules r WHERE r.active AND r.tool_name = 'notify'
+        FROM shared.approval_rules r WHERE r.active AND r.expired_at IS NULL AND r.tool_name = 'notify'
             AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules,
     coalesce((SELECT jsonb_agg(jsonb_build_object('butler', b.butler, 'contact_id', b.contact_id,
         'channel', b.channel, 'owner_too', b.owner_too, 'until', extract(epoch FROM b.until), 'reason', b.reason))

@@ -26,30 +26,33 @@ ADMIT = """
 INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
     envelope, whom, contact_id, contact_info_id, third_party, not_after, status, answer)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16
-WHERE NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $2 AND key = $5)
+WHERE NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $3 AND key = $5)
 ON CONFLICT DO NOTHING
 """
+# INVARIANT: only what this daemon admitted itself makes a call a repetition ($2 here, $5 below), and it notes what it
+# was asked under its own name. So nobody who admits for a butler answers for that butler's own calls.
 BY_KEY = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
-WHERE origin_butler = $1 AND (key = $2 OR notification_id =
-    (SELECT notification_id FROM shared.collapsed WHERE origin_butler = $1 AND key = $2))
+WHERE origin_butler = $1 AND admitted_by = $2 AND (key = $3 OR notification_id =
+    (SELECT notification_id FROM shared.collapsed WHERE origin_butler = $2 AND key = $3))
 """
 BY_CONTENT = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
-WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3
+WHERE origin_butler = $1 AND admitted_by = $2 AND lineage = $3 AND content_sha = $4
 """
 # The same request under another lineage, as long as the owner can answer it and this call was never admitted. From
 # here on this call's key names it too.
 COLLAPSE = """
 WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_status s
     WHERE s.origin_butler = $1 AND s.request_sha = $2 AND s.status IN ('pending_approval', 'pending_missing_identifier')
-        AND s.realm = $4 AND s.asked_until > clock_timestamp() AND s.key <> $3
+        AND s.admitted_by = $5 AND s.realm = $4 AND s.asked_until > clock_timestamp() AND s.key <> $3
         AND NOT EXISTS (SELECT FROM shared.withdrawals w
             WHERE w.notification_id = s.notification_id AND w.origin_butler = $1)
-        AND NOT EXISTS (SELECT FROM shared.notification_status own WHERE own.origin_butler = $1 AND own.key = $3)
-        AND NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $1 AND key = $3)
+        AND NOT EXISTS (SELECT FROM shared.notification_status own
+            WHERE own.origin_butler = $1 AND own.admitted_by = $5 AND own.key = $3)
+        AND NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $5 AND key = $3)
     ORDER BY s.created_at LIMIT 1),
-tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $1, $3, notification_id FROM first)
+tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $5, $3, notification_id FROM first)
 SELECT notification_id::text, answer FROM first
 """
 # Locks the row that equal calls share until this transaction ends; a row inserted only for that stands for no call.
@@ -170,10 +173,10 @@ def _columns(new: NewNotification) -> tuple[object, ...]:
 
 
 async def _first(connection: Connection, new: NewNotification) -> Current | None:
-    row = await connection.fetchrow(BY_KEY, new.origin, new.key)
+    row = await connection.fetchrow(BY_KEY, new.origin, new.admitted_by, new.key)
     if row is not None:
         return _current(row)
-    row = await connection.fetchrow(BY_CONTENT, new.origin, new.lineage, new.content_sha)
+    row = await connection.fetchrow(BY_CONTENT, new.origin, new.admitted_by, new.lineage, new.content_sha)
     return _current(row, same_content=True) if row else None
 
 
@@ -184,8 +187,8 @@ async def collapse(connection: Connection, new: NewNotification) -> Current | No
     """
     if new.lineage.startswith(EXPLICIT):
         return None
-    await connection.execute(IN_TURN, new.origin, new.request_sha, new.lineage, REPEAT_WINDOW)
-    row = await connection.fetchrow(COLLAPSE, new.origin, new.request_sha, new.key, new.realm)
+    await connection.execute(IN_TURN, new.admitted_by, new.request_sha, new.lineage, REPEAT_WINDOW)
+    row = await connection.fetchrow(COLLAPSE, new.origin, new.request_sha, new.key, new.realm, new.admitted_by)
     return replace(_current(row), note=answers.WAITS_ALREADY) if row else None
 
 
@@ -194,9 +197,12 @@ def _current(row: Record, *, same_content: bool = False) -> Current:
     return Current(row["notification_id"], answer, same_content=same_content)
 
 
-async def recent_lineage(connection: Connection, origin: str, request_sha: str, fresh: str) -> str:
-    """Return the lineage of a call that stated none: that of the first equal call of the last five minutes."""
-    found: str = await connection.fetchval(RECENT, origin, request_sha, fresh, REPEAT_WINDOW)
+async def recent_lineage(connection: Connection, by: str, request_sha: str, fresh: str) -> str:
+    """Return the lineage of a call that stated none: that of the first equal call of the last five minutes.
+
+    `by` is the daemon that looks, and finds what it noted itself.
+    """
+    found: str = await connection.fetchval(RECENT, by, request_sha, fresh, REPEAT_WINDOW)
     return found
 
 

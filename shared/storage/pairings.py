@@ -11,6 +11,9 @@ USE = """
 UPDATE messenger.pairings SET used_at = clock_timestamp()
 WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING code_sha
 """
+EXPIRE = """
+UPDATE messenger.pairings SET used_at = clock_timestamp() WHERE used_at IS NULL AND expires_at <= clock_timestamp()
+"""
 IS_OPEN = "SELECT EXISTS (SELECT FROM messenger.pairings WHERE used_at IS NULL AND expires_at > clock_timestamp())"
 
 
@@ -22,6 +25,11 @@ async def offer(connection: Connection, code: str) -> None:
 async def use(connection: Connection, code: str) -> bool:
     """Use up this code; return whether it was valid, which it is once."""
     return await connection.fetchval(USE, sha256(code.encode()).hexdigest()) is not None
+
+
+async def expire(connection: Connection) -> None:
+    """Use up the codes whose time is over, so that a clock put back makes none of them valid again."""
+    await connection.execute(EXPIRE)
 
 
 async def is_open(connection: Connection) -> bool:

@@ -7,9 +7,10 @@ from typing import Final, Literal
 from uuid import UUID
 
 from shared.addresses import parse_recipient
+from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
-from shared.hashing import canonical
+from shared.hashing import canonical_json
 from shared.model import Rule, Verdict
 from shared.storage.pending_actions import Event, record
 
@@ -20,11 +21,21 @@ VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9, (SELECT id FROM 
 RETURNING id::text
 """
 REVOKE: Final = "UPDATE shared.approval_rules SET active = false WHERE id = $1 AND active RETURNING id"
+# A ban that comes to life again when the clock is put back lets nothing out; marked by a clock that is ahead for a
+# moment, it would be gone for good.
+EXPIRING: Final = """
+SELECT id::text FROM shared.approval_rules
+WHERE active AND effect = 'allow' AND expired_at IS NULL AND expires_at <= clock_timestamp()
+"""
+EXPIRE: Final = """
+UPDATE shared.approval_rules SET expired_at = clock_timestamp() WHERE id = $1 AND expired_at IS NULL RETURNING id
+"""
 LIST: Final = """
 SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, r.expires_at, r.max_uses, r.max_per_day,
     r.realm, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
     (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
-    r.active AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active, NOT r.active AS revoked
+    r.active AND r.expired_at IS NULL AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active,
+    NOT r.active AS revoked
 FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
     LEFT JOIN shared.contacts w ON w.id = r.made_by
 WHERE r.tool_name = 'notify' AND ($1::uuid IS NULL OR r.id = $1) ORDER BY r.created_at, r.id
@@ -63,8 +74,8 @@ def constraints_of(
     """Return what the rule pins, as stored; raise InvalidInput if it pins nobody or contradicts itself."""
     if (contact_id is None) == (recipient is None):
         raise InvalidInput("A rule is for one contact or one recipient.", "Name one of the two.")
-    if channel not in {None, "telegram", "email"}:
-        raise InvalidInput(f"There is no channel `{channel}`.", "Known are: telegram, email.")
+    if channel is not None and channel not in CHANNELS:
+        raise InvalidInput(f"There is no channel `{channel}`.", f"Known are: {', '.join(CHANNELS)}.")
     if intent not in {None, "send", "reply", "react"}:
         raise InvalidInput(f"There is no intent `{intent}`.", "Known are: send, reply, react.")
     if recipient is not None:
@@ -109,7 +120,7 @@ async def _realm(connection: Connection, new: NewRule) -> str:
         channel = parse_recipient(new.constraints["recipient"]).channel
     realms = [row["realm"] for row in await connection.fetch(REALMS, channel)]
     if len(realms) > 1:
-        raise InvalidInput("Telegram and e-mail are not both live or both in the sandbox.", "Name its channel.")
+        raise InvalidInput("Not all channels are live, or all in the sandbox.", "Name its channel.")
     return realms[0] if realms else "sandbox"
 
 
@@ -143,7 +154,7 @@ def _said(constraint: object) -> str:
             return f"anybody at {value}"
         case {"type": "max_length", "value": int(value)}:
             return f"at most {value} characters long with its subject"
-    return f"{canonical(constraint)}, which nothing ever is,"
+    return f"{canonical_json(constraint)}, which nothing ever is,"
 
 
 async def revoke(connection: Connection, rule_id: str, by: str, surface: str = "cli") -> bool:
@@ -152,6 +163,16 @@ async def revoke(connection: Connection, rule_id: str, by: str, surface: str = "
         return False
     await record(connection, Event("rule_revoked", "owner", rule_id=rule_id), contact=by, surface=surface)
     return True
+
+
+async def expire_overdue(connection: Connection, by: str) -> None:
+    """Mark the rules that allow and whose time is over, for good.
+
+    It takes the authority's lock where there is any, so the caller's transaction holds no other before.
+    """
+    for row in await connection.fetch(EXPIRING):
+        if await connection.fetchval(EXPIRE, UUID(row["id"])) is not None:
+            await record(connection, Event("rule_expired", by, rule_id=row["id"], reason="Its time is over."))
 
 
 async def list_rules(connection: Connection) -> list[Record]:

@@ -29,7 +29,7 @@ async def ask(connection: Connection, notification_id: str, butler: str) -> None
     await connection.execute(ASK, UUID(notification_id), butler)
 
 
-async def outcome(connection: Connection, notification_id: str, butler: str) -> str | None:
+async def result(connection: Connection, notification_id: str, butler: str) -> str | None:
     """Return what the Messenger found, or None as long as it has not looked."""
     found: str | None = await connection.fetchval(OUTCOME, UUID(notification_id), butler)
     return found

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from shared.addresses import Address, lookup_key
+from shared.addresses import folded
+from shared.channels import channel_of
 from shared.contracts import IngestEnvelope
 from shared.db.pool import Connection
 
@@ -18,8 +19,8 @@ RETURNING id::text
 
 async def store(connection: Connection, event: IngestEnvelope) -> str | None:
     """Store the event; return the new row's id, or None if it was stored before."""
-    channel = "email" if event.source.channel == "email" else "telegram"
-    sender = lookup_key(Address(channel, event.sender.identity))  # type: ignore[arg-type]  # one of the two
+    channel = channel_of(event.source.channel) or "telegram"
+    sender = folded(event.sender.identity)
     found: str | None = await connection.fetchval(
         STORE,
         channel,

@@ -89,7 +89,7 @@ async def test_a_connection_that_does_not_end_is_named_and_all_else_is_done(hous
     finally:
         os.kill(pid, signal.SIGCONT)
     assert (code, out, wrong.count("\n")) == (1, "", 1)
-    assert "greeter has a new key, but 1 of its connections to the database did not end." in wrong
+    assert "What was done to greeter stands, but 1 of its connections to the database did not end." in wrong
     assert f"Let a superuser end what is connected as `{house.name}_greeter`." in wrong
     after = keystore.read(house.home, "greeter")
     assert await counting(house) == [public_key(after.private_pem)]

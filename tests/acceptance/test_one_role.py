@@ -15,7 +15,8 @@ from butlers.setup.logins import ONE_ROLE
 from shared.auth import keystore
 from shared.errors import Misconfigured
 from tests.rig import fresh
-from tests.rig.bench import BUTLERS, OWNER, Bench, House, free_block, write_fleet
+from tests.rig.bench import OWNER, Bench, House, free_block
+from tests.rig.cluster import BUTLERS, write_fleet
 from tests.rig.fleet import Fleet, Mode
 
 _numbers = itertools.count(1)

@@ -19,8 +19,8 @@ from tests.rig.waiting import LONGEST
 in_session = pytest.mark.asyncio(loop_scope="session")
 HOLDER = """
 import sys, time
-from tests.rig.bench import running
-with running() as bench:
+from tests.rig import bench, cluster
+with cluster.running() as made, bench.running(made) as bench:
     print(bench.folder, bench.server.pid, flush=True)
     time.sleep(60)
 """

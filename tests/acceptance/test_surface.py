@@ -14,7 +14,7 @@ from fastmcp.exceptions import ToolError
 from shared.auth import keystore
 from shared.auth.tokens import Signer
 from shared.db.pool import Record
-from tests.rig.bench import BUTLERS
+from tests.rig.cluster import BUTLERS
 from tests.rig.fleet import DAEMONS, Era, Fleet
 from tests.rig.waiting import LONGEST, eventually
 

@@ -21,7 +21,7 @@ from tests.attacks.corpus import CLASSES, AttackClass, classes, modules
 from tests.attacks.engine import Tried, run_class
 from tests.attacks.world import World
 from tests.planted.bugs import bugs
-from tests.rig import figures
+from tests.rig import cluster, figures
 from tests.rig.bench import Bench, running
 from tests.rig.forks import ROOT
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     mode = "one" if "one" in arguments else "each"
     numbers = [word for word in arguments if word.isdecimal()]
     chosen = [one for one in classes() if not numbers or str(one.number) in numbers]
-    with running() as bench:
+    with cluster.running() as made, running(made) as bench:
         done = asyncio.run(campaign(bench, mode, chosen))
     apart = {n: played(n, module) for n, module in modules().items() if not numbers or str(n) in numbers}
     broken = sum(bool(one.breaches) for _, tried in done for one in tried) + sum(bad for _, bad in apart.values())

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Final, cast
 
 from tests.attacks.world import World, enter
-from tests.rig.bench import BUTLERS, Bench
+from tests.rig.bench import Bench
+from tests.rig.cluster import BUTLERS
 from tests.rig.fleet import Fleet, Mode
 
 # Every question gets its card at once: what floods is the corpus, and its own class has a fleet of its own.

@@ -19,7 +19,8 @@ ROWS: Final = """
 SELECT
     (SELECT md5(coalesce(string_agg(t::text, ';' ORDER BY t::text), '')) FROM shared.contacts t) AS contacts,
     (SELECT md5(coalesce(string_agg(t::text, ';' ORDER BY t::text), '')) FROM shared.contact_info t) AS contact_info,
-    (SELECT md5(coalesce(string_agg(t::text, ';' ORDER BY t::text), ''))
+    -- That a rule has expired, the house notes by itself.
+    (SELECT md5(coalesce(string_agg((to_jsonb(t) - 'expired_at')::text, ';' ORDER BY t.id), ''))
         FROM shared.approval_rules t) AS approval_rules,
     (SELECT md5(coalesce(string_agg(t::text, ';' ORDER BY t::text), '')) FROM shared.brakes t) AS brakes,
     (SELECT md5(coalesce(string_agg(t::text, ';' ORDER BY t::text), '')) FROM shared.keyring t) AS keyring,

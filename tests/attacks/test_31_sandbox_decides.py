@@ -26,7 +26,8 @@ from shared.db.pool import prepare_connection
 from shared.storage import contacts, pairings
 from tests.integration.sandbox_runner import Running, running
 from tests.rig import fresh
-from tests.rig.bench import BUTLERS, OWNER, OWNER_EMAIL, Bench
+from tests.rig.bench import OWNER, OWNER_EMAIL, Bench
+from tests.rig.cluster import BUTLERS
 from tests.rig.fleet import Fleet
 from tests.rig.outside import SENDS, Entry, Outside
 from tests.rig.waiting import LONGEST, eventually
@@ -288,7 +289,8 @@ async def test_what_must_work_where_telegram_is_live(live_telegram: Mixed) -> No
 
 
 COPIED: Final = """
-SELECT key || 'x', lineage || 'x', request_sha, content_sha, envelope, whom, third_party, status, answer
+SELECT key || 'x', lineage || 'x', request_sha, content_sha, envelope, whom, third_party, status,
+    answer - 'notification_id'
 FROM shared.notifications WHERE id = $1::uuid
 """
 FORGED: Final = """

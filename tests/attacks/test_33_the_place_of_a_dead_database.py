@@ -26,7 +26,7 @@ from shared.db.pool import Database
 from shared.db.wake import listen
 from shared.errors import ButlersError
 from shared.postgres import server as postgres
-from tests.rig.bench import write_fleet
+from tests.rig.cluster import write_fleet
 from tests.rig.gate import server_of
 from tests.rig.usurper import SCRIPTS, Usurper
 
@@ -88,6 +88,7 @@ async def opens(dsn: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["cleartext", "md5", "trust"])
 def test_another_user_in_the_place_of_the_embedded_server(installed: Installation, script: str) -> None:
     dsn, password = installed.login()

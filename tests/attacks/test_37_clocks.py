@@ -7,7 +7,7 @@ attempt, on a house of this module's own.
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import uuid4
 
@@ -15,18 +15,20 @@ import pytest
 import pytest_asyncio
 
 from butlers.cli.audit import Report, judge
+from butlers.console.storage import sessions
 from butlers.daemon import discovery
 from messenger.delivery.lease import Desk
 from messenger.inbound import bounces
 from messenger.maintenance import purger, reaper, sealer
 from messenger.storage import attempts, deliveries, updates
 from shared.config.settings import Secret
-from shared.storage import pending_actions
+from shared.storage import pairings, pending_actions
 from shared.storage.pending_actions import Event
 from tests.integration.desks import admitted, friend, in_queue, new_chat, reap, work
 from tests.integration.doubts import card_of
-from tests.integration.house import House, Site, opened, standing
+from tests.integration.house import House, opened
 from tests.rig.clocks import DAY, HOUR, Clock, clock_of
+from tests.rig.cluster import Cluster, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,24 +39,25 @@ VALUES ('messenger', 'http://127.0.0.1:9', 'messenger', '{}', 'ready')
 ON CONFLICT (name, url) DO UPDATE SET last_seen_at = clock_timestamp()
 """
 GONE: Final = "DELETE FROM switchboard.butlers"
+IN_HALF_AN_HOUR: Final = datetime.now(UTC) + timedelta(minutes=30)
 SPAN: Final = 1.0
 """Seconds between two rounds of taking away, in place of an hour."""
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[tuple[Site, Clock]]:
-    with standing() as site, clock_of(site.server, site.folder) as made:
-        yield site, made
+def place() -> Iterator[tuple[Cluster, Clock]]:
+    with running() as cluster, clock_of(cluster.server, cluster.folder) as made:
+        yield cluster, made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened_house(place: tuple[Site, Clock]) -> AsyncIterator[House]:
+async def opened_house(place: tuple[Cluster, Clock]) -> AsyncIterator[House]:
     async with opened(place[0], loops=False) as made:
         yield made
 
 
 @pytest.fixture
-def clock(place: tuple[Site, Clock]) -> Clock:
+def clock(place: tuple[Cluster, Clock]) -> Clock:
     """The database's, which is right when a test begins."""
     place[1].off_by(0)
     return place[1]
@@ -198,6 +201,47 @@ async def test_what_was_asked_for_in_the_future_is_forgotten_after_five_minutes(
     assert await admitted(house, message, contact_id=contact) == first
     clock.off_by(6 * 60)
     assert await admitted(house, message, contact_id=contact) != first, "equal words are swallowed for an hour"
+
+
+async def test_a_rule_that_has_expired_stays_so_when_the_clock_is_put_back(
+    house: House, clock: Clock, message: str
+) -> None:
+    allowed, forbidden = await friend(house, expires_at=IN_HALF_AN_HOUR), new_chat()
+    await house.rule({"recipient": forbidden})
+    await house.rule({"recipient": forbidden}, effect="deny", expires_at=IN_HALF_AN_HOUR)
+    clock.off_by(HOUR)
+    await tidied(house.desk())
+    clock.off_by(0)
+    assert await house.status(await admitted(house, f"{message} allowed", contact_id=allowed)) == "pending_approval"
+    assert await house.status(await admitted(house, f"{message} denied", recipient=forbidden)) == "error"
+    lines = await house.sql.fetch("SELECT actor FROM shared.approval_events WHERE event_type = 'rule_expired'")
+    assert [line["actor"] for line in lines] == ["messenger"]
+
+
+async def test_a_pairing_code_that_has_expired_stays_so_when_the_clock_is_put_back(house: House, clock: Clock) -> None:
+    async with house.ground("messenger").db.work() as connection:
+        await pairings.offer(house.sql, "a code")
+        clock.off_by(HOUR)
+        await tidied(house.desk())
+        clock.off_by(0)
+        assert not await pairings.use(connection, "a code")
+
+
+async def test_a_sign_in_link_that_has_expired_stays_so_when_the_clock_is_put_back(house: House, clock: Clock) -> None:
+    daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
+    assert daemon.ground is not None
+    stopping = asyncio.Event()
+    beside = [asyncio.ensure_future(loop(stopping)) for loop in daemon.loops]
+    async with daemon.ground.db.work() as connection:
+        await sessions.make_sign_in_link(connection, "", "a code")
+    clock.off_by(HOUR)
+    await asyncio.sleep(SPAN)
+    clock.off_by(0)
+    async with daemon.ground.db.work() as connection:
+        assert not await sessions.use_link(connection, "a code")
+    stopping.set()
+    await asyncio.gather(*beside)
+    await daemon.ground.hops.close()
 
 
 async def test_a_daemon_last_heard_of_in_the_future_is_not_called(house: House, clock: Clock) -> None:

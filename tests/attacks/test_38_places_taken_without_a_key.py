@@ -22,7 +22,7 @@ from shared.auth import keystore
 from shared.config.settings import Settings
 from shared.db import dsn
 from shared.postgres import server as postgres
-from tests.rig.bench import write_fleet
+from tests.rig.cluster import write_fleet
 from tests.rig.gate import server_of
 
 STRANGER: Final = "64009"

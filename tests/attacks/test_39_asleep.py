@@ -8,7 +8,7 @@ counts only the time awake does not.
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,9 +22,10 @@ from shared.channels.base import Wire
 from shared.db.clock import Moment, moment
 from tests.chaos.crew import begin, stands
 from tests.integration.desks import DUE, in_queue, work
-from tests.integration.house import House, Site, opened, standing
+from tests.integration.house import House, opened
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL, Bench
+from tests.rig.cluster import Cluster
 from tests.rig.failpoints import Armed
 from tests.rig.fleet import Fleet
 from tests.rig.waiting import eventually
@@ -117,15 +118,9 @@ class Sleeping:
         await self.inner.close()
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with standing() as made:
-        yield made
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(site: Site) -> AsyncIterator[House]:
-    async with opened(site, loops=False) as made:
+async def house(cluster: Cluster) -> AsyncIterator[House]:
+    async with opened(cluster, loops=False) as made:
         yield made
 
 

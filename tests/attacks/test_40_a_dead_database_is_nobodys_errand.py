@@ -24,7 +24,8 @@ from shared.config.settings import Settings
 from shared.db import dsn
 from shared.errors import ButlersError
 from shared.postgres import server as postgres
-from tests.rig.bench import free_block, write_fleet
+from tests.rig.bench import free_block
+from tests.rig.cluster import write_fleet
 from tests.rig.waiting import LONGEST
 
 ROOT: Final = Path(__file__).resolve().parents[2]

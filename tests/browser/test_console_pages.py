@@ -6,8 +6,9 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from butlers.console.storage.sessions import make_sign_in_link
-from tests.integration.console_runner import PASSWORD, Cluster, Running
+from tests.integration.console_runner import PASSWORD, Running
 from tests.rig.browser import complaints_of
+from tests.rig.cluster import Cluster
 
 HOSTILE = "</div><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \u202etxet"
 
@@ -87,9 +88,7 @@ async def test_a_link_signs_in_by_its_button_only(page: Page, console: Running) 
     await expect(page.locator("main")).to_contain_text("This sign-in link was used before or has run out.")
 
 
-async def test_a_page_of_another_port_cannot_post_for_the_owner(
-    page: Page, console: Running, console_server: Cluster
-) -> None:
+async def test_a_page_of_another_port_cannot_post_for_the_owner(page: Page, console: Running, cluster: Cluster) -> None:
     await sign_in(page, console)
     csrf = await console_csrf(page)
     await page.route(

@@ -6,9 +6,10 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from butlers.console.storage.sessions import make_sign_in_link
-from tests.integration.console_runner import PASSWORD, Cluster, Running, running
+from tests.integration.console_runner import PASSWORD, Running, running
 from tests.integration.peopled import peopled
 from tests.rig.browser import complaints_of
+from tests.rig.cluster import Cluster
 
 PHONE = {"width": 360, "height": 740}
 ELSEWHERE = "http://127.0.0.1:9/"
@@ -63,9 +64,9 @@ async def test_a_rule_is_made_after_a_confirmation_that_loses_nothing(
 
 
 async def test_where_no_password_is_set_a_fresh_link_confirms(
-    console_server: Cluster, browser: Browser, tmp_path: Path
+    cluster: Cluster, browser: Browser, tmp_path: Path
 ) -> None:
-    async with running(console_server, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
+    async with running(cluster, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
         async with console.ground.db.work() as connection:
             first, second = [await make_sign_in_link(connection, console.url, code) for code in ("first", "second")]
         page = await browser.new_page()

@@ -14,7 +14,8 @@ from fastmcp import Client
 from butlers.cli.client import mint
 from tests.contract.asking import REQUIRED, asked_by_the_owner, context, envelope, notification, part, refused, without
 from tests.rig import fresh
-from tests.rig.bench import BUTLERS, OWNER, OWNER_EMAIL, Bench
+from tests.rig.bench import OWNER, OWNER_EMAIL, Bench
+from tests.rig.cluster import BUTLERS
 from tests.rig.fleet import OFFSETS, Era, Fleet
 from tests.rig.waiting import LONGEST, eventually
 

@@ -1,14 +1,11 @@
 """Serves a console over a real PostgreSQL, in its own role, inside a test's own loop."""
 
-import asyncio
 import itertools
 import json
-import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -21,17 +18,15 @@ from starlette.types import Scope
 from butlers.butler import Ground
 from butlers.console.app import create_app
 from butlers.console.peer import uid_of
-from butlers.setup import migrate
 from shared.auth.keypairs import generate_key
 from shared.auth.tokens import Signer
 from shared.config.settings import Settings
 from shared.db.pool import Database
-from shared.postgres import server as postgres
 from shared.rpc import Hops
+from tests.rig.cluster import Cluster
 from tests.rig.served import served as serving
 
 PASSWORD = "correct horse battery staple"
-TEMPLATE = "template_console"
 _numbers = itertools.count(1)
 
 PENDING = """
@@ -45,43 +40,6 @@ WITH told AS (
 INSERT INTO shared.pending_actions (origin_butler, tool_args, agent_summary, notification_id)
 SELECT $1, $2 -> 'delivery', $6, id FROM told RETURNING id::text
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """A PostgreSQL server with the schema in a database to clone."""
-
-    server: postgres.Server
-
-    async def clone(self) -> str:
-        """The name of a fresh database with its console login."""
-        name = f"fresh{next(_numbers)}"
-        async with connected(self.server.dsn) as connection:
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-            await connection.execute(f"CREATE ROLE {name}_console LOGIN IN ROLE butlers_group_console")
-        return name
-
-
-@contextmanager
-def cluster() -> Iterator[Cluster]:
-    """A server that is gone afterwards, its data too."""
-    folder = Path(tempfile.mkdtemp(prefix="butlers-test-"))
-    folder.chmod(0o755)  # the account PostgreSQL runs as must be able to pass
-    try:
-        server = postgres.start(folder / "home", system_folder=folder / "system")
-        try:
-            asyncio.run(_make_template(server, folder / "home"))
-            yield Cluster(server)
-        finally:
-            postgres.stop(server)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _make_template(server: postgres.Server, home: Path) -> None:
-    dsn = server.dsn_of(TEMPLATE)
-    await migrate.ensure_database(dsn)
-    await migrate.migrate(Settings.from_env({"BUTLERS_HOME": str(home)}), dsn, ())
 
 
 @asynccontextmanager
@@ -177,14 +135,16 @@ async def served(app: Starlette) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def running(
-    bench: Cluster, home: Path, uid_of: Callable[[Scope], int | None] = uid_of, /, **variables: str
+    cluster: Cluster, home: Path, uid_of: Callable[[Scope], int | None] = uid_of, /, **variables: str
 ) -> AsyncIterator[Running]:
     """A console on a fresh database; `uid_of` tells who calls."""
-    name = await bench.clone()
+    name = f"fresh{next(_numbers)}"
+    dsn = await cluster.clone(name)
     async with AsyncExitStack() as held:
-        db = await Database.open(bench.server.dsn_of(name), role=f"{name}_console", most=8)
+        sql = await held.enter_async_context(connected(dsn))
+        await sql.execute(f"CREATE ROLE {name}_console LOGIN IN ROLE butlers_group_console")
+        db = await Database.open(dsn, role=f"{name}_console", most=8)
         held.push_async_callback(db.close)
-        sql = await held.enter_async_context(connected(bench.server.dsn_of(name)))
         ground = ground_of(home, db, **variables)
         app = create_app(ground, clock=time.monotonic, allowed_hosts=frozenset(), uid_of=uid_of)
         url = await held.enter_async_context(served(app))

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
+from messenger.cards import kinds
 from messenger.cards.closing import close
 from messenger.channels.telegram import TelegramChannel
 from messenger.maintenance import resolver
-from messenger.storage import cards
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.hashing import reference
 from shared.storage import resolutions
@@ -37,7 +37,7 @@ async def uncertain(house: House, message: str, **arguments: object) -> str:
 
 async def cards_written(house: House) -> int:
     async with house.ground("messenger").db.work() as connection:
-        return await cards.write_missing_cards(connection, 1000)
+        return await kinds.write_missing(connection, 1000)
 
 
 async def card_of(house: House, told: str) -> Mapping[str, object]:

@@ -7,10 +7,9 @@ house with the module's other tests: each uses contacts, words and request ids o
 import asyncio
 import itertools
 import shutil
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -36,14 +35,12 @@ from shared.config.settings import Settings
 from shared.db.pool import Connection, Database, Record, prepare_connection
 from shared.db.wake import listen
 from shared.gate import owner_decision
-from shared.postgres import server as postgres
 from shared.rpc import Answer
 from shared.storage import contacts
 from tests.integration.sandbox_runner import OWNER, Running, running
+from tests.rig.cluster import BUTLERS, Cluster
 from tests.rig.waiting import LONGEST, eventually
 
-TEMPLATE: Final = "template_house"
-BUTLERS: Final = ("greeter", "health")
 NAMES: Final = ("switchboard", "messenger", *BUTLERS)
 OWNER_EMAIL: Final = "owner@sandbox.test"
 # Actions whose last line in the audit is not the state they are in.
@@ -55,46 +52,6 @@ SELECT a.id::text FROM shared.pending_actions a WHERE a.status IS DISTINCT FROM 
 """
 Rows: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """One PostgreSQL for the run, with a migrated database and its keys to copy."""
-
-    server: postgres.Server
-    folder: Path
-
-
-@contextmanager
-def standing() -> Iterator[Site]:
-    """A site that is gone afterwards, its data too."""
-    folder = Path(tempfile.mkdtemp(prefix="butlers-house-"))
-    folder.chmod(0o755)  # the account PostgreSQL runs as must be able to pass
-    try:
-        server = postgres.start(folder / "postgres", system_folder=folder / "system")
-        try:
-            asyncio.run(_make_template(Site(server, folder)))
-            yield Site(server, folder)
-        finally:
-            postgres.stop(server)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _make_template(site: Site) -> None:
-    for name in BUTLERS:
-        where = site.folder / "fleet" / name
-        where.mkdir(parents=True)
-        (where / "butler.toml").write_text(f'name = "{name}"\ndescription = "The {name} butler of a test."\n')
-        (where / "PERSONA.md").write_text(f"# {name}\n")
-    connection = await asyncpg.connect(site.server.dsn)
-    await connection.execute("ALTER SYSTEM SET fsync = off")  # this data ends with the run
-    await connection.execute("SELECT pg_reload_conf()")
-    await connection.close()
-    dsn = site.server.dsn_of(TEMPLATE)
-    await migrate.ensure_database(dsn)
-    settings = Settings.from_env({"BUTLERS_HOME": str(site.folder / "home")})
-    await migrate.migrate(settings, dsn, fleet.load(site.folder / "fleet"))
 
 
 @dataclass(slots=True)
@@ -266,21 +223,19 @@ def button_data(card: Mapping[str, object]) -> list[str]:
 
 
 @asynccontextmanager
-async def opened(site: Site, *, loops: bool = True, **variables: str) -> AsyncIterator[House]:
+async def opened(cluster: Cluster, *, loops: bool = True, **variables: str) -> AsyncIterator[House]:
     """A fresh house; with `loops` its Messenger and Switchboard work by themselves.
 
     In a variable {sandbox} stands for the URL of its sandbox.
     """
     name = f"house{next(_numbers)}"
-    folder, dsn = site.folder / name, site.server.dsn_of(name)
-    shutil.copytree(site.folder / "home", folder)
+    folder = cluster.folder / name
+    shutil.copytree(cluster.home, folder)
     async with AsyncExitStack() as held:
-        connection = await asyncpg.connect(site.server.dsn)
-        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-        await connection.close()
+        dsn = await cluster.clone(name)
         box = await held.enter_async_context(running(folder))
         settings = _settings(folder, box, variables)
-        entries = fleet.load(site.folder / "fleet")
+        entries = fleet.load(cluster.fleet)
         await migrate.migrate(settings, dsn, entries)
         plan = Plan(settings, dsn, entries, NAMES, together=True)
         db = await held.enter_async_context(database(plan, asyncio.Event()))

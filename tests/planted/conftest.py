@@ -1,8 +1,9 @@
-"""Which planted bugs a run tries: all, or ten that rotate with the commit."""
+"""Which planted bugs a run tries."""
 
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--planted`."""
-    parser.addoption("--planted", default="all", help="all, or a number of bugs that rotate with the commit")
+    told = "all; third: a third that rotates with the commit, and those in changed files; or a number of these"
+    parser.addoption("--planted", default="all", help=told)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.planted.bugs import Bug, bugs
-from tests.rig.code import plant
+from tests.rig.changes import changed_files
+from tests.rig.code import edited, plant
 from tests.rig.forks import Forks, Order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,8 @@ FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "docker-compose.yml", "D
 # Only what hangs takes so long: the slowest wait for what the bug keeps from coming, again and again.
 SECONDS = 900
 TESTS_FAILED = 1
+# A commit that moves much changes nearly every file.
+MOST_TOUCHED = 60
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -35,13 +38,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def rotation(wanted: str) -> list[Bug]:
-    """All bugs, or so many spread over them, beginning at a place the commit decides: neighbours cost alike."""
-    if wanted == "all":
-        return BUGS
+    """Choose all bugs; or a third and those in changed files; or so many, in changed files if there are any."""
+    changed = changed_files()
+    touched = [bug for bug in BUGS if any(str(file.relative_to(ROOT)) in changed for file in edited(ROOT, bug.edits))]
+    match wanted:
+        case "all":
+            return BUGS
+        case "third":
+            chosen = {bug.name for bug in (*spread(touched, MOST_TOUCHED), *spread(BUGS, len(BUGS) // 3))}
+            return [bug for bug in BUGS if bug.name in chosen]
+        case number:
+            return spread(touched or BUGS, int(number))
+
+
+def spread(bugs: list[Bug], many: int) -> list[Bug]:
+    """So many of these, from all over them, beginning at a place the commit decides: neighbours cost alike."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    start = int(head.stdout.strip() or "0", 16) % len(BUGS)
-    many = min(int(wanted), len(BUGS))
-    return [BUGS[(start + n * len(BUGS) // many) % len(BUGS)] for n in range(many)]
+    start, many = int(head.stdout.strip() or "0", 16), min(many, len(bugs))
+    return [bugs[(start + n * len(bugs) // many) % len(bugs)] for n in range(many)]
 
 
 @pytest.fixture
@@ -49,7 +63,7 @@ def copy(tmp_path: Path) -> Path:
     """Our packages and tests, to be damaged."""
     where = tmp_path / "copy"
     where.mkdir()
-    leave_out = shutil.ignore_patterns("__pycache__", ".pytest_cache", "*.png")
+    leave_out = shutil.ignore_patterns(".pytest_cache", "*.png")  # what was compiled is good for all but the damaged
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, where / name, ignore=leave_out)

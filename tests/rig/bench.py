@@ -1,31 +1,27 @@
-"""What one test run stands on: one PostgreSQL, a migrated template to clone, and the fork server."""
+"""What a fleet in a test stands on: a PostgreSQL with a migrated template to clone, and fork servers."""
 
-import asyncio
 import itertools
 import os
 import random
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import asyncpg
-
 from butlers import fleet
 from butlers.setup import migrate
 from shared.config.settings import Settings
 from shared.postgres import server as postgres
+from tests.rig import cluster
+from tests.rig.cluster import BUTLERS, ROOT, Cluster
 from tests.rig.forks import Forks, Order, Process
 
 OWNER = 5000000000000001
 OWNER_EMAIL = "owner@sandbox.test"
-BUTLERS = ("greeter", "health")
-TEMPLATE = "template_fleet"
 PORTS = (0, 1, 2, 3, 4, 10, 11, 12, 13)
 # Nothing listens here: whoever holds this port of a block holds the block, until its process is gone.
 CLAIM = 19
@@ -78,11 +74,29 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True)
 class Bench:
-    """The run's PostgreSQL and fork server."""
+    """The PostgreSQL of this process, the fork server of the checkout's code, and one for other code once needed."""
 
-    server: postgres.Server
+    cluster: Cluster
     forks: Forks
-    folder: Path
+    other_forks: Forks | None = None
+
+    @property
+    def server(self) -> postgres.Server:
+        """The server that runs."""
+        return self.cluster.server
+
+    @property
+    def folder(self) -> Path:
+        """Where all of it lies."""
+        return self.cluster.folder
+
+    def forks_of(self, code: Path | None) -> Forks:
+        """The fork server for this code: for the checkout's it has been imported before, for another it is not."""
+        if code is None:
+            return self.forks
+        if self.other_forks is None:
+            self.other_forks = Forks()
+        return self.other_forks
 
     def crash_postgres(self) -> None:
         """End PostgreSQL at once, as a crash would, and start it again in the same place; blocks until it answers."""
@@ -98,7 +112,7 @@ class Bench:
     def bring_postgres(self) -> None:
         """Start what was lost in the same place; blocks until it answers."""
         crashed = self.server
-        self.server = postgres.start(self.folder / "postgres", system_folder=self.folder / "system")
+        self.cluster.server = cluster.start(self.folder)
         for lock in crashed.locks:
             lock.close()
 
@@ -110,8 +124,8 @@ class Bench:
         """
         name = f"fleet{next(_numbers)}"
         folder, dsn = self.folder / name, self.server.dsn_of(name)
-        write_fleet(folder / "fleet", butlers)
-        shutil.copytree(self.folder / "template" / "home", folder / "home")
+        cluster.write_fleet(folder / "fleet", butlers)
+        shutil.copytree(self.cluster.home, folder / "home")
         base, claim = free_block()
         environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         environment |= {
@@ -123,61 +137,28 @@ class Bench:
             "BUTLERS_CARD_BURST": "1000",
         }
         environment |= {key: value.replace("{sandbox}", str(base + 3)) for key, value in env.items()}
-        house = House(name, dsn, folder, base, claim, environment, self.forks, code)
+        house = House(name, dsn, folder, base, claim, environment, self.forks_of(code), code)
         try:
-            await self._clone(name)
+            await self.cluster.clone(name)
             await migrate.migrate(house.settings, dsn, fleet.load(folder / "fleet"))
         except BaseException:
             house.close()
             raise
         return house
 
-    async def _clone(self, name: str) -> None:
-        connection = await asyncpg.connect(self.server.dsn)
-        try:
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-        finally:
-            await connection.close()
-
 
 @contextmanager
-def running() -> Iterator[Bench]:
-    """The bench for one run; afterwards nothing of it is left, also if this process is killed."""
-    folder = Path(tempfile.mkdtemp(prefix="butlers-rig-"))
-    folder.chmod(0o755)  # the account PostgreSQL runs as must be able to pass
-    forks = Forks()
-    system = folder / "system"
+def running(cluster: Cluster) -> Iterator[Bench]:
+    """Run a bench; afterwards none of its processes is left, and no PostgreSQL either if this process is killed."""
+    made = Bench(cluster, Forks(ROOT))
+    made.forks.at_end(home=str(made.folder / "postgres"), system=str(made.folder / "system"), folder=str(made.folder))
     try:
-        starting = postgres.begin(folder / "postgres", system_folder=system)
-        forks.at_end(home=str(folder / "postgres"), system=str(system), folder=str(folder))
-        server = starting.wait()
-        made = Bench(server, forks, folder)
-        try:
-            asyncio.run(_make_template(server, folder / "template"))
-            yield made
-        finally:
-            forks.kill_all()
-            postgres.stop(made.server)
+        yield made
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        forks.close()
-
-
-async def _make_template(server: postgres.Server, folder: Path) -> None:
-    """A database at the newest revision and the keys that belong to its keyring, for BUTLERS."""
-    write_fleet(folder / "fleet", BUTLERS)
-    dsn = server.dsn_of(TEMPLATE)
-    await migrate.ensure_database(dsn)
-    settings = Settings.from_env({"BUTLERS_HOME": str(folder / "home")})
-    await migrate.migrate(settings, dsn, fleet.load(folder / "fleet"))
-
-
-def write_fleet(folder: Path, names: Sequence[str]) -> None:
-    """A fleet folder with these butlers."""
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        (folder / name / "butler.toml").write_text(f'name = "{name}"\ndescription = "The {name} butler of a test."\n')
-        (folder / name / "PERSONA.md").write_text(f"# {name}\n\nBrief and exact.\n")
+        made.forks.at_end()
+        for forks in filter(None, (made.forks, made.other_forks)):
+            forks.kill_all()
+            forks.close()
 
 
 def free_block() -> tuple[int, socket.socket]:

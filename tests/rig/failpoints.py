@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
 
+from tests.rig.symbols import leads_to
+
 Moment = Literal["before", "after"]
 OURS: Final = ("butlers", "messenger", "shared", "switchboard")
 # Any function at all can be wrapped here, so that nothing is known of its arguments.
@@ -31,7 +33,7 @@ When = Callable[[Seen], bool]
 class Failpoint:
     """One moment: before or after a function, or a commit in it.
 
-    Its site is a symbol as planted bugs name it (`deliver.send_part`), so that a file may move; `module:name` for
+    Its site is a symbol as planted bugs name it (`send.send_part`), so that a file may move; `module:name` for
     what is not ours. Where a module is named that only imports the function, what is called from there counts alone.
     """
 
@@ -117,7 +119,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("park.written", B, "pending_actions.park"),
     before("route.begun", B, "notify._route"),
     after("route.answered", B, "notify._route"),
-    before("route.failed", B, "notify._after_failure", rare=True),
+    before("route.looked", B, "notify._after_hop"),
     before("wait.begun", B, "outcomes.wait_settled"),
     after("wait.answered", B, "outcomes.wait_settled"),
     after("tell.answered", B, "notify.tell"),
@@ -147,13 +149,13 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("claim.taken", M, "worker.claim_some", when=lambda seen: bool(seen.get("taken"))),
     *commit("check.asked", M, "mark._asked", when=_local("marker", is_set=False)),
     *commit("parts.kept", M, "send.deliver"),
-    before("prepare.begun", M, "send.send_part"),
+    before("prepare.begun", M, "send.prepare"),
     after("prepare.connected", M, "http1.Pool._connect"),
     after("prepare.telegram", M, "telegram.TelegramChannel.prepare"),
     after("prepare.greeted", M, "email.EmailChannel._client"),
     after("prepare.recipient", M, "email._expect"),
     after("prepare.mail", M, "email.EmailChannel.prepare"),
-    *commit("prepare.failed", M, "send.send_part"),
+    *commit("prepare.failed", M, "send.prepare"),
     # Stage 8
     after("marker.locked", M, "pending_actions.lock_authority"),
     after("marker.judged", M, "mark.authorize", when=lambda seen: seen["kwargs"].get("marker")),
@@ -179,14 +181,14 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("lease.renewed", M, "lease.renew"),
     *commit("tidy.done", M, "reaper.tidy"),
     after("reap.written", M, "deliveries.reap", when=_true, rare=True),
-    after("card.queued", M, "cards.write_missing_cards", when=_true),
-    after("card.checked", M, "approval.check"),
-    after("card.edited", M, "closing._edit", rare=True),
+    after("card.queued", M, "kinds.write_missing", when=_true),
+    after("card.checked", M, "approval._wires"),
+    after("card.edited", M, "closing.edited", rare=True),
     after("poll.leased", M, "updates.take_lease", when=_true),
     before("poll.begun", M, "poller._poll_once"),
     *commit("poll.stored", M, "poller._poll_once"),
     before("press.judged", M, "pending_actions.decide"),
-    after("press.decided", M, "callbacks.apply"),
+    after("press.decided", M, "approval.apply"),
     *commit("press.handled", M, "updates._turn", when=_handles(presses=True)),
     after("press.shown", M, "telegram.TelegramChannel.call", within="_turn"),
     after("message.brought", M, "messages._bring_in"),
@@ -269,8 +271,8 @@ def located(site: str) -> str:
     places = [
         f"{module}:{path}"
         for module in modules()
-        for last, path in split
-        if module.split(".")[-len(last) :] == last and _within(module, path) is not None
+        for said, path in split
+        if leads_to(said, module.split(".")) and _within(module, path) is not None
     ]
     if len(places) != 1:
         raise LookupError(f"{site} stands at {len(places)} places: {', '.join(places)}")

@@ -20,7 +20,8 @@ from shared.auth.tokens import Signer
 from shared.db.pool import Record, prepare_connection
 from shared.rpc import Answer, request_of, tool_object
 from shared.storage import contacts
-from tests.rig.bench import BUTLERS, House
+from tests.rig.bench import House
+from tests.rig.cluster import BUTLERS
 from tests.rig.forks import Process
 from tests.rig.outside import Outside
 from tests.rig.waiting import LONGEST

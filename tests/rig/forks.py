@@ -137,7 +137,7 @@ class Forks:
             return self._spawned.get(timeout=10)
 
     def at_end(self, **what: str) -> None:
-        """Let the fork server stop this PostgreSQL and remove this folder, should we be killed."""
+        """Let the fork server stop this PostgreSQL and remove this folder, should we be killed; else nothing."""
         self._say({"at_end": what})
 
     def kill_all(self) -> None:

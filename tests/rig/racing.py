@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 from uuid import uuid4
 
-from messenger.maintenance import expirer
+from messenger.maintenance import reaper
 from shared.auth import keystore
 from shared.db.dsn import role_of
 from shared.db.pool import Database, Record
@@ -185,7 +185,7 @@ async def _decide(on: Track, action_id: str, one: Decider) -> tuple[str, str]:
 
 async def _expire(on: Track) -> None:
     async with on.by("telegram").work() as connection:
-        await expirer.close_unanswered(connection)
+        await reaper.close_unanswered(connection)
 
 
 def _judge(row: Record, deciders: Sequence[Decider], told: Sequence[tuple[str, str]]) -> str:

@@ -1,12 +1,13 @@
 """Where a name of the product stands: planted bugs name functions, classes and constants, and not files.
 
-A symbol is the last word of a module's name and what it defines, as `deliver.send_part` or `store.CLAIM`; with more
-words in front (`messenger.butler.build`) where that alone is not one place. So a file may move, and its lines may
-change, and the symbol still leads there. `deliver.<module>` is the whole file.
+A symbol is the last word of a module's name and what it defines, as `send.send_part` or `deliveries.CLAIM`; with more
+of its words in front (`messenger.daemon.build`) where that alone is not one place. So a file may move, and its lines
+may change, and the symbol still leads there. `send.<module>` is the whole file.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,24 +28,35 @@ class Place:
 
 def find(root: Path, symbol: str) -> Place:
     """The one place of this symbol below `root`; LookupError where there is none, or more than one."""
-    places = index(root).get(symbol, ())
+    words = symbol.split(".")
+    splits = ((words[:n], ".".join(words[n:])) for n in range(1, len(words)))
+    places = [
+        place
+        for said, name in splits
+        for module, place in index(root).get((said[-1], name), ())
+        if leads_to(said, module)
+    ]
     if len(places) != 1:
         raise LookupError(f"{symbol} stands at {len(places)} places: {', '.join(str(p.path) for p in places)}")
     return places[0]
 
 
+def leads_to(said: Sequence[str], module: Sequence[str]) -> bool:
+    """Whether these words end as the module's name does; those in front stand in its order, with any between."""
+    rest = iter(module[:-1])
+    return said[-1] == module[-1] and all(word in rest for word in said[:-1])
+
+
 @cache
-def index(root: Path) -> Mapping[str, tuple[Place, ...]]:
-    """Every symbol under each of its names, short and long."""
-    found: dict[str, tuple[Place, ...]] = {}
+def index(root: Path) -> Mapping[tuple[str, str], Sequence[tuple[Sequence[str], Place]]]:
+    """Every place, with the words of its module's name, by the last of these and by what it defines."""
+    found = defaultdict[tuple[str, str], list[tuple[Sequence[str], Place]]](list)
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             words = path.relative_to(root).with_suffix("").parts
             words = words[:-1] if words[-1] == "__init__" else words
             for name, place in defined(path):
-                for first in range(len(words)):
-                    long = ".".join((*words[first:], name))
-                    found[long] = (*found.get(long, ()), place)
+                found[words[-1], name].append((words, place))
     return found
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.butler import Ground
-from messenger.cards import approval
+from messenger.cards import approval, base
 from shared.channels.base import Message
 from shared.channels.telegram import utf16_units
 from shared.db.pool import Record
@@ -55,7 +55,7 @@ def card(question: Asked) -> list[dict[str, object]]:
     # A page is named only where nothing can be delivered.
     shown = approval.sheet(question, ID, cast("Ground", None))
     wires = owner.by_house(Message("d1", "telegram", "send", "5000000000000001", ""), shown)
-    return [json.loads(wire.body) for wire in approval.with_keyboard(wires, keyboard)]
+    return [json.loads(wire.body) for wire in base.with_keyboard(wires, keyboard)]
 
 
 def blocks(body: dict[str, object]) -> list[str]:
@@ -200,7 +200,7 @@ def test_only_what_can_be_delivered_can_be_approved() -> None:
 @pytest.mark.parametrize("verb", ["ok", "no"])
 def test_a_button_is_read_back_within_64_bytes(verb: str) -> None:
     data = approval.data(SECRET, action(), verb)
-    press = approval.read(data)
+    press = base.read(data, approval.VERBS)
     assert len(data.encode()) <= 64
     assert press is not None
     assert (press.about, press.verb) == (ID, verb)
@@ -217,17 +217,17 @@ def test_a_button_is_read_back_within_64_bytes(verb: str) -> None:
     ],
 )
 def test_a_button_speaks_for_its_own_action_revision_and_content_only(other: Record) -> None:
-    press = approval.read(approval.data(SECRET, action(), "ok"))
+    press = base.read(approval.data(SECRET, action(), "ok"), approval.VERBS)
     assert press is not None
     assert not approval.genuine(SECRET, other, press)
 
 
 def test_a_button_speaks_for_its_own_verb_and_secret_only() -> None:
     denying = approval.data(SECRET, action(), "no")
-    press = approval.read(denying.replace(":no:", ":ok:"))
+    press = base.read(denying.replace(":no:", ":ok:"), approval.VERBS)
     assert press is not None
     assert not approval.genuine(SECRET, action(), press)
-    own = approval.read(denying)
+    own = base.read(denying, approval.VERBS)
     assert own is not None
     assert not approval.genuine(b"j" * 32, action(), own)
 
@@ -248,4 +248,4 @@ def test_a_button_speaks_for_its_own_verb_and_secret_only() -> None:
     ],
 )
 def test_what_was_never_a_button_of_ours_is_none(data: str) -> None:
-    assert approval.read(data) is None
+    assert base.read(data, approval.VERBS) is None

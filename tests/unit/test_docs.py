@@ -18,6 +18,7 @@ from butlers.cli.app import app
 from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from shared.config.settings import Settings, dump
 from tests.bench.figures import read, with_figures
+from tests.rig.stages import stage_table, stages
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -138,6 +139,16 @@ def test_ports_are_as_listed() -> None:
     assert listed == {**OFFSETS, "sandbox, SMTP": SANDBOX_SMTP}
 
 
+def test_each_everyday_thing_leads_to_a_file() -> None:
+    rows = re.findall(r"^\| (?!what |---)(.+?) \| (.+?) \|$", text_of("docs/where.md"), re.MULTILINE)
+    assert len({what for what, _ in rows}) == len(rows) >= 23
+    assert [what for what, where in rows if not (files := SPAN.findall(where)) or not all(map(is_file, files))] == []
+
+
+def is_file(name: str) -> bool:
+    return (ROOT / name).is_file()
+
+
 @cache
 def defined_in(path: Path) -> frozenset[str]:
     """Functions, classes and methods of a module."""
@@ -162,9 +173,38 @@ def test_code_that_is_named_exists(path: Path) -> None:
     assert missing == []
 
 
-def test_all_ten_stages_are_placed() -> None:
-    rows = re.findall(r"^\| (\d+) \w+ \| (`[^|]+::[^|]+`)", text_of("docs/architecture.md"), re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(1, 11))
+STAGES = (
+    "shared/gate/accept.py",
+    "shared/gate/resolve.py",
+    "shared/gate/gather.py",
+    "shared/gate/decide.py",
+    "shared/gate/admit.py",
+    "switchboard/route.py",
+    "messenger/delivery/send.py::prepare",
+    "messenger/delivery/mark.py",
+    "messenger/delivery/send.py::finish",
+    "messenger/delivery/settle.py",
+)
+
+
+def test_the_ten_stages_are_ten_places_of_their_names() -> None:
+    found = stages()
+    assert [(one.number, one.place) for one in found] == list(enumerate(STAGES, start=1))
+    assert [one.place.rpartition("::")[2] if "::" in one.place else Path(one.place).stem for one in found] == [
+        one.name for one in found
+    ]
+
+
+def test_the_table_of_stages_is_what_their_docstrings_say() -> None:
+    assert f"\n{stage_table()}\n\n" in text_of("docs/architecture.md")
+
+
+@pytest.mark.parametrize("source", ['"""Stage 3, gather: things."""', 'def f():\n    """Stage 3, gather: things."""'])
+def test_a_stage_at_a_second_place_is_seen(tmp_path: Path, source: str) -> None:
+    for name in ("shared/gate/gather.py", "messenger/twice.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(source, encoding="utf-8")
+    assert [one.number for one in stages(tmp_path)] == [3, 3]
 
 
 def outside(text: str) -> list[str]:
@@ -191,7 +231,7 @@ def tables() -> dict[str, set[str]]:
         found[made[1]] = {words[0] for piece in outside(sql[made.end() :]) if (words := piece.split())[0].islower()}
     for made in re.finditer(r"CREATE VIEW (\S+) .*?AS\s+SELECT (.*?)\sFROM ", sql, re.DOTALL):
         found[made[1]] = {piece.split()[-1] for piece in outside(made[2])}
-    for table, column in re.findall(r"ALTER TABLE (\S+) ADD COLUMN (\w+)", sql):
+    for table, column in re.findall(r"ALTER TABLE (\S+) (?:ADD COLUMN|RENAME COLUMN \w+ TO) (\w+)", sql):
         found[table].add(column)
     return found
 

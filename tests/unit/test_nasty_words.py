@@ -274,7 +274,9 @@ def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, s
 
 
 def test_the_outcome_on_a_card_shows_no_preview_of_a_link() -> None:
-    method, payload = closing.edited("5000000000000001", "7", owner.as_block("https://evil.example"), "Denied.")
+    words = owner.as_block("https://evil.example").fields
+    card = {"address": "5000000000000001", "provider_id": "7", "shown": words}
+    method, payload = closing.edited(card, "Denied.")
     assert method == "editMessageText"
     assert set(payload) == {"chat_id", "message_id", "link_preview_options", "text", "entities"}
     assert payload["link_preview_options"] == {"is_disabled": True}

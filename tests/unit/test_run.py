@@ -1,12 +1,14 @@
 """The runner of the checks: what it counts, what it lets pass, what it ends."""
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.rig.changes import changed_files
 from tests.rig.waiting import LONGEST
 from tests.run import Outcome, Step, excused, main, present, read_report, run_command, unexcused
 
@@ -64,6 +66,33 @@ def _alive(pid: int) -> bool:
         return False
     except FileNotFoundError:  # it has gone just now, or nobody has such files here
         return True
+
+
+def test_a_step_runs_where_something_calls_for_it() -> None:
+    step = Step("lint", ("ruff",), 1, where=("shared/postgres", "README.md"))
+    for changed, runs in (
+        (None, True),
+        ({"shared/postgres/server.py", "x"}, True),
+        ({"README.md"}, True),
+        ({"shared/postgresql.py", "docs/README.md"}, False),
+        (set(), False),
+    ):
+        assert [*present([step], changed)] == ([step] if runs else []), changed
+
+
+def test_what_the_last_commit_or_nobody_has_committed_is_changed(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    for name in ("first", "second", "third"):
+        (tmp_path / name).touch()
+        git("add", name)
+        git("commit", "-m", name)
+    (tmp_path / "fourth").touch()
+    (tmp_path / "first").write_text("other")
+    assert changed_files(tmp_path) == {"first", "third", "fourth"}
 
 
 def test_a_folder_without_tests_is_no_step() -> None:

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from messenger.cards import approval, uncertain
+from messenger.cards import approval, base, uncertain
 from shared.db.pool import Record
 from shared.display.owner import as_text, bubbles
 from shared.storage import resolutions
@@ -75,7 +75,7 @@ def test_it_says_what_became_of_it(changes: dict[str, object], said: str) -> Non
 @pytest.mark.parametrize("verb", uncertain.VERBS)
 def test_a_button_speaks_for_its_own_delivery_attempt_answer_and_secret_only(verb: str) -> None:
     made = {b.data.split(":")[2]: b.data for line in uncertain.buttons(SECRET, row()) for b in line}
-    press = approval.read(made[verb], uncertain.VERBS)
+    press = base.read(made[verb], uncertain.VERBS)
     assert press is not None
     assert (press.about, press.verb, len(made[verb].encode()) <= 64) == (ID, verb, True)
     assert uncertain.genuine(SECRET, row(), press)
@@ -83,11 +83,11 @@ def test_a_button_speaks_for_its_own_delivery_attempt_answer_and_secret_only(ver
     assert not uncertain.genuine(SECRET, row(id="11111111-1111-4111-8111-111111111111"), press)
     assert not uncertain.genuine(b"j" * 32, row(), press)
     other = next(one for one in uncertain.VERBS if one != verb)
-    forged = approval.read(made[verb].replace(f":{verb}:", f":{other}:"), uncertain.VERBS)
+    forged = base.read(made[verb].replace(f":{verb}:", f":{other}:"), uncertain.VERBS)
     assert forged is not None
     assert not uncertain.genuine(SECRET, row(), forged)
 
 
 def test_a_button_of_one_kind_is_none_of_the_other() -> None:
     [[first, *_], *_] = uncertain.buttons(SECRET, row())
-    assert approval.read(first.data) is None
+    assert base.read(first.data, approval.VERBS) is None

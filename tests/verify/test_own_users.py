@@ -26,7 +26,8 @@ from shared.config.settings import Settings
 from shared.db import dsn
 from shared.postgres import server as postgres
 from tests.privileges import attempts, matrix
-from tests.rig.bench import free_block, write_fleet
+from tests.rig.bench import free_block
+from tests.rig.cluster import write_fleet
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 USERS: Final = {"sandbox": 64001, "switchboard": 64002, "messenger": 64003, "greeter": 64004, "health": 64005}
@@ -255,7 +256,7 @@ async def test_a_butler_s_process_finds_its_own_keys_its_own_cells_and_nothing_e
     told = machine.probe(
         {"files": files, "folders": folders, "doors": [*doors(machine, password), own], "own": own, "cells": tried}
     )
-    assert told["files"] == [str(path) for path in keys.rglob("*")]
+    assert set(told["files"]) == {str(machine.home / "ports"), *(str(path) for path in keys.rglob("*"))}
     assert set(told["folders"]) == {str(machine.home / "keys"), str(keys)}
     assert told["doors"] == [own]
     assert told["cells"] == allowed

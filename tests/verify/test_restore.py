@@ -18,11 +18,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # What a schema one step older does not have.
 OLDER: Final = """
-DROP FUNCTION shared.may_point_at(text, text, text);
-ALTER TABLE console.sessions DROP COLUMN peer_uid;
-DROP TABLE messenger.witness;
-ALTER TABLE shared.brakes DROP COLUMN reason, DROP COLUMN handled_at;
-UPDATE public.schema_version SET version_num = '0025';
+UPDATE messenger.witness SET beat = 0;
+UPDATE public.schema_version SET version_num = '0033';
 """
 
 

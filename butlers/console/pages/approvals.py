@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from butlers.console.queries import approvals, start
+from butlers.console.queries import approvals, start_page
 from butlers.console.queries import decided as views_decided
 from butlers.console.session import House, Session, demand_csrf, demand_id, read_form
 from shared.db.pool import Connection
@@ -25,7 +25,7 @@ async def index(house: House, request: Request, session: Session) -> Response:
     number, butler = request.query_params.get("page", "1"), request.query_params.get("butler", "").replace("\0", "")
     known = number.isdecimal() and 0 < len(number) <= LONGEST_NUMBER
     async with house.ground.db.work() as connection:
-        shown = await start.page_of_waiting(connection, butler or None, max(1, int(number)) if known else 1)
+        shown = await start_page.page_of_waiting(connection, butler or None, max(1, int(number)) if known else 1)
         decided = await views_decided.decided(connection)
     return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", shown=shown, decided=decided)
 

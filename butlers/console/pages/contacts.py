@@ -54,7 +54,9 @@ async def submit(house: House, request: Request, session: Session) -> Response:
                 await _add_and_send(house, connection, contact_id, form)
             else:
                 primary = typed["primary"] == "yes"
-                await contacts.set_identifier(connection, contact_id, typed["type"], typed["value"], primary=primary)
+                await contacts.set_identifier(
+                    connection, contact_id, typed["type"], typed["value"], primary=primary, surface="console"
+                )
     except InvalidInput as refused:
         return await _page(house, contact_id, session, notice=str(refused), typed=typed)
     return RedirectResponse(f"/contacts/{contact_id}{'?sent' if sends else ''}", status_code=303)
@@ -72,7 +74,8 @@ async def _add_and_send(house: House, connection: Connection, contact_id: str, f
     if not shown or len(meant) != len(shown):
         raise InvalidInput(MOVED, LOOK_AGAIN)
     by = await owner_id(connection)
-    entry = await contacts.set_identifier(connection, contact_id, kind, form.get("value", ""), primary=True)
+    value = form.get("value", "")
+    entry = await contacts.set_identifier(connection, contact_id, kind, value, primary=True, surface="console")
     for row in sorted(meant, key=lambda one: UUID(one["notification_id"])):  # the order of locks everywhere
         await _send(house, connection, row, by, entry)
 

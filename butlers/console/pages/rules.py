@@ -17,6 +17,7 @@ from butlers.console.queries import rules as views_rules
 from butlers.console.session import House, Session, demand_csrf, demand_id, read_form, to_confirm
 from butlers.console.storage import sessions
 from butlers.daemon import discovery
+from shared.channels import CHANNELS
 from shared.config.settings import duration
 from shared.db.pool import Connection
 from shared.errors import InvalidInput
@@ -72,7 +73,7 @@ async def show(house: House, request: Request, session: Session) -> Response:
     return house.pages.page("rule.html", csrf=session.csrf, here="/rules", rule=rule, tried=tried, notice="")
 
 
-async def end(house: House, request: Request, session: Session) -> Response:
+async def revoke(house: House, request: Request, session: Session) -> Response:
     """Revoke a rule.
 
     One that forbids is revoked only by a session that has just proved who it is, as more may leave without that rule.
@@ -151,5 +152,7 @@ async def _page(
         standing = tuple(map(views_rules.standing, await rules.list_rules(connection)))
         people = [(one.id, one.name) for one in await contacts.people(connection)]
         butlers = [(name, name) for name in await discovery.names(connection)]
-    values = {"rules": standing, "people": people, "butlers": butlers, "typed": typed, "notice": notice, "tried": tried}
+    by = [(name, name) for name in CHANNELS]
+    shown = {"rules": standing, "people": people, "butlers": butlers, "channel_names": by}
+    values = {**shown, "typed": typed, "notice": notice, "tried": tried}
     return house.pages.page("rules.html", status=409 if notice else 200, csrf=session.csrf, here="/rules", **values)

@@ -74,7 +74,7 @@ async def sign_out(house: House, request: Request, session: Session) -> Response
     """End the session here and in this browser."""
     demand_csrf(house, session, await read_form(request))
     async with house.ground.db.work() as connection:
-        await sessions.end(connection, session.id)
+        await sessions.sign_out(connection, session.id)
     answer = RedirectResponse("/sign-in", status_code=303)
     answer.delete_cookie(house.cookie(request), secure=house.is_https(request), httponly=True, samesite="strict")
     return answer
@@ -101,7 +101,7 @@ async def _signed_in(house: House, request: Request, wanted: str) -> Response:
     """Begin a fresh session, and end the one this browser had before."""
     name, fresh = house.cookie(request), house.random_bytes(32).hex()
     async with house.ground.db.work() as connection:
-        await sessions.end(connection, request.cookies.get(name, ""))
+        await sessions.sign_out(connection, request.cookies.get(name, ""))
         await sessions.begin(connection, fresh, house.uid_of(request.scope))
     log.info("signed in")
     answer = RedirectResponse(wanted, status_code=303)

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 from shared.db.pool import Connection
+from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 
 log = logger("butlers.console")
@@ -40,9 +41,21 @@ PROVED = """
 SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
     AND proved_at > clock_timestamp() - $2::interval
 """
+# Each that has not ended, those over by the clock too: one that is put back brings them to life again. The links first:
+# who waited for one that was being used then sees the session that it began.
+USE_ALL = """
+WITH used AS (UPDATE console.sign_in_links SET used_at = clock_timestamp() WHERE used_at IS NULL
+    RETURNING expires_at > clock_timestamp() AS live)
+SELECT count(*) FROM used WHERE live
+"""
+END_ALL = """
+WITH ended AS (UPDATE console.sessions SET ended_at = clock_timestamp() WHERE ended_at IS NULL
+    RETURNING expires_at > clock_timestamp() AS live)
+SELECT count(*) FROM ended WHERE live
+"""
 END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $1 AND ended_at IS NULL"
 SWEEP_SESSIONS = "DELETE FROM console.sessions WHERE expires_at < clock_timestamp()"
-SWEEP_LINKS = "DELETE FROM console.sign_in_links WHERE expires_at < clock_timestamp() - interval '1 day'"
+SWEEP_LINKS = "DELETE FROM console.sign_in_links WHERE expires_at < clock_timestamp()"
 SWEEP_FAILURES = "DELETE FROM console.failed_sign_ins WHERE at < clock_timestamp() - interval '1 day'"
 # One attempt at a time. No butler may lock this table; anybody could hold an advisory lock, and keep the owner out.
 ONE_BY_ONE = "LOCK TABLE console.failed_sign_ins IN SHARE ROW EXCLUSIVE MODE"
@@ -79,8 +92,13 @@ async def begin(connection: Connection, session_id: str, peer_uid: int | None) -
     It belongs to that user of this computer alone, or, if `peer_uid` is None, to anybody who holds its id.
     """
     await connection.execute(BEGIN, sha(session_id), SESSION_LASTS, peer_uid)
-    for sweep in (SWEEP_SESSIONS, SWEEP_LINKS, SWEEP_FAILURES):
+    for sweep in (SWEEP_SESSIONS, SWEEP_FAILURES):
         await connection.execute(sweep)
+
+
+async def sweep_links(connection: Connection) -> None:
+    """Remove the links that have expired, so that a clock put back makes none of them good again."""
+    await connection.execute(SWEEP_LINKS)
 
 
 async def is_live(connection: Connection, session_id: str, peer_uid: int | None) -> bool:
@@ -96,9 +114,17 @@ async def has_proved(connection: Connection, session_id: str) -> bool:
     return await connection.fetchval(PROVED, sha(session_id), PROOF_LASTS) is True
 
 
-async def end(connection: Connection, session_id: str) -> None:
+async def sign_out(connection: Connection, session_id: str) -> None:
     """Sign out; a second time changes nothing."""
     await connection.execute(END, sha(session_id))
+
+
+async def end_all(connection: Connection) -> int:
+    """Sign out every browser, and use up every sign-in link; return how many sessions that ended."""
+    links = await connection.fetchval(USE_ALL)
+    ended: int = await connection.fetchval(END_ALL)
+    await record(connection, Event("sessions_ended", "owner"), sessions=ended, links=links)
+    return ended
 
 
 async def reserve_attempt(connection: Connection) -> str | None:

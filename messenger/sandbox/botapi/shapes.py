@@ -62,7 +62,7 @@ def message(world: World, given: Message, *, with_reply: bool = True) -> dict[st
     return shape
 
 
-def said(world: World, given: Message) -> dict[str, object]:
+def message_update(world: World, given: Message) -> dict[str, object]:
     """Return the update that tells a bot what a person wrote."""
     entities = [
         {"type": "bot_command", "offset": units(given.text[: hit.start()]), "length": units(hit.group())}

@@ -250,6 +250,8 @@ class Conversation:
         return (await self._raw_line()).decode(errors="replace").removesuffix("\r\n")
 
     async def _say(self, line: str) -> None:
+        if self._writer.is_closing():  # some event loops fail to write there as if by a bug
+            raise ConnectionResetError
         self._writer.write(line.encode() + b"\r\n")
         await self._writer.drain()
 

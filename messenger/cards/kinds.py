@@ -1,0 +1,35 @@
+"""The kinds of cards, and what is done with whichever kind a row says."""
+
+from typing import Final
+
+from messenger.cards import approval, bounced, channel_paused, digest, restored, strangers, uncertain
+from messenger.cards.base import CardKind, Press, read
+from messenger.storage import cards
+from messenger.storage.deliveries import Claimed
+from shared.db.pool import Connection
+
+_ALL: Final = (approval, digest, uncertain, bounced, channel_paused, restored, strangers)
+KINDS: Final[dict[str, CardKind]] = {one.KIND.name: one.KIND for one in _ALL}
+
+
+async def write_missing(connection: Connection, burst: int) -> int:
+    """Queue the cards that are missing, and return how many.
+
+    This takes a transaction of its own, in which nothing is held yet.
+    """
+    await cards.one_at_a_time(connection)
+    return sum([await kind.ask(connection, burst) for kind in KINDS.values() if kind.ask])
+
+
+def shows_again(claimed: Claimed) -> bool:
+    """Return whether this is a card that keeps its words once it is over, and shows what became of it."""
+    return claimed.card_kind is not None and claimed.channel == "telegram" and bool(KINDS[claimed.card_kind].over)
+
+
+def pressed_kind(data: object) -> tuple[CardKind, Press] | None:
+    """Return the press in a button's data and the kind of card it speaks for; None for no button of ours."""
+    for kind in KINDS.values():
+        press = read(str(data), kind.verbs)
+        if press is not None:
+            return kind, press
+    return None

@@ -1,0 +1,78 @@
+"""What the owner changed beside messages, as the audit has it: contacts, tokens, keys, rules, brakes; SELECT only.
+
+A line holds a hash of an address. The address itself is shown as long as it stands on that contact.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from shared.db.decoding import bounded
+from shared.db.pool import Connection, Record
+from shared.display.visible import in_line
+
+# Only the owner's lines: a butler may write what it likes in its own name.
+LATEST: Final = f"""
+SELECT * FROM (
+    SELECT e.seq, {bounded("e.at")} AS at, e.event_type AS what, coalesce(e.reason, '') AS reason,
+        coalesce(e.rule_id::text, '') AS rule, e.detail, coalesce(c.name, e.detail ->> 'person', '') AS person,
+        coalesce(i.value, left(e.detail ->> 'address', 12), '') AS address, i.value IS NOT NULL AS known
+    FROM shared.approval_events e
+    LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'person'
+    LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND e.detail ->> 'address'
+        = encode(sha256(convert_to(i.contact_id::text || ' ' || i.type || ' ' || i.value, 'UTF8')), 'hex')
+    WHERE e.actor = 'owner' AND e.event_type = ANY ($1::text[]) ORDER BY e.seq DESC LIMIT $2) AS latest
+ORDER BY seq
+"""
+MOST: Final = 200
+SAID: Final[Mapping[str, str]] = {
+    "contact_made": "The contact {person} was made.",
+    "address_added": "{person} was given the {channel} address {address}.",
+    "address_preferred": "The {channel} address {address} became the primary one of {person}.",
+    "address_removed": "The {channel} address {address} was taken from {person}.",
+    "paired": "A chat was paired with the owner: {reason}.",
+    "token_made": "A client token for {butler} was made, {token}.",
+    "token_revoked": "The client token {token} for {butler} was revoked.",
+    "key_rotated": "{name} was given the key {key}.",
+    "key_retired": "The key {key} of {name} was retired.",
+    "login_closed": "The database login of {name} was closed.",
+    "rule_made": "A standing rule was made, {rule}: {reason}.",
+    "rule_revoked": "The standing rule {rule} was revoked.",
+    "brake_on": "A brake was put on, {brake}.",
+    "brake_off": "The brake {brake} was lifted.",
+    "sessions_ended": "Every browser was signed out of the console: {sessions} sessions, {links} links.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of the audit about no message, as a word for programs and as a sentence."""
+
+    seq: int
+    at: datetime
+    what: str
+    text: str
+
+
+async def latest(connection: Connection) -> list[Change]:
+    """Return the last 200 changes, oldest first."""
+    rows = await connection.fetch(LATEST, list(SAID), MOST)
+    return [Change(row["seq"], row["at"], row["what"], sentence(row)) for row in rows]
+
+
+def sentence(row: Record) -> str:
+    """Say one line in words; what a line of another form does not hold is left open. Pure."""
+    detail = row["detail"] if isinstance(row["detail"], Mapping) else {}
+    address = row["address"] if row["known"] else f"that is not on file (SHA-256 {row['address']}…)"
+    own = {"reason": row["reason"], "rule": row["rule"], "person": row["person"], "address": address}
+    told = _Words({name: in_line(str(value)) for name, value in {**detail, **own}.items()})
+    where = f" ({told['surface']})" if "surface" in told else ""
+    return SAID[row["what"]].format_map(told) + where
+
+
+class _Words(dict[str, str]):
+    """The words of a line, with a mark for each that it does not hold."""
+
+    def __missing__(self, name: str) -> str:
+        return "?"

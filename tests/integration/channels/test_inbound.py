@@ -1,0 +1,177 @@
+"""What comes in from Telegram is handled in turn, and no press of the owner's waits for what strangers write."""
+
+import asyncio
+from functools import partial, reduce
+
+import pytest
+
+from messenger.channels.telegram import TelegramChannel
+from messenger.inbound import updates as updates_inbound
+from messenger.storage import strangers, updates
+from shared.channels.realms import SANDBOX_TOKEN
+from shared.storage import contacts, pairings
+from tests.integration.house import House
+from tests.rig import fresh
+from tests.rig.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BOT = "4242"
+MESSAGES = """
+INSERT INTO messenger.updates (bot, update_id, body)
+SELECT $1, n, jsonb_build_object('update_id', n, 'message', jsonb_build_object('message_id', n, 'date', 1790000000,
+    'text', $2 || n, 'from', jsonb_build_object('id', 77, 'first_name', 'Sam'),
+    'chat', jsonb_build_object('id', 77, 'type', 'private')))
+FROM generate_series(1, 300) n
+"""
+PRESS = """
+INSERT INTO messenger.updates (bot, update_id, body)
+VALUES ($1, 301, '{"update_id": 301, "callback_query": {"id": "1", "data": "x", "from": {"id": 77}}}')
+"""
+HANDLED = "SELECT handled_at FROM messenger.updates WHERE bot = $1 AND update_id = $2 AND handled_at IS NOT NULL"
+OTHER_BOT = "4243"
+UPDATE = "INSERT INTO messenger.updates (bot, update_id, body) VALUES ($1, $2, $3)"
+A_MINUTE_AGO = "UPDATE messenger.updates SET received_at = received_at - interval '1 minute' WHERE bot = $1"
+OUTCOMES = "SELECT outcome FROM messenger.updates WHERE bot = $1 ORDER BY update_id"
+# Deeper than anything is read.
+DEEP = reduce(lambda inside, _: [inside], range(200), list[object]())
+WRITTEN = {"message_id": 1, "text": "hi", "date": 1790000000, "from": {"id": 77}, "chat": {"id": 77, "type": "private"}}
+UPDATES = (
+    {"callback_query": {"id": "1", "data": "x", "from": {"id": 77}, "deep": DEEP}},
+    {"message": {**WRITTEN, "deep": DEEP}},
+    {"callback_query": {"id": "1", "data": "x", "from": {"id": 77}}},
+    {"message": WRITTEN},
+)
+AFTER_THE_PRESS = """
+SELECT count(*) FROM messenger.updates m JOIN messenger.updates p ON p.bot = m.bot AND p.update_id = 301
+WHERE m.bot = $1 AND m.update_id <= 300 AND m.handled_at > p.handled_at
+"""
+
+
+async def test_a_press_does_not_wait_for_all_that_strangers_wrote_before_it(still_house: House, message: str) -> None:
+    desk = still_house.desk()
+    telegram, stopping = desk.channels["telegram"], asyncio.Event()
+    assert isinstance(telegram, TelegramChannel)
+    assert not SANDBOX_TOKEN.startswith(BOT)
+    await still_house.sql.execute(MESSAGES, BOT, message)
+    handling = asyncio.ensure_future(updates_inbound.handle(desk, telegram, BOT, stopping))
+    try:
+        await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 1))
+        await still_house.sql.execute(PRESS, BOT)
+        await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 301))
+        await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 300))
+    finally:
+        stopping.set()
+        await handling
+    assert await still_house.sql.fetchval(AFTER_THE_PRESS, BOT) > 0
+
+
+async def test_what_fails_stops_nothing_after_it_and_is_over_after_a_minute(still_house: House) -> None:
+    desk = still_house.desk()
+    telegram, stopping = desk.channels["telegram"], asyncio.Event()
+    assert isinstance(telegram, TelegramChannel)
+    for number, body in enumerate(UPDATES, 1):
+        await still_house.sql.execute(UPDATE, OTHER_BOT, number, body)
+    handling = asyncio.ensure_future(updates_inbound.handle(desk, telegram, OTHER_BOT, stopping))
+    try:
+        for number in (3, 4):
+            await eventually(partial(still_house.sql.fetchrow, HANDLED, OTHER_BOT, number))
+        for number in (1, 2):
+            assert await still_house.sql.fetchrow(HANDLED, OTHER_BOT, number) is None, "another try may mend it"
+        await still_house.sql.execute(A_MINUTE_AGO, OTHER_BOT)
+        for number in (1, 2):
+            await eventually(partial(still_house.sql.fetchrow, HANDLED, OTHER_BOT, number))
+    finally:
+        stopping.set()
+        await handling
+    rows = await still_house.sql.fetch(OUTCOMES, OTHER_BOT)
+    assert [row["outcome"] for row in rows] == ["failed", "failed", "not_ours", "ingested"]
+
+
+NOTICES = """
+SELECT count(*) FROM messenger.deliveries WHERE card_kind = 'strangers' AND address = $1
+"""
+COUNTED = "SELECT messages, bytes FROM messenger.strangers WHERE sender = $1"
+NOBODY_YET = "DELETE FROM messenger.strangers"
+THE_DAY_BEFORE = "UPDATE messenger.strangers SET first_at = first_at - interval '25 hours'"
+
+
+def said(number: int, sender: int, text: str) -> dict[str, object]:
+    """An update as Telegram brings it, with a great deal that nobody needs."""
+    who = {"id": sender, "first_name": "Sam", "language_code": "en"}
+    message = {"message_id": number, "date": 1790000000, "text": text, "from": who, "chat": {"id": sender}}
+    return {"update_id": number, "message": {**message, "entities": [{"type": "bold"}] * 300, "quote": {"text": text}}}
+
+
+async def beyond(house: House, *came: dict[str, object]) -> set[int]:
+    async with house.ground("messenger").db.work() as connection:
+        return await strangers.beyond(connection, updates.pared(came))
+
+
+async def test_of_an_update_only_what_is_used_is_kept() -> None:
+    [read] = updates.pared([said(1, 77, "hi\0"), {"update_id": True}, "nothing"])
+    chat, who = {"id": 77}, {"id": 77, "first_name": "Sam"}
+    assert read["message"] == {"message_id": 1, "date": 1790000000, "text": "hi\ufffd", "from": who, "chat": chat}
+    [odd] = updates.pared([{"update_id": 2, "message": {"text": ["a"], "from": 3}, "poll": {}}])
+    assert odd == {"update_id": 2, "message": {"text": None, "from": 3}}
+
+
+async def test_a_stranger_has_so_many_messages_and_bytes_a_day_and_the_owner_is_told_once(still_house: House) -> None:
+    owner = await still_house.sql.fetchval("SELECT address FROM messenger.owner_at WHERE channel = 'telegram'")
+    before = await still_house.sql.fetchval(NOTICES, owner)
+    await still_house.sql.execute(NOBODY_YET)
+    one, other, many = fresh.chat(), fresh.chat(), strangers.MOST_MESSAGES
+    came = [said(n, one, f"{n}") for n in range(many + 5)]
+    assert await beyond(still_house, *came) == set(range(many, many + 5))
+    assert await beyond(still_house, said(1, other, "x" * 4000), said(2, other, "y" * 17000), said(3, other, "z")) == {
+        2
+    }
+    assert await beyond(still_house, said(4, other, "y" * 21000)) == {4}
+    assert await still_house.sql.fetchval(COUNTED, "") == 7
+    assert await still_house.sql.fetchval(NOTICES, owner) == before + 1, "told once"
+    await still_house.sql.execute(THE_DAY_BEFORE)
+    assert await beyond(still_house, said(1, one, "the next day")) == set()
+    assert await still_house.sql.fetchval(COUNTED, str(one)) == 1
+
+
+async def test_so_many_strangers_a_day_are_let_in_and_whoever_is_known_always(still_house: House) -> None:
+    await still_house.sql.execute(NOBODY_YET)
+    known, first = fresh.chat(), fresh.chat()
+    async with still_house.sql.transaction():
+        contact = await contacts.add_contact(still_house.sql, "Anna", [])
+        await contacts.set_identifier(still_house.sql, contact, "telegram", str(known), primary=True)
+    crowd = [said(0, first, "I was here before")] + [
+        said(n, fresh.chat(), "x") for n in range(1, strangers.MOST_SENDERS + 3)
+    ]
+    assert await beyond(still_house, *crowd) == {
+        strangers.MOST_SENDERS,
+        strangers.MOST_SENDERS + 1,
+        strangers.MOST_SENDERS + 2,
+    }
+    assert await beyond(still_house, said(1, known, "x" * 30000), said(2, first, "me again")) == set()
+    assert await beyond(still_house, *(said(n, known, "x") for n in range(40))) == set()
+    press = {"update_id": 9, "callback_query": {"id": "1", "data": "x", "from": {"id": fresh.chat()}}}
+    assert await beyond(still_house, press) == set(), "a press is refused one by one"
+
+
+async def test_a_good_pairing_code_is_heard_through_any_flood(still_house: House) -> None:
+    await still_house.sql.execute(NOBODY_YET)
+    one, code = fresh.chat(), fresh.words("code")
+    await beyond(still_house, *(said(n, one, "x") for n in range(30)))
+    await still_house.sql.execute("DELETE FROM messenger.pairings")
+    assert await beyond(still_house, said(1, one, f"/start {code}")) == {1}
+    async with still_house.ground("messenger").db.work() as connection:
+        await pairings.offer(connection, code)
+    assert await beyond(still_house, said(2, one, f"/start {code}"), said(3, one, "not so")) == {3}
+    await still_house.sql.execute("DELETE FROM messenger.pairings")
+
+
+async def test_of_what_is_only_counted_one_row_stays(still_house: House) -> None:
+    bot = "4244"
+    for highest in (5, 9, 9):
+        async with still_house.ground("messenger").db.work() as connection:
+            await updates.count(connection, bot, highest)
+    rows = await still_house.sql.fetch("SELECT update_id, body, outcome FROM messenger.updates WHERE bot = $1", bot)
+    assert [(row["update_id"], row["body"], row["outcome"]) for row in rows] == [(9, {}, "counted")]
+    async with still_house.ground("messenger").db.work() as connection:
+        assert await updates.next_offset(connection, bot) == 10

@@ -1,0 +1,338 @@
+"""Bad input by command line, environment or fleet folder: a clear sentence, exit code 1, nothing changed."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.bad_input_runner import DROPPED, demand_refused, execute, run
+from tests.rig.bench import Bench, House
+
+GOOD = 'name = "a"\ndescription = "A butler."\n'
+NO_ONE = "00000000-0000-4000-8000-000000000000"
+ADDRESS = "Give one e-mail address (name@example.org), one numeric chat id, or one @username."
+START_UP = "Start everything with `butlers up`, or set DATABASE_URL."
+KNOWN = "Known are: switchboard, messenger, greeter, health."
+A_LENGTH = "Write a number and s, m, h, d or w, such as 72h."
+
+
+@pytest.fixture(scope="module")
+def house(bench: Bench) -> Iterator[House]:
+    """One house for all: nothing here may change it."""
+    made = asyncio.run(bench.house())
+    (made.folder / "afile").write_text("a file where a folder should be")
+    (made.folder / "empty").mkdir()
+    yield made
+    made.close()
+
+
+def butler(fleet: Path, toml: str | bytes, persona: bytes | None = b"# A\n", name: str = "a") -> None:
+    folder = fleet / name
+    folder.mkdir(parents=True)
+    (folder / "butler.toml").write_bytes(toml.encode() if isinstance(toml, str) else toml)
+    if persona is not None:
+        (folder / "PERSONA.md").write_bytes(persona)
+
+
+FLEETS: dict[str, tuple[str | bytes, str]] = {
+    "broken": ('name = "a\n', "{toml} is no valid TOML: Illegal character '\\n' (at line 1, column 10). Correct it."),
+    "encoded": (b'name = "\xff"\n', "{toml} is no UTF-8 text. Save it as UTF-8."),
+    "unknown": (GOOD + 'modles = "x"\n', "{toml} has the unknown key `modles`. Did you mean `modules`?"),
+    "strange": (
+        GOOD + "zzz = 1\n",
+        (
+            "{toml} has the unknown key `zzz`. "
+            "Known are: name, description, modules, runtime, schedules, budgets, quiet_hours."
+        ),
+    ),
+    "nameless": (
+        'description = "x"\n',
+        "{toml} has no valid name. Use a small letter, then up to 30 of a-z, 0-9 and _.",
+    ),
+    "shouting": (
+        GOOD.replace('"a"', '"A-b"'),
+        "{toml} has no valid name. Use a small letter, then up to 30 of a-z, 0-9 and _.",
+    ),
+    "reserved": (
+        GOOD.replace('"a"', '"console"'),
+        "{toml}: `console` is the name of a part of the house. Choose another name.",
+    ),
+    "mute": ('name = "a"\n', "{toml} has no description. Say in one sentence what the butler is for."),
+}
+
+
+@pytest.mark.parametrize("case", FLEETS)
+def test_a_broken_butler_toml_is_named_with_what_is_wrong(house: House, case: str) -> None:
+    toml, told = FLEETS[case]
+    fleet = house.folder / f"fleet-{case}"
+    butler(fleet, toml)
+    demand_refused(house, ("up", "--fleet", str(fleet)), told.format(toml=fleet / "a" / "butler.toml"))
+    demand_refused(house, ("migrate",), told.format(toml=fleet / "a" / "butler.toml"), {"BUTLERS_FLEET": str(fleet)})
+
+
+def test_a_fleet_folder_that_is_no_fleet_is_named(house: House) -> None:
+    at = house.folder
+    butler(at / "impersonal", GOOD, persona=None)
+    butler(at / "scrambled", GOOD, persona=b"\xff\xfe")
+    butler(at / "twins", GOOD)
+    butler(at / "twins", GOOD, name="b")
+    (at / "nested" / "a" / "butler.toml").mkdir(parents=True)
+    for fleet, told in {
+        "impersonal": f"{at}/impersonal/a/PERSONA.md is missing. Write down who this butler is.",
+        "scrambled": f"{at}/scrambled/a/PERSONA.md is no UTF-8 text. Save it as UTF-8.",
+        "twins": "Two butlers of the fleet are called `a`. Rename one of them.",
+        "nested": f"{at}/nested/a/butler.toml cannot be read: Is a directory. Correct it.",
+        "empty": f"The fleet folder {at}/empty holds no butler. Make one with `butlers init NAME`.",
+        "nowhere": f"The fleet folder {at}/nowhere does not exist. Make a butler with `butlers init NAME`.",
+        "afile": f"The fleet folder {at}/afile is no folder. Make a butler with `butlers init NAME`.",
+    }.items():
+        for command in (("up",), ("run", "switchboard")):
+            demand_refused(house, (*command, "--fleet", str(at / fleet)), told)
+
+
+ENVIRONMENTS = [
+    (
+        {"BUTLERS_TELEGRAM_TOKEN": "s3cret"},
+        (
+            "BUTLERS_TELEGRAM_TOKEN is not a bot token as BotFather gives it, <digits>:<letters and digits>. "
+            "Correct BUTLERS_TELEGRAM_TOKEN, or remove it."
+        ),
+    ),
+    (
+        {"BUTLERS_SMTP_URL": "mail.example.org"},
+        "BUTLERS_SMTP_URL is not a URL such as smtp://host:port. Correct BUTLERS_SMTP_URL, or remove it.",
+    ),
+    (
+        {"BUTLERS_SMTP_URL": "smtp://u:s3cret@mail.example.org:99999"},
+        "BUTLERS_SMTP_URL is not a URL such as smtp://host:port. Correct BUTLERS_SMTP_URL, or remove it.",
+    ),
+    (
+        {"BUTLERS_PORT_BASE": "abc"},
+        "BUTLERS_PORT_BASE ('abc') is not a port between 1024 and 65400. Correct BUTLERS_PORT_BASE, or remove it.",
+    ),
+    (
+        {"BUTLERS_HOST": "0.0.0.0"},
+        (
+            "BUTLERS_HOST is 0.0.0.0, which other machines can reach, and there is no TLS. Set BUTLERS_TLS_CERT and "
+            "BUTLERS_TLS_KEY, or BUTLERS_ALLOW_PLAINTEXT=1 if the network is the fleet's alone."
+        ),
+    ),
+    (
+        {"BUTLERS_HOST": "203.0.113.7", "BUTLERS_ALLOW_PLAINTEXT": "1"},
+        "Nothing can listen on 203.0.113.7 here: Cannot assign requested address. Correct BUTLERS_HOST.",
+    ),
+    (
+        {"BUTLERS_TELEGRAM_TOKEN": "1:a", "BUTLERS_TELEGRAM_TOKEN_FILE": "/nowhere"},
+        "Both BUTLERS_TELEGRAM_TOKEN and BUTLERS_TELEGRAM_TOKEN_FILE are set. Keep one of them.",
+    ),
+    (
+        {"BUTLERS_SMTP_URL_FILE": "/nowhere"},
+        (
+            "BUTLERS_SMTP_URL_FILE names /nowhere, which cannot be read (No such file or directory). "
+            "Correct the path or its permissions."
+        ),
+    ),
+    (
+        {"BUTLERS_TLS_CERT": "/nowhere"},
+        "Only one of BUTLERS_TLS_CERT and BUTLERS_TLS_KEY is set. Set both, or none.",
+    ),
+    (
+        {"BUTLERS_TLS_CERT": "/nowhere", "BUTLERS_TLS_KEY": "/nowhere"},
+        (
+            "The files /nowhere and /nowhere are no certificate with its key: No such file or directory. "
+            "Correct BUTLERS_TLS_CERT and BUTLERS_TLS_KEY."
+        ),
+    ),
+    (
+        {"BUTLERS_TLS_CERT": "afile", "BUTLERS_TLS_KEY": "afile"},
+        (
+            "The files afile and afile are no certificate with its key: that is no PEM pair. "
+            "Correct BUTLERS_TLS_CERT and BUTLERS_TLS_KEY."
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("env", "told"), ENVIRONMENTS, ids=lambda value: "+".join(value) if isinstance(value, dict) else ""
+)
+def test_a_variable_that_does_not_fit_is_named_and_no_secret_shown(
+    house: House, env: dict[str, str], told: str
+) -> None:
+    demand_refused(house, ("up",), told, env)
+    demand_refused(house, ("run", "switchboard"), told, env)
+
+
+def test_an_unknown_variable_is_named_with_the_nearest_one_and_stops_nobody(house: House) -> None:
+    code, _, err = run(house, ("contacts", "list"), {"BUTLERS_TELEGRAM_TOKN": "1:a"})
+    assert err == (
+        "butlers: The environment variable BUTLERS_TELEGRAM_TOKN is not known. Did you mean BUTLERS_TELEGRAM_TOKEN?\n"
+    )
+    assert code == 0
+
+
+def test_an_owner_address_that_is_somebody_elses_is_refused_by_its_variable(house: House) -> None:
+    code, _, err = run(house, ("contacts", "add", "Zoe", "--email", "zoe@example.com"))
+    assert (code, err) == (0, "")
+    told = (
+        "BUTLERS_OWNER_EMAIL does not fit: The email identifier cannot be put on this contact. "
+        "See `butlers contacts list`."
+    )
+    demand_refused(house, ("migrate",), told, {"BUTLERS_OWNER_EMAIL": "zoe@example.com"})
+
+
+COMMANDS = [
+    (
+        ("run", "nobody"),
+        ("There is no `nobody` in this fleet. Known are: switchboard, messenger, console, sandbox, greeter, health."),
+    ),
+    (("token", "nobody"), f"There is no butler `nobody`. {KNOWN}"),
+    (("mcp-config", "nobody"), f"There is no butler `nobody`. {KNOWN}"),
+    (("notify", "--as", "nobody", "--channel", "telegram", "--message", "x"), f"There is no butler `nobody`. {KNOWN}"),
+    (
+        ("notify", "--as", "greeter", "--channel", "telegram", "--message", "x"),
+        "greeter is not running. Start it with `butlers up`.",
+    ),
+    (("mcp-config", "greeter"), "greeter is not running. Start it with `butlers up`."),
+    (("token", "greeter", "--for", "3x"), f"'3x' is not a length of time between nothing and ten years. {A_LENGTH}"),
+    (("token", "greeter", "--for", "0d"), f"'0d' is not a length of time between nothing and ten years. {A_LENGTH}"),
+    (("contacts", "add", ""), "That is no name. Give one line of 1 to 200 characters."),
+    (("contacts", "add", "x" * 201), "That is no name. Give one line of 1 to 200 characters."),
+    (("contacts", "add", "Ann\nBob"), "That is no name. Give one line of 1 to 200 characters."),
+    (
+        ("contacts", "add", "Ann", "--email", "ann at home"),
+        f"--email does not fit: The recipient contains a space inside. {ADDRESS}",
+    ),
+    (
+        ("contacts", "add", "Ann", "--email", "ann@example.com", "--telegram", "ann"),
+        (
+            "--telegram does not fit: The recipient is neither an e-mail address, nor a numeric chat id, "
+            f"nor an @username. {ADDRESS}"
+        ),
+    ),
+    (
+        ("contacts", "add", "Ann", "--email", "owner@sandbox.test"),
+        "The email identifier cannot be put on this contact. See `butlers contacts list`.",
+    ),
+    (
+        ("contacts", "add", "Ann", "--role", "owner"),
+        "There is an owner already. Change that contact with `butlers contacts set`.",
+    ),
+    (
+        ("contacts", "add", "Ann", "--role", "owner", "--telegram", "-100123"),
+        (
+            "--telegram of the owner is not the number of a person's own chat; `butlers pair telegram` finds it. "
+            "Correct it."
+        ),
+    ),
+    (("contacts", "add", "Ann", "--role", "king"), "There is no role `king`. The only role is owner."),
+    (
+        ("contacts", "set", NO_ONE, "--email", "ann@example.com"),
+        f"No single contact has the id `{NO_ONE}`. See `butlers contacts list`.",
+    ),
+    (
+        ("contacts", "set", "zz", "--email", "ann@example.com"),
+        "No single contact has the id `zz`. See `butlers contacts list`.",
+    ),
+    (
+        ("contacts", "set", "", "--email", "ann@example.com"),
+        "No single contact has the id ``. See `butlers contacts list`.",
+    ),
+    (("contacts", "set", NO_ONE), "Nothing was given to set. Give --telegram or --email."),
+    (("contacts", "show", "zz"), "No single contact has the id `zz`. See `butlers contacts list`."),
+    (
+        ("approvals", "list", "--status", "odd"),
+        (
+            "There is no status `odd`. Known are: pending, approved, denied, "
+            "expired, cancelled, executing, executed, failed, uncertain."
+        ),
+    ),
+    (("approvals", "show", "zz"), "No single approval has the id `zz`. See `butlers approvals list`."),
+    (("approvals", "approve", "zz"), "No single approval has the id `zz`. See `butlers approvals list`."),
+    (("approvals", "deny", NO_ONE), f"No single approval has the id `{NO_ONE}`. See `butlers approvals list`."),
+    (("pair", "telegram"), "BUTLERS_TELEGRAM_TOKEN is not set. Get a token from @BotFather and set it."),
+    (("init", "Bad Name"), "`Bad Name` cannot be a butler's name. Use a small letter, then a-z, 0-9 and _."),
+    (("init", "owner"), "`owner` cannot be a butler's name. Use a small letter, then a-z, 0-9 and _."),
+    (("init", "x", "--fleet", "afile"), "afile/x cannot be made: Not a directory. Correct --fleet."),
+]
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"), COMMANDS, ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else ""
+)
+def test_a_command_that_cannot_be_done_says_so(house: House, argv: tuple[str, ...], told: str) -> None:
+    demand_refused(house, argv, told)
+
+
+def test_an_empty_id_never_stands_for_the_only_approval_there_is(house: House) -> None:
+    execute(
+        house.dsn,
+        f"INSERT INTO shared.pending_actions (id, origin_butler, tool_args) VALUES ('{NO_ONE}', 'greeter', '{{}}')",
+    )
+    try:
+        demand_refused(
+            house, ("approvals", "approve", ""), "No single approval has the id ``. See `butlers approvals list`."
+        )
+    finally:
+        execute(house.dsn, "DELETE FROM shared.pending_actions")
+
+
+def test_an_unreachable_telegram_offers_no_pairing(house: House) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        env = {"BUTLERS_TELEGRAM_TOKEN": "1:a", "BUTLERS_TELEGRAM_BASE_URL": url}
+        told = f"{url} cannot be reached. Try again, or correct BUTLERS_TELEGRAM_BASE_URL."
+        demand_refused(house, ("pair", "telegram"), told, env)
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (("frobnicate",), "No such command 'frobnicate'."),
+        (("up", "--nope"), "No such option: --nope"),
+        (("run",), "Missing argument 'name'."),
+        (("run", "messenger", "--port", "70000"), "less than or equal to 65535"),
+        (("notify", "--as", "greeter"), "Missing option '--channel'."),
+    ],
+)
+def test_wrong_usage_ends_with_two(house: House, argv: tuple[str, ...], part: str) -> None:
+    code, out, err = run(house, argv)
+    assert (code, out) == (2, "")
+    assert part in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("status",),
+        ("contacts", "list"),
+        ("approvals", "list"),
+        ("notify", "--as", "greeter", "--channel", "telegram", "--message", "x"),
+        ("mcp-config", "greeter"),
+        ("run", "switchboard"),
+    ],
+    ids=" ".join,
+)
+def test_while_nothing_runs_a_command_says_how_to_start_and_makes_no_home(house: House, argv: tuple[str, ...]) -> None:
+    env = {"DATABASE_URL": DROPPED, "BUTLERS_HOME": str(house.folder / "nohome")}
+    demand_refused(house, argv, f"The database is not running. {START_UP}", env)
+
+
+def test_missing_and_broken_keys_are_named(house: House) -> None:
+    nohome = house.folder / "nohome"
+    for argv, name in ((("run", "switchboard"), "switchboard"), (("contacts", "list"), "owner")):
+        told = f"There are no keys for {name} in {nohome}/keys/{name}. Run `butlers migrate` first."
+        demand_refused(house, (*argv, "--home", str(nohome)), told)
+    broken = house.folder / "broken" / "keys" / "owner"
+    broken.mkdir(parents=True)
+    for name in ("key.pem", "password", "secret"):
+        (broken / name).write_bytes(b"\xff")
+    told = (
+        f"The keys for owner in {broken} cannot be read: the password is no plain text. "
+        "Correct BUTLERS_HOME, or start as the user who made it."
+    )
+    demand_refused(house, ("contacts", "list", "--home", str(house.folder / "broken")), told)

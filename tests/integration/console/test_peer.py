@@ -1,0 +1,186 @@
+"""A console session is its user's of this computer: a copy of the cookie is worth nothing to anybody else there."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+from starlette.types import Scope
+from structlog.testing import capture_logs
+
+from butlers.console import peer
+from tests.integration.console_runner import Running, running
+from tests.integration.peopled import peopled
+from tests.rig.cluster import Cluster
+from tests.rig.rows import every_row
+from tests.rig.waiting import LONGEST
+
+STRANGER: Final = "64009"
+BECOME: Final = ("setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--inh-caps=-all")
+# Run by the other user: it is told what to ask, and says what it was answered.
+ASK: Final = """
+import http.client, json, sys
+told = []
+for host, port, method, path, body, headers in json.load(sys.stdin):
+    one = http.client.HTTPConnection(host, port, timeout=30)
+    one.request(method, path, body, headers)
+    answer = one.getresponse()
+    told.append([answer.status, answer.getheader("Location") or "", answer.read().decode()])
+    one.close()
+print(json.dumps(told))
+"""
+
+
+@contextmanager
+def connected(host: str, to: str) -> Iterator[tuple[socket.socket, Scope]]:
+    """A connection of ours to ourselves: the end of who called, and how a request that came by it would begin."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::")
+    except OSError:
+        if family == socket.AF_INET:
+            raise
+        pytest.skip("this machine has no IPv6")
+    with closing(listening):
+        caller = socket.create_connection((to, listening.getsockname()[1]))
+        called, _ = listening.accept()
+        with caller, called:
+            yield caller, {"client": called.getpeername()[:2], "server": called.getsockname()[:2]}
+
+
+@pytest.mark.parametrize(
+    ("host", "to"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1"), ("::", "::ffff:127.0.0.1")]
+)
+def test_the_kernel_names_the_user_of_a_connection_as_long_as_it_stands(host: str, to: str) -> None:
+    with connected(host, to) as (caller, scope):
+        assert peer.uid_of(scope) == os.getuid()
+        swapped = {"client": (scope["client"][0], 1), "server": scope["server"]}
+        assert peer.uid_of(swapped) is None
+        caller.shutdown(socket.SHUT_WR)
+        assert peer.uid_of(scope) is None
+        caller.close()
+        assert peer.uid_of(scope) is None  # a listener is left at that address, and not who called
+
+
+@pytest.mark.parametrize("client", [None, ("testclient", 50000), ("", 0), ("192.0.2.1", 4711)])
+def test_who_calls_from_elsewhere_is_nobody_of_this_computer(client: tuple[str, int] | None) -> None:
+    assert peer.uid_of({"client": client, "server": ("127.0.0.1", 41102)}) is None
+
+
+@dataclass(slots=True)
+class Callers:
+    """Who calls, for a console that asks."""
+
+    uid: int | None = None
+
+    def uid_of(self, _scope: Scope) -> int | None:
+        return self.uid
+
+
+@pytest.mark.parametrize(
+    ("begun", "asks", "counts"),
+    [
+        (1000, 1000, True),
+        (1000, 1001, False),
+        (1000, 0, False),
+        (1000, None, False),
+        (0, 1000, False),
+        (0, None, False),
+        (None, 1001, True),
+        (None, None, True),
+    ],
+)
+async def test_a_cookie_counts_from_the_user_who_signed_in(
+    cluster: Cluster, tmp_path: Path, begun: int | None, asks: int | None, *, counts: bool
+) -> None:
+    callers = Callers(begun)
+    async with running(cluster, tmp_path, callers.uid_of) as console:
+        ids = await peopled(console)
+        await console.sign_in()
+        csrf, before = await console.csrf(), await every_row(console.sql)
+        callers.uid = asks
+        pages = [*ids.pages(), "/confirm?next=/rules", "/sign-in"]
+        with capture_logs() as logs:
+            got = {path: (await console.get(path)).status for path in pages}
+        said = [line["uid"] for line in logs if "another user" in str(line["event"])]
+        assert set(said) == (set() if counts else {asks})
+        if counts:
+            assert got == dict.fromkeys(ids.pages(), 200) | {"/confirm?next=/rules": 303, "/sign-in": 303}
+            return
+        assert got == dict.fromkeys([*ids.pages(), "/confirm?next=/rules"], 303) | {"/sign-in": 200}
+        assert (await console.get("/events", Accept="text/event-stream")).status == 401
+        for path, fields in ids.forms().items():
+            answer = await console.post(path, csrf=csrf, **fields)
+            assert (answer.status, await answer.text() if path != "/sign-in" else "") == (
+                403 if path == "/sign-in" else 303,
+                "",
+            )
+        assert await every_row(console.sql) == before
+        callers.uid = begun
+        answer = await console.post(f"/approvals/{ids.action}", csrf=csrf, word="deny", revision="1")
+        assert answer.status == 303
+        assert await console.sql.fetchval("SELECT status FROM shared.pending_actions WHERE id = $1", ids.action) == (
+            "denied"
+        )
+
+
+async def ask_as_stranger(console: Running, *asked: tuple[str, str, Mapping[str, str]]) -> list[tuple[int, str, str]]:
+    """What another user of this computer is answered who has the owner's cookie; a form of fields is posted."""
+    (cookie,) = console.http.cookie_jar
+    headers = {"Cookie": f"{cookie.key}={cookie.value}", "Origin": console.url}
+    posted = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+    host, port = console.url.removeprefix("http://").split(":")
+    told = [
+        (host, int(port), method, path, urlencode(fields) or None, posted if fields else headers)
+        for method, path, fields in asked
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *BECOME,
+        sys.executable,
+        "-c",
+        ASK,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={"PYTHONDONTWRITEBYTECODE": "1", "PATH": os.defpath},
+    )
+    async with asyncio.timeout(LONGEST):
+        answered, _ = await process.communicate(json.dumps(told).encode())
+    return [tuple(one) for one in json.loads(answered)]
+
+
+async def test_another_user_with_the_owners_cookie(console: Running) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root may start processes under other users, and setpriv does it")
+    action = await console.park(message="Only the owner may read this.")
+    await console.sign_in()
+    csrf, before = await console.csrf(), await every_row(console.sql)
+    got = await ask_as_stranger(
+        console,
+        ("GET", "/", {}),
+        ("GET", f"/approvals/{action}", {}),
+        ("POST", f"/approvals/{action}", {"word": "approve", "revision": "1", "csrf": csrf}),
+        ("POST", "/sign-out", {"csrf": csrf}),
+        ("GET", "/sign-in", {}),
+    )
+    assert [(status, place.partition("?")[0]) for status, place, _ in got] == [(303, "/sign-in")] * 4 + [(200, "")]
+    assert "Only the owner may read this." not in "".join(text for _, _, text in got)
+    assert await every_row(console.sql) == before
+    async with aiohttp.ClientSession(cookie_jar=console.http.cookie_jar) as another_browser:
+        answer = await console.send(
+            f"/approvals/{action}",
+            {"word": "deny", "revision": "1", "csrf": csrf},
+            {"Origin": console.url},
+            another_browser,
+        )
+    assert answer.status == 303
+    assert await console.sql.fetchval("SELECT status FROM shared.pending_actions WHERE id = $1", action) == "denied"

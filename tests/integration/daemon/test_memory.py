@@ -1,0 +1,74 @@
+"""No process takes more memory than it was given: what does not fit is refused, and it goes on with the rest."""
+
+import asyncio
+import resource
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from shared.config.settings import Settings
+from tests.integration.cli.bad_input_runner import start
+from tests.rig.bench import Bench
+from tests.rig.forks import Process
+from tests.rig.waiting import LONGEST
+
+LEAST_MB = 256
+PIECE = 900_000
+
+
+def data_kb(process: Process) -> int:
+    """How much data it holds: what counts to the limit."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmData:")))
+
+
+def most(process: Process) -> int:
+    """How much data it may hold, in bytes."""
+    return resource.prlimit(process.pid, resource.RLIMIT_DATA)[0]
+
+
+@asynccontextmanager
+async def sandbox(bench: Bench, entry: str = "", **env: str) -> AsyncIterator[tuple[Process, str]]:
+    """A real process that serves the sandbox, and where its faults are armed; it ends as it should."""
+    house = await bench.house()
+    process = start(house, ["run", "sandbox"], env, entry)
+    try:
+        async with asyncio.timeout(LONGEST):
+            while " is ready at " not in process.out.read_text():
+                assert process.alive, process.err.read_text()
+                await asyncio.sleep(0.02)
+        yield process, f"http://127.0.0.1:{house.base + 3}/api/faults"
+        process.send(signal.SIGTERM)
+        assert await process.wait() == 0
+    finally:
+        process.send(signal.SIGKILL)
+        house.close()
+
+
+async def fill(http: aiohttp.ClientSession, faults: str) -> tuple[int, str]:
+    """Leave words there until they are not taken any more: the status of the answer, and the answer."""
+    words = {"channel": "telegram", "stage": "sendMessage", "fault": "429", "times": 1, "match": "x" * PIECE}
+    for _ in range(2 * LEAST_MB * 2**20 // PIECE):
+        async with http.post(faults, json=words) as answer:
+            if answer.status != 201:
+                return answer.status, await answer.text()
+    return 201, ""
+
+
+async def test_what_does_not_fit_into_memory_is_refused_and_the_process_lives(bench: Bench) -> None:
+    async with sandbox(bench, BUTLERS_MEMORY_MB=str(LEAST_MB)) as (process, faults), aiohttp.ClientSession() as http:
+        assert most(process) == LEAST_MB * 2**20
+        assert await fill(http, faults) == (500, "Internal Server Error")
+        assert data_kb(process) <= LEAST_MB * 1024
+        assert (await http.delete(faults)).status == 200
+        async with http.post(faults, json={"channel": "telegram", "stage": "sendMessage", "fault": "429"}) as answer:
+            assert answer.status == 201
+
+
+async def test_what_a_process_may_hold_is_four_times_what_it_needs(bench: Bench) -> None:
+    async with sandbox(bench) as (process, _):
+        assert most(process) == Settings.from_env({}).memory_mb * 2**20 == 2**30
+        assert 4 * data_kb(process) * 1024 < 2**30

@@ -1,0 +1,289 @@
+"""Rows that none of ours writes, tried cell by cell by the logins that might; and the longest that they do write."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from shared.auth import keystore
+from shared.contracts import route_request
+from shared.db import dsn
+from tests.integration.desks import ACTION, admitted, new_chat
+from tests.integration.house import House, Rows, opened
+from tests.rig.cluster import Cluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# By column, as SQL; `me` is the login's name.
+Row = Mapping[str, str]
+NAMES: Final = ("greeter", "switchboard")
+REFUSED: Final = asyncpg.InsufficientPrivilegeError
+NOTIFICATION: Final = {
+    "id": "gen_random_uuid()",
+    "origin_butler": "'greeter'",
+    "admitted_by": "shared.me()",
+    "realm": "'sandbox'",
+    "key": "gen_random_uuid()::text",
+    "lineage": "'request:1'",
+    "request_sha": "'sha'",
+    "envelope": '\'{"origin_butler": "greeter", "delivery": {"message": "words"}}\'',
+    "whom": "'recipient:4242'",
+    "third_party": "true",
+    "status": "'pending_approval'",
+    "answer": "'{}'",
+}
+QUESTION: Final = {"origin_butler": "'greeter'", "tool_args": "'{}'"}
+LINE: Final = {"event_type": "'tried'", "actor": "shared.me()"}
+
+
+def nested(levels: int, inside: str = "1") -> str:
+    """So many lists in one another."""
+    return f"{'[' * levels}{inside}{']' * levels}"
+
+
+def envelope(more: str) -> str:
+    """An envelope with this beside its delivery."""
+    return f'\'{{"origin_butler": "greeter", "delivery": {{"message": "words"}}, {more}}}\''
+
+
+def numbers(form: str) -> list[str]:
+    """JSON in which $ is a number that no double holds, or that is too long to be read."""
+    beyond = ("1.8e308", "-1.8e308", "1" + "0" * 5000, "1e100000", "[[-1e400]]", '{"a": 1e400}')
+    return [form.replace("$", n) for n in beyond]
+
+
+def long(length: int) -> str:
+    """Text of that length which nothing makes shorter."""
+    return f"(SELECT left(string_agg(md5(n::text), ''), {length}) FROM generate_series(1, {length // 32 + 1}) n)"
+
+
+def object_of(length: int) -> str:
+    """A JSON object that is about so long."""
+    return f"jsonb_build_object('x', {long(length)})"
+
+
+ODD_NOTIFICATIONS: Final = [
+    ("status", "'ok'"),
+    ("status", "'uncertain'"),
+    ("status", "'queued'"),  # for ever
+    ("realm", long(1001)),
+    ("key", long(201)),
+    ("lineage", long(401)),
+    ("whom", long(1101)),
+    ("request_sha", long(65)),
+    ("content_sha", long(65)),
+    ("not_after", "'infinity'"),
+    ("not_after", "'-infinity'"),
+    ("not_after", "'20000-01-01'"),
+    ("not_after", "clock_timestamp() + interval '25 hours'"),
+    ("answer", '\'{"delivery": {"channel": "telegram", "delivery_id": "1"}}\''),
+    ("answer", "'{\"delivery\": null}'"),
+    *(("answer", f"'{value}'") for value in ("[]", '["delivery"]', "7", "null", '"x"')),
+    *(("answer", f"'{value}'") for value in numbers('{"message": $}')),
+    ("answer", f"'{{\"x\": {nested(32)}}}'"),
+    ("answer", object_of(66_000)),
+    *(("envelope", envelope(value)) for value in numbers('"request_context": {"n": $}')),
+    ("envelope", envelope(f'"request_context": {nested(32)}')),
+    ("envelope", envelope(f'"request_context": {nested(4000)}')),
+    *(
+        ("envelope", f'\'{{"origin_butler": "greeter", "delivery": {value}}}\'')
+        for value in ("[]", '"x"', "7", "null", '{"message": 7}', '{"message": null}', '{"message": {}}')
+    ),
+    ("envelope", '\'{"origin_butler": "greeter"}\''),
+]
+ODD_QUESTIONS: Final = [
+    ("tool_name", long(61)),
+    ("agent_summary", long(4001)),
+    ("session_id", long(201)),
+    ("content_sha", long(65)),
+    *(("tool_args", f"'{value}'") for value in ("[]", "7", "null", '"x"')),
+    *(("tool_args", f"'{value}'") for value in numbers('{"n": $}')),
+    ("tool_args", f"'{{\"x\": {nested(32)}}}'"),
+    ("tool_args", object_of(200_000)),
+    ("expires_at", "'infinity'"),
+    ("expires_at", "'-infinity'"),
+    ("expires_at", "clock_timestamp() + interval '3662 days'"),
+    ("notification_id", "gen_random_uuid()"),
+]
+ODD_LINES: Final = [
+    ("event_type", long(61)),
+    ("reason", long(4001)),
+    *(("detail", f"'{value}'") for value in ("[]", "7", "null", '"x"')),
+    *(("detail", f"'{value}'") for value in numbers('{"n": $}')),
+    ("detail", f"'{{\"x\": {nested(32)}}}'"),
+    ("detail", object_of(17_000)),
+    ("actor", "'owner'"),
+]
+# What honest rows reach, and a little more.
+SOUND_NOTIFICATIONS: Final = [
+    ("status", "'error'"),
+    ("status", "'pending_approval'"),
+    ("status", "'pending_missing_identifier'"),
+    ("lineage", long(300)),
+    ("whom", long(1007)),
+    ("request_sha", long(64)),
+    ("content_sha", long(64)),
+    ("not_after", "NULL"),
+    ("not_after", "clock_timestamp() + interval '24 hours'"),
+    ("envelope", '\'{"origin_butler": "greeter", "delivery": {}}\''),
+    ("envelope", envelope(f'"request_context": {nested(30)}')),
+    ("envelope", envelope('"request_context": {"n": [18446744073709551615, -1.7976931348623157e308, 0.1, 1e-300]}')),
+    ("answer", f"'{{\"x\": {nested(31)}}}'"),
+    ("answer", '\'{"status": "pending_approval"}\''),
+]
+FAILED: Final = '{"class": "forbidden", "message": "no", "retryable": false}'
+# Of a row that says `error`.
+CONTRADICTIONS: Final = [
+    ("answer", '\'{"status": "ok"}\''),
+    ("answer", f'\'{{"status": "ok", "error": {FAILED}}}\''),
+    ("answer", f'\'{{"status": 7, "error": {FAILED}}}\''),
+    ("answer", f"jsonb_build_object('notification_id', gen_random_uuid(), 'error', '{FAILED}'::jsonb)"),
+    ("status", "'pending_approval'"),
+]
+
+
+def statement(table: str, row: Row) -> str:
+    """The row as an INSERT."""
+    return f"INSERT INTO shared.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+
+
+@asynccontextmanager
+async def logged_in(house: House, name: str) -> AsyncIterator[Rows]:
+    """A connection by the login of that daemon; nothing it does stays."""
+    password = keystore.read(house.settings.home, name).password
+    connection = await asyncpg.connect(dsn.dsn_as(house.dsn, name, password))
+    try:
+        await connection.execute("BEGIN")
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def taken(house: House, name: str, table: str, row: Row) -> bool:
+    """Whether the row gets in; what keeps it out is the policies and nothing else."""
+    async with logged_in(house, name) as connection:
+        try:
+            await connection.execute(statement(table, row))
+        except REFUSED:
+            return False
+        return True
+
+
+def names(cells: list[tuple[str, str]]) -> list[str]:
+    return [f"{column}-{n}" for n, (column, _) in enumerate(cells)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("column", "value"), ODD_NOTIFICATIONS, ids=names(ODD_NOTIFICATIONS))
+async def test_an_odd_notification_is_refused(still_house: House, name: str, column: str, value: str) -> None:
+    assert not await taken(still_house, name, "notifications", {**NOTIFICATION, column: value})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("column", "value"), SOUND_NOTIFICATIONS, ids=names(SOUND_NOTIFICATIONS))
+async def test_a_notification_as_long_as_honest_ones_is_taken(
+    still_house: House, name: str, column: str, value: str
+) -> None:
+    assert await taken(still_house, name, "notifications", {**NOTIFICATION, column: value})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("column", "value"), CONTRADICTIONS, ids=names(CONTRADICTIONS))
+async def test_an_answer_that_contradicts_itself_or_its_row_is_refused(
+    still_house: House, name: str, column: str, value: str
+) -> None:
+    answered = {**NOTIFICATION, "status": "'error'", "answer": f"'{{\"error\": {FAILED}}}'"}
+    assert await taken(still_house, name, "notifications", answered)
+    assert not await taken(still_house, name, "notifications", {**answered, column: value})
+
+
+async def test_the_switchboard_admits_for_nobody_who_is_not_there(still_house: House) -> None:
+    ghost = {"origin_butler": "'ghost'", "envelope": '\'{"origin_butler": "ghost", "delivery": {}}\''}
+    assert not await taken(still_house, "switchboard", "notifications", {**NOTIFICATION, **ghost})
+    assert not await taken(still_house, "switchboard", "pending_actions", {**QUESTION, "origin_butler": "'ghost'"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("column", "value"), ODD_QUESTIONS, ids=names(ODD_QUESTIONS))
+async def test_an_odd_question_is_refused(still_house: House, name: str, column: str, value: str) -> None:
+    assert await taken(still_house, name, "pending_actions", QUESTION)
+    assert not await taken(still_house, name, "pending_actions", {**QUESTION, column: value})
+
+
+async def test_the_switchboard_asks_only_about_what_it_admitted_and_for_whom(still_house: House) -> None:
+    async with logged_in(still_house, "switchboard") as connection:
+        own, other = uuid4(), await admitted(still_house, f"words {uuid4()}")
+        await connection.execute(statement("notifications", {**NOTIFICATION, "id": f"'{own}'"}))
+        for origin, about, lets in (("greeter", own, True), ("health", own, False), ("greeter", other, False)):
+            row = {**QUESTION, "origin_butler": f"'{origin}'", "notification_id": f"'{about}'"}
+            await connection.execute("SAVEPOINT s")
+            try:
+                await connection.execute(statement("pending_actions", row))
+            except REFUSED:
+                assert not lets, origin
+            else:
+                assert lets, origin
+            await connection.execute("ROLLBACK TO s")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("column", "value"), ODD_LINES, ids=names(ODD_LINES))
+async def test_an_odd_line_of_the_audit_is_refused(still_house: House, name: str, column: str, value: str) -> None:
+    assert await taken(still_house, name, "approval_events", LINE)
+    assert not await taken(still_house, name, "approval_events", {**LINE, column: value})
+
+
+async def test_a_butlers_line_names_nothing_of_another(still_house: House) -> None:
+    own, foreign = [await asked(still_house, butler) for butler in ("greeter", "health")]
+    nothing = {"notification_id": "gen_random_uuid()", "action_id": "gen_random_uuid()"}
+    for row, lets in (
+        (own, True),
+        ({**own, "action_id": nothing["action_id"]}, True),  # the action comes after its line
+        ({"notification_id": own["notification_id"]}, True),
+        (foreign, False),
+        (nothing, False),
+        ({"notification_id": foreign["notification_id"]}, False),
+        ({"action_id": own["action_id"]}, False),
+        ({"action_id": nothing["action_id"]}, False),
+        ({**own, "action_id": foreign["action_id"]}, False),
+    ):
+        assert await taken(still_house, "greeter", "approval_events", {**LINE, **row}) is lets, row
+    for row in (own, foreign):
+        assert await taken(still_house, "switchboard", "approval_events", {**LINE, **row})
+
+
+async def asked(house: House, butler: str) -> dict[str, str]:
+    """A notification of that butler and the question about it, as SQL."""
+    told = await admitted(house, f"words {uuid4()}", butler, recipient=new_chat())
+    action = await house.row(ACTION, told)
+    return {"notification_id": f"'{told}'", "action_id": f"'{action['id']}'"}
+
+
+async def test_the_longest_that_a_butler_and_the_switchboard_honestly_write_is_taken(cluster: Cluster) -> None:
+    """By each way in: allowed, parked, without an identifier; the owner has ten years to answer."""
+    async with opened(cluster, loops=False, BUTLERS_APPROVAL_TTL="3660d") as house:
+        nobody = await house.contact("N" * 200, email=f"{uuid4()}@example.test")
+        context = {
+            "request_id": "r" * 200,
+            "deep": deep(18),
+            "many": [0] * 6400,
+            "ids": [2**64, 1.7976931348623157e308, -0.1],
+        }
+        message = "\U0001f600" * 10_000
+        expected = {"owner": "queued", "parked": "pending_approval", "missing": "pending_missing_identifier"}
+        whom = {"owner": {}, "parked": {"recipient": new_chat()}, "missing": {"contact_id": nobody}}
+        for what, meant in whom.items():
+            told = await admitted(house, message, "greeter", request_context=context, **meant)
+            assert await house.status(told) == expected[what]
+        delivery = {"intent": "send", "channel": "telegram", "message": message, "recipient": new_chat()}
+        request = {"schema_version": "notify.v1", "origin_butler": "greeter", "delivery": delivery}
+        request["request_context"] = {**context, "idempotency_key": "k" * 200}
+        answer = await house.hop("greeter", "switchboard", "route", route_request(request, "greeter", "r"))
+        assert answer["result"]["notify_response"]["status"] == "pending_approval", answer  # type: ignore[index]
+
+
+def deep(levels: int) -> object:
+    return [deep(levels - 1)] if levels else "inside"

@@ -1,0 +1,327 @@
+"""When a row goes for good: not before its time, never by a scan, never against another Messenger, never the audit."""
+
+import ast
+import asyncio
+import inspect
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import uuid4
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from messenger.maintenance import purger, reaper
+from shared import retention
+from shared.db.clock import Reading
+from shared.telemetry.metrics import metrics_text
+from tests.integration.database.test_privileges import logged_in, refused
+from tests.integration.delivery.test_returned import mailed, read, report_of
+from tests.integration.desks import friend, in_queue, work
+from tests.integration.house import House, standing_work
+from tests.integration.purged import ANCIENT, OLD, age, purge, row
+from tests.rig.waiting import LONGEST, eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# Of each table one row that is over and one that is not yet, by days.
+LEFTOVERS: Final = {
+    "shared.recent": 1,
+    "shared.client_tokens": 30,
+    "switchboard.routes": 30,
+    "messenger.updates": 7,
+    "messenger.strangers": 1,
+    "messenger.pairings": 1,
+    "switchboard.inbox": 400,
+    "messenger.deliveries": 30,
+}
+INSERT: Final = {
+    "shared.recent": "(origin_butler, request_sha, lineage, first_at) VALUES ('greeter', $1, 'x', $2)",
+    "shared.client_tokens": "(jti, butler, expires_at) VALUES ($1, 'greeter', $2)",
+    "switchboard.routes": """
+(request_id, origin_butler, target_butler, tool, status, at) VALUES ($1, 'greeter', 'messenger', 'x', 'ok', $2)
+""",
+    "messenger.updates": "(bot, update_id, body, handled_at) VALUES ($1, 1, '{}', $2)",
+    "messenger.strangers": "(sender, first_at, messages, bytes) VALUES ($1, $2, 1, 1)",
+    "messenger.pairings": "(code_sha, expires_at) VALUES ($1, $2)",
+    "switchboard.inbox": """
+(channel, endpoint_identity, external_event_id, sender, text, request_context, received_at)
+VALUES ('telegram', 'bot', $1, '1', 'secret words', '{"request_id": "1"}', $2)
+""",
+    "messenger.deliveries": """
+(class, card_kind, channel, address, status, claimed_by, settled_at)
+VALUES ('card', 'strangers', 'telegram', '1', 'sent', $1, $2)
+""",
+}
+CARD: Final = """
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, about, revision)
+VALUES ('card', 'uncertain', 'email', 'x', $1, 1)
+"""
+WORD: Final = """
+INSERT INTO shared.resolutions (delivery_id, attempt, word, by, surface) VALUES ($1, 1, 'leave', gen_random_uuid(), 'x')
+"""
+QUESTION: Final = """
+INSERT INTO shared.pending_actions (origin_butler, tool_args, notification_id) VALUES ('greeter', '{}', $1)
+"""
+QUESTION_ABOUT_NOTHING: Final = """
+INSERT INTO shared.pending_actions (origin_butler, tool_args, expires_at)
+VALUES ('greeter', '{}', clock_timestamp() - interval '1 second') RETURNING id
+"""
+LONG_AGO: Final = datetime(2020, 1, 1, tzinfo=UTC)
+BUSY: Final = (
+    "shared.notifications",
+    "shared.pending_actions",
+    "shared.resolutions",
+    "shared.withdrawals",
+    "messenger.deliveries",
+    "messenger.attempts",
+    "messenger.parts",
+    "messenger.digest_items",
+    "switchboard.routes",
+    "switchboard.inbox",
+)
+
+
+def counted(table: str, how: str) -> float:
+    """What the metric says."""
+    for family in text_string_to_metric_families(metrics_text().decode()):
+        for sample in family.samples:
+            if sample.name == "butlers_purged_rows_total" and sample.labels == {"table": table, "how": how}:
+                return sample.value
+    return 0
+
+
+async def ended(house: House) -> str:
+    """A message that went by mail, old enough to be wiped."""
+    told = await mailed(house, f"words {uuid4()}", f"{uuid4().hex}@example.org")
+    await age(house, told, OLD)
+    return told
+
+
+@pytest.mark.parametrize("table", LEFTOVERS)
+async def test_a_row_goes_after_its_days_and_not_before(still_house: House, table: str) -> None:
+    days, over, young = LEFTOVERS[table], uuid4().hex, uuid4().hex
+    now = await still_house.sql.fetchval("SELECT clock_timestamp()")
+    for name, moment in ((over, timedelta(minutes=-1)), (young, timedelta(minutes=1))):
+        await still_house.sql.execute(f"INSERT INTO {table} {INSERT[table]}", name, now - timedelta(days=days) + moment)
+    before = counted(table, "removed")
+    await purge(still_house)
+    left = "\n".join(str(line) for line in await still_house.sql.fetch(f"SELECT * FROM {table}"))
+    assert over not in left
+    assert young in left
+    assert counted(table, "removed") > before
+
+
+async def test_inbound_words_are_wiped_long_before_their_row_goes(still_house: House) -> None:
+    event = uuid4().hex
+    now = await still_house.sql.fetchval("SELECT clock_timestamp()")
+    await still_house.sql.execute(
+        f"INSERT INTO switchboard.inbox {INSERT['switchboard.inbox']}", event, now - timedelta(days=31)
+    )
+    await purge(still_house)
+    found = await still_house.row("SELECT * FROM switchboard.inbox WHERE external_event_id = $1", event)
+    assert (found["text"], found["request_context"], found["sender"]) == (retention.WIPED, {}, "1")
+
+
+async def test_an_update_that_nobody_handled_stays(still_house: House) -> None:
+    bot = uuid4().hex
+    text = "INSERT INTO messenger.updates (bot, update_id, body, received_at) VALUES ($1, 1, '{}', '2020-01-01')"
+    await still_house.sql.execute(text, bot)
+    await purge(still_house)
+    assert await still_house.sql.fetchval("SELECT count(*) FROM messenger.updates WHERE bot = $1", bot) == 1
+
+
+async def test_after_its_fence_a_message_goes_with_all_that_belongs_to_it_but_the_audit(still_house: House) -> None:
+    told = await ended(still_house)
+    delivery = (await still_house.delivery(told))["id"]
+    await read(still_house, await report_of(still_house, told))
+    await still_house.sql.execute(CARD, delivery)
+    await still_house.sql.execute(WORD, delivery)
+    events = "SELECT count(*) FROM shared.approval_events WHERE notification_id = $1"
+    said = await still_house.sql.fetchval(events, told)
+    assert said > 0
+    await age(still_house, told, OLD)
+    await purge(still_house)
+    await age(still_house, told, 370)
+    # The report of its bounce has made it 31 days younger than its words.
+    await purge(still_house)
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.notifications WHERE id = $1", told) == 0
+    for text in (
+        "SELECT count(*) FROM messenger.deliveries WHERE id = $1 OR about = $1",
+        "SELECT count(*) FROM messenger.parts WHERE delivery_id = $1",
+        "SELECT count(*) FROM messenger.attempts WHERE delivery_id = $1",
+        "SELECT count(*) FROM shared.resolutions WHERE delivery_id = $1",
+    ):
+        assert await still_house.sql.fetchval(text, delivery) == 0, text
+    assert await still_house.sql.fetchval(events, told) == said
+
+
+async def test_what_is_said_after_the_wipe_is_wiped_in_its_turn(still_house: House) -> None:
+    told = await ended(still_house)
+    await purge(still_house)
+    assert (await row(still_house, told))["wiped_at"] is not None
+    assert await read(still_house, await report_of(still_house, told)) == "bounced"
+    said = await row(still_house, told)
+    assert (said["wiped_at"], said["status"]) == (None, "error")
+    assert "nobody of that name" in str(said["answer"])
+    await age(still_house, told, OLD)
+    assert await purge(still_house) == 1
+    assert "nobody of that name" not in str((await row(still_house, told))["answer"])
+
+
+async def test_the_audit_holds_no_word_of_a_provider_or_of_a_far_end(still_house: House) -> None:
+    told = await ended(still_house)
+    await read(still_house, await report_of(still_house, told))
+    words = f"words {uuid4()}"
+    await still_house.fault(words, "400", times=1)
+    refused_one = await in_queue(still_house, words, contact_id=await friend(still_house))
+    await work(still_house.desk())
+    assert await still_house.status(refused_one) == "error"
+    kept = await still_house.sql.fetchval("SELECT string_agg(e::text, E'\\n') FROM shared.approval_events e")
+    for quoted in ("nobody of that name", words, "Bad Request"):
+        assert quoted not in kept
+
+
+async def test_what_another_holds_is_left_for_later(still_house: House) -> None:
+    held, free = await ended(still_house), await ended(still_house)
+    async with standing_work(still_house.ground("messenger").db) as connection:
+        await connection.execute(
+            "SELECT FROM shared.notifications WHERE id = $1 FOR UPDATE", await as_id(still_house, held)
+        )
+        async with asyncio.timeout(LONGEST):
+            await purge(still_house)
+        assert (await row(still_house, free))["wiped_at"] is not None
+        assert (await row(still_house, held))["wiped_at"] is None
+    await purge(still_house)
+    assert (await row(still_house, held))["wiped_at"] is not None
+
+
+async def test_a_question_put_to_an_old_message_keeps_it_and_stops_nothing_else(still_house: House) -> None:
+    told, other, swept = await ended(still_house), await ended(still_house), uuid4().hex
+    await purge(still_house)
+    for one in (told, other):
+        await age(still_house, one, ANCIENT)
+    await still_house.sql.execute(QUESTION, told)
+    await still_house.sql.execute(f"INSERT INTO messenger.updates {INSERT['messenger.updates']}", swept, LONG_AGO)
+    await purge(still_house)
+    assert (await row(still_house, told))["wiped_at"] is not None
+    await still_house.sql.execute("DELETE FROM shared.pending_actions WHERE notification_id = $1", told)
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.notifications WHERE id = $1", other) == 0
+    assert await still_house.sql.fetchval("SELECT count(*) FROM messenger.updates WHERE bot = $1", swept) == 0
+
+
+async def test_a_step_that_fails_stops_no_other(still_house: House) -> None:
+    told, swept = await ended(still_house), uuid4().hex
+    await purge(still_house)
+    await age(still_house, told, ANCIENT)
+    await still_house.sql.execute(f"INSERT INTO messenger.updates {INSERT['messenger.updates']}", swept, LONG_AGO)
+    await still_house.sql.execute("REVOKE DELETE ON shared.notifications FROM butlers_group_messenger")
+    try:
+        await purge(still_house)
+    finally:
+        await still_house.sql.execute("GRANT DELETE ON shared.notifications TO butlers_group_messenger")
+    assert (await row(still_house, told))["wiped_at"] is not None
+    assert await still_house.sql.fetchval("SELECT count(*) FROM messenger.updates WHERE bot = $1", swept) == 0
+
+
+async def test_a_question_about_no_message_ends_when_its_time_is_over(still_house: House) -> None:
+    action = await still_house.sql.fetchval(QUESTION_ABOUT_NOTHING)
+    async with still_house.ground("messenger").db.work() as connection:
+        assert await reaper.close_unanswered(connection) >= 1
+    found = await still_house.row("SELECT status FROM shared.pending_actions WHERE id = $1", str(action))
+    assert found["status"] == "expired"
+
+
+async def as_id(house: House, told: str) -> object:
+    async with house.ground("messenger").db.work() as connection:
+        return await connection.fetchval("SELECT id FROM shared.notifications WHERE id::text = $1", told)
+
+
+async def test_several_at_once_do_each_row_once(still_house: House) -> None:
+    told = [await ended(still_house) for _ in range(6)]
+    before = counted("shared.notifications", "wiped")
+    await asyncio.gather(*(purge(still_house, batch=2) for _ in range(3)))
+    await purge(still_house)
+    assert all([(await row(still_house, one))["wiped_at"] is not None for one in told])
+    assert counted("shared.notifications", "wiped") - before == len(told)
+
+
+async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
+    told, stopping = await ended(still_house), asyncio.Event()
+    pace = purger.Pace(first=0.01, every=0.05)
+    running = asyncio.ensure_future(purger.run(still_house.ground("messenger"), 0.5, stopping, pace))
+
+    async def wiped() -> bool:
+        return (await row(still_house, told))["wiped_at"] is not None
+
+    await eventually(wiped)
+    stopping.set()
+    async with asyncio.timeout(LONGEST):
+        await running
+
+
+async def test_only_what_was_over_a_round_ago_goes_and_never_across_a_jump(still_house: House) -> None:
+    db, stopping = still_house.ground("messenger").db, asyncio.Event()
+    told, ticks = await ended(still_house), iter((0.0, 3600.0, 3600.0, 3600.0))
+
+    async def next_round(earlier: Reading | None) -> tuple[Reading | None, bool]:
+        later = await purger.round_after(db, earlier, lambda: next(ticks), stopping)
+        return later, (await row(still_house, told))["wiped_at"] is not None
+
+    first, is_wiped = await next_round(None)
+    assert not is_wiped, "the first round looks at the clock only"
+    second, is_wiped = await next_round(first)
+    assert not is_wiped, "an hour has passed here, and none by the database"
+    third, is_wiped = await next_round(second)
+    assert third is not None
+    assert is_wiped
+    other, two_days = await ended(still_house), 2 * 86400.0
+    long_ago = Reading(third.ticks - two_days, third.database - two_days)
+    await purger.round_after(db, long_ago, lambda: next(ticks), stopping)
+    assert (await row(still_house, other))["wiped_at"] is None, "it was not over then"
+
+
+@pytest.mark.parametrize("text", [purger.ENDED, purger.OVER, *(chore.text for chore in purger.CHORES)])
+async def test_what_is_old_is_found_by_an_index(still_house: House, text: str) -> None:
+    plan = await still_house.plan_of(text, time.time() - 30 * 86400, 100)
+    assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
+
+
+@pytest.mark.parametrize("text", [purger.WIPE_PARTS, purger.WIPE_ATTEMPTS, *purger.REMOVE])
+async def test_what_belongs_to_a_message_is_found_by_an_index(still_house: House, text: str) -> None:
+    plan = await still_house.plan_of(text, [uuid4() for _ in range(100)])
+    assert [table for table in BUSY if f"Seq Scan on {table.partition('.')[2]}" in plan] == [], plan
+
+
+async def test_no_clock_but_the_databases_says_what_is_old() -> None:
+    source = inspect.getsource(purger)
+    named = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    named |= {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    assert named & {"time", "datetime", "now", "monotonic", "utcnow", "date", "today"} == set()
+    for text in (purger.ENDED, purger.OVER, *(chore.text for chore in purger.CHORES)):
+        assert "< to_timestamp($1::float8)" in text
+        assert "clock_timestamp()" not in text
+
+
+async def test_the_messenger_can_take_away_only_what_is_over(still_house: House) -> None:
+    told = await ended(still_house)
+    await purge(still_house)
+    for text in ("DELETE FROM shared.notifications", "DELETE FROM shared.pending_actions"):
+        async with logged_in(still_house, "messenger") as connection:
+            assert await connection.execute(text) == "DELETE 0"
+    await still_house.sql.execute("INSERT INTO shared.client_tokens VALUES ($1, 'x', now(), now())", uuid4().hex)
+    async with logged_in(still_house, "messenger") as connection:
+        assert await connection.execute("DELETE FROM shared.client_tokens") == "DELETE 0"
+    for text in (
+        "DELETE FROM shared.approval_events",
+        "UPDATE shared.approval_events SET reason = NULL",
+        "TRUNCATE shared.approval_events",
+        "DELETE FROM shared.approval_rules",
+        "DELETE FROM shared.contacts",
+        "UPDATE switchboard.inbox SET sender = 'x'",
+        "SELECT request_id FROM switchboard.routes",
+    ):
+        await refused(still_house, "messenger", text)
+    for name in ("greeter", "switchboard", "console"):
+        await refused(still_house, name, "DELETE FROM shared.notifications")
+    assert (await row(still_house, told))["wiped_at"] is not None

@@ -1,0 +1,128 @@
+"""A receipt that comes when nobody waits for it any more: it is the truth about its part, whatever was said since."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from messenger.delivery import worker
+from messenger.delivery.lease import Desk
+from tests.integration.delivery.test_long_outage import Ending
+from tests.integration.desks import in_queue, lose_lease, reap, work
+from tests.integration.doubts import (
+    ATTEMPTS,
+    CARDS_ABOUT,
+    RECEIPTS,
+    all_cards,
+    answer,
+    card_of,
+    cards_written,
+    closed,
+    say,
+    shown,
+)
+from tests.integration.house import House
+from tests.rig.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass(slots=True)
+class Late:
+    """A desk that hears of no answer before it is let through, however long all else takes."""
+
+    desk: Desk
+    through: asyncio.Event
+
+    async def answered(self) -> None:
+        """Let the answers through, until what they change is written."""
+        self.through.set()
+        await asyncio.gather(*self.desk.tasks)
+
+
+def late_desk(house: House) -> Late:
+    through = asyncio.Event()
+    way = Ending(house.desk().channels["telegram"], through.wait)
+    return Late(house.desk(telegram=way), through)
+
+
+async def slow_and_lost(house: House, message: str) -> tuple[str, Late]:
+    """A notification whose answer is on its way when its lease is lost."""
+    told, late = await in_queue(house, message), late_desk(house)
+    await worker.claim_some(late.desk)
+    await until(lambda: house.sent(message))
+    await lose_lease(house, told)
+    assert await reap(house) == 1
+    return told, late
+
+
+async def test_a_receipt_before_the_repeat_begins_makes_it_needless(still_house: House, message: str) -> None:
+    told, late = await slow_and_lost(still_house, message)
+    assert await say(still_house, told, "again") == "done"
+    await late.answered()
+    assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
+    await work(still_house.desk())
+    assert len(still_house.sent(message)) == 1
+
+
+async def test_a_receipt_after_the_repeat_is_shown_and_harms_no_later_attempt(still_house: House, message: str) -> None:
+    told, late = await slow_and_lost(still_house, message)
+    card = await card_of(still_house, told)
+    assert await say(still_house, told, "again") == "done"
+    await work(still_house.desk())
+    receipts = [row["provider_id"] for row in await still_house.sql.fetch(RECEIPTS, told)]
+    await late.answered()
+    rows = await still_house.sql.fetch(ATTEMPTS, told)
+    assert [row["outcome"] for row in rows] == ["late_receipt", "sent"]
+    assert [row["provider_id"] for row in await still_house.sql.fetch(RECEIPTS, told)] == receipts
+    assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
+    await closed(still_house)
+    assert "both may have arrived" in shown(still_house, card)
+
+
+async def test_a_receipt_while_the_repeat_is_on_its_way_leaves_that_alone(still_house: House, message: str) -> None:
+    told, first = await slow_and_lost(still_house, message)
+    assert await say(still_house, told, "again") == "done"
+    second = late_desk(still_house)
+    await worker.claim_some(second.desk)
+    await until(lambda: len(still_house.sent(message)) == 2)
+    await first.answered()
+    assert [row["status"] for row in await still_house.sql.fetch(RECEIPTS, told)] == ["sending"]
+    await second.answered()
+    last = still_house.sent(message)[-1]["provider_id"]
+    assert [tuple(row) for row in await still_house.sql.fetch(RECEIPTS, told)] == [("sent", last)]
+    assert [row["outcome"] for row in await still_house.sql.fetch(ATTEMPTS, told)] == ["late_receipt", "sent"]
+    assert await still_house.status(told) == "ok"
+
+
+async def test_a_receipt_ends_the_doubt_about_a_later_attempt(still_house: House, message: str) -> None:
+    told, first = await slow_and_lost(still_house, message)
+    assert await say(still_house, told, "again") == "done"
+    await still_house.fault(message, "accept_reset", times=1)
+    await work(still_house.desk())
+    assert await still_house.status(told) == "uncertain"
+    await first.answered()
+    assert (await still_house.delivery(told))["status"] == "sent"
+    found = await answer(still_house, told)
+    assert (found["status"], "may have arrived twice" in str(found["note"])) == ("ok", True)
+
+
+async def test_a_receipt_after_it_was_left_says_that_it_arrived(still_house: House, message: str) -> None:
+    told, late = await slow_and_lost(still_house, message)
+    card = await card_of(still_house, told)
+    assert await say(still_house, told, "leave") == "done"
+    await closed(still_house)
+    assert "You left it as it is" in shown(still_house, card)
+    await late.answered()
+    assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
+    await closed(still_house)
+    assert "Its receipt came after all" in shown(still_house, card)
+
+
+async def test_a_card_of_what_is_known_by_now_is_not_sent(still_house: House, message: str) -> None:
+    told, late = await slow_and_lost(still_house, message)
+    await cards_written(still_house)
+    await late.answered()
+    await all_cards(still_house)
+    delivery = await still_house.delivery(told)
+    assert [row["status"] for row in await still_house.sql.fetch(CARDS_ABOUT, delivery["id"])] == ["cancelled"]

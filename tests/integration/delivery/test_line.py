@@ -1,0 +1,136 @@
+"""The line at one address: who fails keeps its place for a minute, and of who has begun to arrive nobody goes ahead."""
+
+import pytest
+
+from messenger.delivery.lease import Desk
+from messenger.storage import deliveries
+from shared.storage import brakes, contacts
+from shared.storage.brakes import Scope
+from tests.integration.desks import DUE, FREE, admitted, enqueue, friend, in_queue, work
+from tests.integration.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# Longer ago than a message keeps its place.
+MADE_LONG_AGO = "UPDATE messenger.deliveries SET created_at = created_at - interval '2 minutes'"
+FAILED_LONG_AGO = """
+UPDATE messenger.attempts a SET ended_at = a.ended_at - interval '61 seconds'
+FROM messenger.deliveries d WHERE d.id = a.delivery_id AND d.notification_id = $1
+"""
+LATER = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp() + interval '1 hour', reason = $2 WHERE notification_id = $1
+"""
+AS_A_CARD = """
+UPDATE messenger.deliveries SET class = 'card', card_kind = 'channel_paused', notification_id = NULL
+WHERE notification_id = $1
+"""
+LONG = "\n".join(f"line {n} of a text that is longer than one message may be" for n in range(160))
+
+
+async def waiting(house: House, message: str, first: str = "") -> list[str]:
+    """Three for one chat, the first of which cannot be sent at once; all asked for before an outage of two minutes."""
+    contact = await friend(house)
+    words = (first or f"{message} 0", f"{message} 1", f"{message} 2")
+    told = [await in_queue(house, text, contact_id=contact) for text in words]
+    await house.sql.execute(MADE_LONG_AGO)
+    await house.sql.execute(FREE)
+    return told
+
+
+def numbers(house: House, message: str) -> list[str]:
+    """What came of them, in its order."""
+    texts = [str(line["payload"]["text"]) for line in house.sent(message)]  # type: ignore[index]
+    return [text.rpartition(" ")[2] for text in texts]
+
+
+async def rest(house: House, desk: Desk, first: str) -> None:
+    await house.sql.execute(DUE, first)
+    for _ in range(3):
+        await work(desk)
+
+
+async def test_after_a_long_outage_who_fails_once_is_not_overtaken(still_house: House, message: str) -> None:
+    told = await waiting(still_house, message)
+    await still_house.fault(f"{message} 0", "drop_before_body", times=1)
+    desk = still_house.desk()
+    await work(desk)
+    await still_house.sql.execute(LATER, told[0], "unavailable")
+    await work(desk)
+    assert numbers(still_house, message) == []
+    await rest(still_house, desk, told[0])
+    assert numbers(still_house, message) == ["0", "1", "2"]
+
+
+async def test_a_minute_after_its_first_failure_the_next_goes(still_house: House, message: str) -> None:
+    told = await waiting(still_house, message)
+    await still_house.fault(f"{message} 0", "drop_before_body", times=1)
+    desk = still_house.desk()
+    await work(desk)
+    await still_house.sql.execute(LATER, told[0], "unavailable")
+    await still_house.sql.execute(FAILED_LONG_AGO, told[0])
+    await work(desk)
+    assert numbers(still_house, message) == ["1"]
+
+
+async def test_between_the_parts_of_a_long_text_nothing_goes(still_house: House, message: str) -> None:
+    told = await waiting(still_house, message, f"{message} first\n{LONG}\n{message} last")
+    await still_house.fault(f"{message} last", "drop_before_body", times=1)
+    desk = still_house.desk()
+    await work(desk)
+    await still_house.sql.execute(LATER, told[0], "unavailable")
+    await still_house.sql.execute(FAILED_LONG_AGO, told[0])
+    await work(desk)
+    assert len(numbers(still_house, message)) == 1, "the first part alone"
+    await rest(still_house, desk, told[0])
+    assert numbers(still_house, message)[1:] == ["last", "1", "2"]
+
+
+async def test_what_is_kept_back_on_purpose_after_its_first_part_holds_up_nobody(
+    still_house: House, message: str
+) -> None:
+    told = await waiting(still_house, message, f"{message} first\n{LONG}\n{message} last")
+    await still_house.fault(f"{message} last", "drop_before_body", times=1)
+    desk = still_house.desk()
+    await work(desk)
+    await still_house.sql.execute(LATER, told[0], "braked")
+    await work(desk)
+    assert numbers(still_house, message)[1:] == ["1"]
+
+
+@pytest.mark.parametrize("brake", ["", "on"])
+async def test_a_butler_that_speaks_without_end_keeps_no_others_words_from_the_chat(
+    still_house: House, message: str, brake: str
+) -> None:
+    owner = await contacts.owner(still_house.sql)
+    assert owner is not None
+    for n in range(40):
+        await enqueue(still_house, await admitted(still_house, f"{message} flood {n}"))
+    single = await admitted(still_house, f"{message} single", "health")
+    await enqueue(still_house, single)
+    if brake:
+        await brakes.put_on(still_house.sql, Scope(butler="greeter"), owner["id"], owner_too=True)
+    desk = still_house.desk()
+    for _ in range(25):  # as often as not it is the other's turn
+        await work(desk)
+    await brakes.lift(still_house.sql, Scope(butler="greeter"), owner["id"])
+    assert await still_house.status(single) == "ok"
+    flood = [int(n) for n in numbers(still_house, f"{message} flood")]
+    assert flood == list(range(0 if brake else len(flood))), "each one's own order"
+
+
+async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
+    plan = await still_house.plan_of(deliveries.CLAIM, "nobody", 16, "telegram")
+    assert [table for table in ("deliveries", "parts", "attempts") if f"Seq Scan on {table}" in plan] == [], plan
+    assert ("parts_pkey" in plan, "attempts_pkey" in plan) == (True, True), plan
+
+
+async def test_half_a_card_that_is_put_off_holds_nobody_up(still_house: House, message: str) -> None:
+    told = await waiting(still_house, message, f"{message} first\n{LONG}\n{message} last")
+    await still_house.fault(f"{message} last", "drop_before_body", times=1)
+    desk = still_house.desk()
+    await work(desk)
+    await still_house.sql.execute(FAILED_LONG_AGO, told[0])
+    await still_house.sql.execute(LATER, told[0], "unavailable")
+    await still_house.sql.execute(AS_A_CARD, told[0])
+    await work(desk)
+    assert numbers(still_house, message)[1:] == ["1"]

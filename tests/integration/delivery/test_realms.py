@@ -1,0 +1,260 @@
+"""Where the owner is asked and heard, in every mix of live channels and the sandbox."""
+
+import stat
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from messenger.cards import approval, base, closing, digest, kinds
+from messenger.cards.base import Presser
+from messenger.channels.base import SendFailed
+from messenger.channels.telegram import TelegramChannel
+from messenger.maintenance import resolver
+from messenger.sandbox.journal import Lines
+from messenger.storage import breakers, cards, queries
+from shared.addresses import Address
+from shared.channels import email, realms
+from shared.channels.realms import SANDBOX, SANDBOX_TOKEN
+from shared.gate import owner_decision
+from shared.storage import contacts, threads
+from tests.integration.desks import FREE, new_chat, work
+from tests.integration.house import House, opened
+from tests.integration.sandbox_runner import OWNER
+from tests.rig.cluster import Cluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REALM = "UPDATE shared.channels SET realm = $2 WHERE channel = $1"
+LIVE = {"telegram": "77", "email": "butlers@mail.test"}
+ADDRESS = "owner@people.test"
+OWNERS_MAIL = "UPDATE shared.contact_info SET value = $2 WHERE type = 'email' AND value = $1"
+INVENTED = email.SPEC.sandbox_owner
+CHAT = "UPDATE shared.contact_info SET value = $2 WHERE type = 'telegram' AND value = $1"
+CHANNELS = "SELECT channel FROM messenger.deliveries WHERE action_id = $1 ORDER BY channel"
+REFUSED = "UPDATE messenger.deliveries SET status = 'failed' WHERE action_id = $1 AND channel = 'telegram'"
+CARD = "SELECT * FROM messenger.deliveries WHERE action_id = $1"
+SENT = "UPDATE messenger.deliveries SET status = 'sent' WHERE action_id = $1 RETURNING id"
+RECEIPT = """
+INSERT INTO messenger.parts (delivery_id, n, wire_sha, status, provider_id) VALUES ($1, 1, 'sha', 'sent', '7')
+"""
+TOLD = "SELECT channel FROM messenger.deliveries WHERE class = 'card' AND origin_butler = 'messenger'"
+RECEIVED = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
+    request_context)
+VALUES ('telegram', $1, gen_random_uuid()::text, $2, $3, 'what they said', 'greeter', '{}')
+"""
+OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
+NO_MORE = "UPDATE messenger.deliveries SET status = 'cancelled' WHERE class = 'card' AND status = 'queued'"
+ACTION = "SELECT id::text, revision, content_sha FROM shared.pending_actions WHERE id = $1"
+ASKED = """
+SELECT n.envelope #>> '{delivery,message}' AS words FROM shared.notifications n
+JOIN shared.pending_actions a ON a.notification_id = n.id WHERE a.id = $1
+"""
+DIGESTS = "SELECT digest_id::text, channel FROM messenger.deliveries WHERE digest_id IS NOT NULL ORDER BY channel"
+LOCKED_OUT = SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def mixed(still_house: House) -> AsyncIterator[House]:
+    """The still house, whose owner has an address where mail really goes; afterwards all is the sandbox."""
+    await still_house.sql.execute(OWNERS_MAIL, INVENTED, ADDRESS)
+    await still_house.sql.execute(CHAT, str(OWNER), "600000001")
+    yield still_house
+    await still_house.sql.execute(OWNERS_MAIL, ADDRESS, INVENTED)
+    await still_house.sql.execute(CHAT, "600000001", str(OWNER))
+    await still_house.sql.execute(NO_MORE)
+    await set_realms(still_house, ())
+
+
+async def set_realms(house: House, live: tuple[str, ...]) -> None:
+    """What the rows say of each channel; the Messenger itself has nothing but the sandbox."""
+    for channel, realm in LIVE.items():
+        await house.sql.execute(REALM, channel, realm if channel in live else SANDBOX)
+
+
+async def ask(house: House, channel: str) -> str:
+    """The question about a message by this channel to somebody else."""
+    to = new_chat() if channel == "telegram" else f"{uuid4().hex}@people.test"
+    return str((await house.notify(channel=channel, message=f"words {uuid4()}", recipient=to))["action_id"])
+
+
+async def written(house: House, action: str, burst: int = 1000) -> list[str]:
+    """By which channels it is asked, once what is missing is written."""
+    async with house.ground("messenger").db.work() as connection:
+        await kinds.write_missing(connection, burst)
+    return [row["channel"] for row in await house.sql.fetch(CHANNELS, action)]
+
+
+@pytest.mark.parametrize(
+    ("live", "channel", "asked", "after_a_refusal"),
+    [
+        ((), "telegram", ["telegram"], ["email", "telegram"]),
+        ((), "email", ["telegram"], ["email", "telegram"]),
+        (("email",), "telegram", ["telegram"], ["email", "telegram"]),
+        (("email",), "email", ["email"], ["email"]),
+        (("telegram",), "telegram", ["telegram"], ["telegram"]),
+        (("telegram",), "email", ["telegram"], ["email", "telegram"]),
+        (("telegram", "email"), "telegram", ["telegram"], ["email", "telegram"]),
+        (("telegram", "email"), "email", ["telegram"], ["email", "telegram"]),
+    ],
+)
+async def test_nothing_live_is_asked_about_in_the_sandbox(
+    mixed: House, live: tuple[str, ...], channel: str, asked: list[str], after_a_refusal: list[str]
+) -> None:
+    await set_realms(mixed, live)
+    action = await ask(mixed, channel)
+    assert await written(mixed, action) == asked
+    await mixed.sql.execute(REFUSED, action)
+    assert await written(mixed, action) == after_a_refusal
+
+
+async def test_where_no_live_channel_has_an_owner_it_is_asked_on_the_console_until_one_has(mixed: House) -> None:
+    await set_realms(mixed, ("email",))
+    await mixed.sql.execute(OWNERS_MAIL, ADDRESS, INVENTED)
+    await mixed.sql.execute("UPDATE messenger.deliveries SET counted = false")
+    waits = [await ask(mixed, "email") for _ in range(3)]
+    own = await ask(mixed, "telegram")
+    assert await written(mixed, own, burst=1) == ["telegram"], "what cannot be asked keeps nothing waiting"
+    assert [await written(mixed, one) for one in waits] == [[], [], []]
+    assert await realms.console_only(mixed.sql) == f"{realms.CONSOLE_ONLY} Telegram is the sandbox."
+    await mixed.sql.execute(OWNERS_MAIL, INVENTED, ADDRESS)
+    assert [await written(mixed, one) for one in waits] == [["email"]] * 3
+    assert await realms.console_only(mixed.sql) is None
+
+
+async def test_a_digest_lists_in_the_sandbox_nothing_that_is_live(cluster: Cluster) -> None:
+    async with opened(cluster, loops=False) as house:
+        await set_realms(house, ("email",))
+        await house.sql.execute(OWNERS_MAIL, INVENTED, ADDRESS)
+        own, live = await ask(house, "telegram"), await ask(house, "email")
+        await house.sql.execute(OLDER)
+        assert await written(house, own, burst=0) == []
+        rows = await house.sql.fetch(DIGESTS)
+        assert [row["channel"] for row in rows] == ["email", "telegram"]
+        ground = house.ground("messenger")
+        async with ground.db.work() as connection:
+            shown = {
+                realm: [row["id"] for row in await queries.digest_items(connection, rows[0]["digest_id"], realm, 20)]
+                for realm in (SANDBOX, LIVE["email"])
+            }
+            action = await house.row(ACTION, live)
+            press = base.read(approval.data(ground.secret, action, digest.SHOW), {digest.SHOW})
+            assert press is not None
+            assert await digest.pressed(connection, press, Presser("", "1", resolver.heed_press), ground) == (
+                "not_here",
+                realms.NOT_HERE,
+            )
+            assert not await cards.ask_now(connection, live, 1)
+        assert shown == {SANDBOX: [own], LIVE["email"]: [own, live]}
+
+
+async def test_a_card_that_the_rows_send_into_the_sandbox_is_not_sent_there(mixed: House) -> None:
+    """The rows say that Telegram is live, as a migration may have written; the Messenger knows better."""
+    await set_realms(mixed, ("telegram", "email"))
+    action = await ask(mixed, "email")
+    assert await written(mixed, action) == ["telegram"]
+    before = len(mixed.box.sandbox.lines)
+    while (row := await mixed.row(CARD, action))["status"] == "queued":
+        await mixed.sql.execute(FREE)
+        await work(mixed.desk())
+    assert (row["status"], row["reason"]) == ("cancelled", "sandbox")
+    words = str((await mixed.row(ASKED, action))["words"])
+    assert not [line for line in mixed.box.sandbox.lines[before:] if words in str(line)]
+
+
+async def test_a_card_that_stands_in_the_sandbox_loses_its_buttons_and_shows_no_more_of_what_is_live(
+    mixed: House,
+) -> None:
+    await set_realms(mixed, ("telegram", "email"))
+    action = await ask(mixed, "email")
+    await written(mixed, action)
+    await mixed.sql.execute(RECEIPT, await mixed.sql.fetchval(SENT, action))
+    async with mixed.ground("messenger").db.work() as connection:
+        owner = await contacts.owner(connection)
+        assert owner is not None
+        word = owner_decision.OwnerDecision(action, False, owner["id"], "cli", mixed.settings.approval_ttl)  # noqa: FBT003
+        assert (await owner_decision.apply(connection, word)).code == "denied"
+    heard: list[tuple[str, Mapping[str, object]]] = []
+
+    class Recorder(TelegramChannel):
+        async def call(
+            self, method: str, payload: Mapping[str, object], *, wait: float | None = None
+        ) -> Mapping[str, object]:
+            heard.append((method, payload))
+            return {"waited": wait}
+
+    await closing.close(mixed.ground("messenger"), Recorder(mixed.box.url, SANDBOX_TOKEN))
+    [(method, payload)] = [(method, payload) for method, payload in heard if payload["message_id"] == 7]
+    assert (method, payload["reply_markup"]) == ("editMessageReplyMarkup", {"inline_keyboard": []})
+    assert "text" not in payload
+
+
+@pytest.mark.parametrize(
+    ("live", "told"),
+    [((), ["email"]), (("telegram",), []), (("email",), ["email"]), (("telegram", "email"), ["email"])],
+)
+async def test_the_pause_of_a_live_channel_is_not_told_in_the_sandbox(
+    mixed: House, live: tuple[str, ...], told: list[str]
+) -> None:
+    await set_realms(mixed, live)
+    await mixed.sql.execute(FREE)
+    await mixed.sql.execute("UPDATE messenger.deliveries SET origin_butler = 'told' WHERE origin_butler = 'messenger'")
+    async with mixed.ground("messenger").db.work() as connection:
+        await breakers.heed(connection, "telegram", LOCKED_OUT)
+        assert await breakers.tell_owner(connection) == 1
+    assert [row["channel"] for row in await mixed.sql.fetch(TOLD)] == told
+    await mixed.sql.execute(FREE)
+
+
+async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed: House) -> None:
+    await set_realms(mixed, ("email",))
+    action, ttl = await ask(mixed, "email"), mixed.settings.approval_ttl
+    owner = str(await mixed.sql.fetchval("SELECT id::text FROM shared.contacts WHERE 'owner' = ANY (roles)"))
+    for realm in (SANDBOX, None):
+        async with mixed.ground("messenger").db.work() as connection:
+            for approve in (True, False):
+                word = owner_decision.OwnerDecision(action, approve, owner, "telegram", ttl, realm=realm)
+                assert (await owner_decision.apply(connection, word)).code == "not_here"
+            change = owner_decision.Edit(action, "other words", owner, "telegram", ttl, realm=realm)
+            assert (await owner_decision.edit(connection, change)).code == "not_here"
+    async with mixed.ground("messenger").db.work() as connection:
+        word = owner_decision.OwnerDecision(action, True, owner, "telegram", ttl, realm="77")  # noqa: FBT003
+        assert (await owner_decision.apply(connection, word)).code == "approved"
+
+
+async def test_noes_said_in_the_sandbox_keep_no_question_about_what_is_live_away(mixed: House) -> None:
+    await set_realms(mixed, ("email",))
+    contact = await mixed.contact("Zoe", telegram=new_chat(), email=f"{uuid4().hex}@people.test")
+    for _ in range(3):
+        own = await mixed.notify(message=f"words {uuid4()}", contact_id=contact)
+        await mixed.decide(own["action_id"], approve=False)
+    assert (await mixed.notify(message=f"words {uuid4()}", contact_id=contact))["status"] == "error"
+    live = await mixed.notify(channel="email", message=f"words {uuid4()}", contact_id=contact)
+    assert live["status"] == "pending_approval"
+
+
+async def test_what_the_sandbox_received_proves_no_thread_of_a_live_bot(mixed: House) -> None:
+    chat, proved = new_chat(), []
+    for bot, number in (("1", 11), (LIVE["telegram"], 12)):
+        await mixed.sql.execute(RECEIVED, bot, f"{chat}:{number}", chat)
+    for live in ((), ("telegram",)):
+        await set_realms(mixed, live)
+        async with mixed.ground("greeter").db.work() as connection:
+            address = Address("telegram", chat)
+            proved += [await threads.is_proved(connection, "greeter", address, f"{chat}:{n}") for n in (11, 12)]
+    assert proved == [True, False, False, True]
+
+
+async def test_the_sandboxs_folder_and_files_are_for_its_user_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "sandbox"
+    for _ in range(2):
+        lines = Lines(folder / "journal.jsonl")
+        lines.append([{"n": 1}])
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "journal.jsonl")]
+        assert modes == [0o700, 0o600]
+        lines.close()
+        folder.chmod(0o755)
+        (folder / "journal.jsonl").chmod(0o644)

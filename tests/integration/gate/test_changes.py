@@ -1,0 +1,176 @@
+"""What the owner changes beside messages leaves a line, and what was taken away counts nowhere."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from butlers.console.storage.sessions import begin, is_live, make_sign_in_link, use_link
+from butlers.setup import logins
+from messenger.cards import closing
+from shared.auth import keystore
+from shared.db import dsn
+from shared.errors import ButlersError
+from shared.storage import contacts, keyring
+from tests.integration.commands import call, said
+from tests.integration.desks import new_chat
+from tests.integration.house import House, opened
+from tests.integration.signed_in import signed_in
+from tests.rig.cluster import Cluster, write_fleet
+from tests.rig.waiting import eventually, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RUNNING = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('health', 'http://127.0.0.1:1', 'butler')"
+WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+LINES = "SELECT event_type, actor, reason, detail FROM shared.approval_events ORDER BY seq"
+
+
+async def changes(house: House, after: int = 0) -> list[Mapping[str, Any]]:
+    """What `butlers audit changes` tells of, from the line after that one on."""
+    found = json.loads(await said(house, "audit", "changes", "--json"))["changes"]
+    return [one for one in found if one["line"] > after]
+
+
+async def tried(house: House, *argv: str) -> str:
+    """What a command prints, and why it ended if it did not end well."""
+    ended = await asyncio.to_thread(call, house, *argv)
+    return f"{ended.output}{ended.exception or ''}"
+
+
+async def newest(house: House) -> int:
+    return max([int(one["line"]) for one in await changes(house)], default=0)
+
+
+async def test_whoever_moves_an_address_or_makes_a_token_leaves_a_line(still_house: House) -> None:
+    before, first, second = await newest(still_house), new_chat(), new_chat()
+    bo = (await said(still_house, "contacts", "add", "Bo", "--telegram", first)).strip()
+    for _ in range(2):  # the second time changes nothing
+        await said(still_house, "contacts", "set", bo, "--telegram", second, "--primary")
+    await said(still_house, "contacts", "forget", bo, "--telegram", first)
+    await said(still_house, "token", "greeter", "--for", "1h")
+    token = (await changes(still_house))[-1]["text"].split(", ")[1].split()[0].rstrip(".")
+    await said(still_house, "tokens", "revoke", token)
+    told = await changes(still_house, before)
+    assert [one["text"].replace(token, "ID") for one in told] == [
+        "The contact Bo was made. (cli)",
+        told[1]["text"],
+        f"Bo was given the telegram address {second}. (cli)",
+        f"The telegram address {second} became the primary one of Bo. (cli)",
+        told[4]["text"],
+        "A client token for greeter was made, ID.",
+        "The client token ID for greeter was revoked.",
+    ]
+    # Of an address that is forgotten the audit keeps a hash alone.
+    assert told[1]["text"].startswith("Bo was given the telegram address that is not on file (SHA-256 ")
+    assert first not in str([dict(row) for row in await still_house.sql.fetch(LINES)])
+    assert "not on file" in told[4]["text"]
+
+
+async def test_a_forgotten_address_gets_nothing_by_the_yes_that_named_it(house: House, message: str) -> None:
+    chat, other = new_chat(), new_chat()
+    bo = await house.contact("Bo", telegram=chat)
+    asked = await house.notify(message=message, contact_id=bo)
+    [card] = await until(lambda: house.cards(message))
+    await said(house, "brake", "on", "--contact", bo)
+    assert (await house.press(card))["outcome"] == "approved"
+    rule = await house.rule({"recipient": chat}, origin_butler="health")
+    told = await said(house, "contacts", "forget", bo, "--telegram", chat)
+    assert "What is for Bo by telegram waits until there is another" in told
+    assert f"`butlers rules revoke {rule}` ends it." in told
+    assert "has no such telegram identifier" in await tried(house, "contacts", "forget", bo, "--telegram", chat)
+    await said(house, "brake", "off", "--contact", bo)
+    await house.settled(asked["notification_id"], "pending_missing_identifier")
+    await said(house, "contacts", "set", bo, "--telegram", other)
+    anew = await until(lambda: [one for one in house.cards(message) if other in str(one["payload"])])
+    assert house.sent(message) == []
+    assert (await house.press(anew[-1]))["outcome"] == "approved"
+    await house.settled(asked["notification_id"], "ok")
+    assert [line["to"] for line in house.sent(message)] == [other]
+
+
+async def test_a_chat_that_was_the_owners_decides_nothing_and_is_told_nothing(cluster: Cluster) -> None:
+    message, mine = f"hello {uuid4()}", new_chat()
+    async with opened(cluster) as house:
+        owner = await contacts.owner(house.sql)
+        assert owner is not None
+        bo = await house.contact("Bo")
+        asked = await house.notify(message=message, contact_id=bo)
+        [card] = await until(lambda: house.cards(message))
+        old = str(card["to"])
+        last = await tried(house, "contacts", "forget", owner["id"], "--telegram", old)
+        assert "You could be asked nowhere else by telegram" in last
+        await said(house, "contacts", "set", owner["id"], "--telegram", mine, "--primary")
+        await said(house, "contacts", "forget", owner["id"], "--telegram", old)
+        assert (await house.press(card))["outcome"] == "stranger"
+        assert await house.status(asked["notification_id"]) == "pending_approval"
+        there = len([line for line in house.box.sandbox.lines if str(line["to"]) == old])
+        assert (await house.decide(asked["action_id"], approve=False)).code == "denied"
+        assert await closing.close(house.ground("messenger"), house.desk().channels["telegram"]) == 0  # type: ignore[arg-type]
+        told = await house.notify(message=f"to me {message}")
+        await house.settled(told["notification_id"], "ok")
+        assert [line["to"] for line in house.sent(f"to me {message}")] == [mine]
+        assert len([line for line in house.box.sandbox.lines if str(line["to"]) == old]) == there
+
+
+async def test_every_session_ends_by_one_command(still_house: House) -> None:
+    async with signed_in(still_house) as thief:
+        assert (await thief.get("/contacts")).status == 200
+        async with thief.ground.db.work() as connection:
+            await make_sign_in_link(connection, thief.url, "unused")
+        assert (await said(still_house, "sign-in", "--end-all")).startswith("Signed out: ")
+        answer = await thief.get("/contacts")
+        assert (answer.status, answer.headers["Location"].partition("?")[0]) == (303, "/sign-in")
+        assert (await thief.post("/sign-in", code="unused")).status != 303
+        assert (await changes(still_house))[-1]["text"].startswith("Every browser was signed out of the console: ")
+        async with thief.ground.db.work() as connection:
+            await make_sign_in_link(connection, thief.url, "fresh")
+        assert (await thief.post("/sign-in", code="fresh")).status == 303
+        async with thief.ground.db.work() as connection:
+            await make_sign_in_link(connection, thief.url, "being used")
+        async with thief.ground.db.work() as connection:
+            assert await use_link(connection, "being used")
+            await begin(connection, "meanwhile", None)
+            ending = asyncio.ensure_future(said(still_house, "sign-in", "--end-all"))
+            await eventually(partial(still_house.sql.fetchval, WAITS))
+        await ending
+        async with thief.ground.db.work() as connection:
+            assert not await is_live(connection, "meanwhile", None)
+
+
+async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster: Cluster, tmp_path: Path) -> None:
+    write_fleet(tmp_path, ["greeter"])
+    async with opened(cluster, loops=False) as house:
+        remedy = "if it is gone for good, run `butlers keys retire health --gone`."
+        assert remedy in await tried(house, "doctor")
+        own = await house.rule({"recipient": new_chat()}, origin_butler="health")
+        everybodys = await house.rule({"recipient": new_chat()})
+        assert "is not gone" in await tried(house, "keys", "retire", "greeter", "--gone")
+        assert "a part of the house" in await tried(house, "keys", "retire", "owner", "--gone")
+        await house.sql.execute(RUNNING)
+        assert "is running and not gone" in await tried(house, "keys", "retire", "health", "--gone")
+        told = await said(
+            house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path)
+        )  # whoever uses its name
+        assert told.strip() == "Taken from health: keys 1, client tokens 1, rules 1; its login is closed."
+        assert remedy not in await tried(house, "doctor")
+        password = keystore.read(house.settings.home, "health").password
+        assert not await logins.opens(dsn.dsn_as(house.dsn, "health", password))
+        assert "health" not in await keyring.counting(house.sql)
+        with pytest.raises(ButlersError):
+            await house.notify("health", message="still here?")
+        active = "SELECT array_agg(id::text) FROM shared.approval_rules WHERE active AND id = ANY ($1)"
+        assert await house.sql.fetchval(active, [own, everybodys]) == [everybodys]
+        taken = ["key_retired", "token_revoked", "rule_revoked", "login_closed"]
+        assert [one["what"] for one in await changes(house)][-4:] == taken
+        again = await said(house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path))
+        assert again.strip() == "Taken from health: keys 0, client tokens 0, rules 0."
+        await said(house, "keys", "rotate", "health")  # its folder came back
+        password = keystore.read(house.settings.home, "health").password
+        assert await logins.opens(dsn.dsn_as(house.dsn, "health", password))
+        assert "health" in await keyring.counting(house.sql)
