@@ -1,7 +1,8 @@
 """Run the checks: `python -m tests.run test|verify|long` runs that table, `... total` adds up what was run.
 
-Prints one table, then every skip with its reason, then as its last line `N passed, N failed` over the
-pytest steps. Writes build/verdict.json {commit, seed, machine, figures, steps}. Ends with 1 if anything failed,
+A few tests that failed beside other steps are run once more by themselves at the end: what then passes counts, and is
+named. Prints one table, then every skip with its reason, then as its last line `N passed, N failed` over the pytest
+steps. Writes build/verdict.json {commit, seed, machine, figures, steps}. Ends with 1 if anything failed,
 also for a skip that tests/skips.txt does not excuse. A test adds a figure by writing build/figures/<name>.json.
 """
 
@@ -47,7 +48,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a step ended; `skips` are (node id, reason)."""
+    """How a step ended; `skips` are (node id, reason), `failures` and `at_second` node ids.
+
+    `at_second` failed beside other steps and passed by themselves.
+    """
 
     table: str
     name: str
@@ -56,6 +60,8 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     skips: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    at_second: list[str] = field(default_factory=list)
 
 
 def tool(name: str, *arguments: str, timeout: float = 120, label: str | None = None) -> Step:
@@ -89,6 +95,8 @@ def planted(wanted: str, timeout: float) -> Step:
 # Files are made there twenty times as fast as on a disk.
 MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
+# So many tests of a step may fail by the noise of other steps; where more do, something is broken.
+FEW = 5
 
 # A step's timeout ends what hangs: it is several times what a busy machine of two cores takes.
 # Most tests wait as much as they compute, so four steps at once use two cores; the longest begin first.
@@ -176,12 +184,30 @@ def run_step(table: str, step: Step, seed: int) -> Outcome:
         ended = run_command(command, sink.fileno(), step.timeout)
     seconds = round(time.monotonic() - started, 1)
     result = "timeout" if ended is None else "ok" if ended == 0 else "failed"
-    passed, failed, skips = read_report(report) if step.paths else (0, 0, [])
+    passed, failures, skips = read_report(report) if step.paths else (0, [], [])
+    failed = len(failures)
     if step.paths and result != "ok" and not failed:
         failed = 1  # it broke before or outside a test
     if result != "ok":
         print(f"--- {step.name}: {' '.join(step.command)}\n{tail(log)}", flush=True)
-    return Outcome(table, step.name, result, seconds, passed, failed, skips)
+    return Outcome(table, step.name, result, seconds, passed, failed, skips, failures)
+
+
+def once_more(step: Step, first: Outcome, seed: int) -> Outcome:
+    """Run by themselves the few tests that failed beside other steps; what fails again, or hung, stays failed."""
+    if first.result != "failed" or not 0 < len(first.failures) <= FEW:
+        return first
+    words = [word for word in step.command if word not in step.paths]
+    again = run_step(first.table, replace(step, name=f"{step.name}-again", command=(*words, *first.failures)), seed)
+    return replace(
+        first,
+        result=again.result,
+        seconds=round(first.seconds + again.seconds, 1),
+        passed=first.passed + again.passed,
+        failed=again.failed,
+        failures=again.failures,
+        at_second=[node for node in first.failures if node not in again.failures] if again.passed else [],
+    )
 
 
 def run_command(command: Sequence[str], sink: int, timeout: float) -> int | None:
@@ -217,21 +243,23 @@ def is_roomy(folder: Path) -> bool:
     return shutil.disk_usage(folder).free > ROOM
 
 
-def read_report(report: Path) -> tuple[int, int, list[tuple[str, str]]]:
-    """How many tests passed and failed, and which were skipped why, from a JUnit file."""
+def read_report(report: Path) -> tuple[int, list[str], list[tuple[str, str]]]:
+    """How many tests passed, which failed, and which were skipped why, from a JUnit file."""
     if not report.exists():
-        return 0, 0, []
-    passed, failed, skips = 0, 0, []
+        return 0, [], []
+    passed = 0
+    failures: dict[str, None] = {}  # a test that fails and whose fixture then fails is one
+    skips = []
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 our own pytest wrote it
+        node = f"{(case.get('classname') or '').replace('.', '/')}.py::{case.get('name')}"
         skipped = case.find("skipped")
         if skipped is not None:
-            node = f"{(case.get('classname') or '').replace('.', '/')}.py::{case.get('name')}"
             skips.append((node, skipped.get("message") or "no reason given"))
         elif case.find("failure") is not None or case.find("error") is not None:
-            failed += 1
+            failures[node] = None
         else:
             passed += 1
-    return passed, failed, skips
+    return passed, list(failures), skips
 
 
 def tail(log: Path, lines: int = 80) -> str:
@@ -309,6 +337,8 @@ def run_table(table: str, only: Sequence[str]) -> int:
         with ThreadPoolExecutor(max_workers=AT_ONCE.get(table, 1)) as lanes:
             outcomes = list(lanes.map(lambda step: run_step(table, step, seed), together))
         outcomes += [run_step(table, step, seed) for step in steps if step not in together]
+        ran = together + [step for step in steps if step not in together]
+        outcomes = [once_more(step, outcome, seed) for step, outcome in zip(ran, outcomes, strict=True)]
     if not outcomes:
         print(f"There is nothing to run in `{table}` {' '.join(only)}.")
         return 1
@@ -317,6 +347,8 @@ def run_table(table: str, only: Sequence[str]) -> int:
     for outcome in outcomes:
         for node, reason in outcome.skips:
             print(f"skipped {node}: {reason}")
+        for node in outcome.at_second:
+            print(f"failed beside other steps and passed by itself: {node}")
     strange = unexcused(outcomes, allowed)
     for node, _ in strange:
         print(f"not allowed to be skipped: {node}. Give it a line with a reason in tests/skips.txt, or make it run.")

@@ -26,6 +26,11 @@ FREE_AT: Final = """
 SELECT extract(epoch FROM max(free_at))::float FROM messenger.rates
 WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
 """
+# Two that are told at once look one after the other: each must see what the first was told.
+QUEUE_UP: Final = """
+INSERT INTO messenger.rates AS r (key, free_at) VALUES ($1, '-infinity')
+ON CONFLICT (key) DO UPDATE SET free_at = r.free_at
+"""
 OBEY: Final = """
 INSERT INTO messenger.rates AS r (key, free_at, told_at) VALUES ($1, clock_timestamp() + $2, clock_timestamp())
 ON CONFLICT (key) DO UPDATE SET free_at = greatest(r.free_at, EXCLUDED.free_at), told_at = EXCLUDED.told_at
@@ -77,6 +82,7 @@ async def obey(connection: Connection, channel: str, address: str, wait: timedel
     If another address was told the same just now, nothing goes to any on that channel.
     """
     key = f"{channel}:{address}"
+    await connection.execute(QUEUE_UP, channel)
     await connection.execute(OBEY, key, wait)
     if await connection.fetchval(TOLD_OTHERWISE, channel, key):
         await connection.execute(OBEY, channel, wait)

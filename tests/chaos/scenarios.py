@@ -29,6 +29,7 @@ SENDER: Final = "UPDATE shared.channels SET sender = 'other@people.test' WHERE c
 OVERDUE: Final = """
 SELECT count(*) FROM chaos.turns WHERE overdue AND was IN ('claimed', 'sending')
 """
+TAKEN: Final = "SELECT count(*) > 0 FROM chaos.turns WHERE was = 'queued'"
 LATE_YES: Final = "SELECT count(*) FROM shared.pending_actions WHERE decided_at > expires_at"
 DECISIONS: Final = "SELECT count(*) FROM shared.approval_events WHERE event_type IN ('approved', 'denied')"
 BOTH_HEARD: Final = "SELECT count(*) = 2 FROM messenger.updates"
@@ -309,6 +310,7 @@ async def clock_a_day_behind(stage: Stage) -> None:
     """A Messenger whose own clock is a day behind sends, and another looks on."""
     await stage.messenger(clock="-1d")
     telling = stage.telling("rule <1>", channel="email", contact_id=await stage.person())
+    await stage.until(TAKEN)
     await stage.messenger()
     await telling
     stage.demand(not await stage.fleet.value(OVERDUE), "a lease ran out whose holder lives")

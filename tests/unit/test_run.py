@@ -10,7 +10,7 @@ import pytest
 
 from tests.rig.changes import changed_files
 from tests.rig.waiting import LONGEST
-from tests.run import Outcome, Step, excused, main, present, read_report, run_command, unexcused
+from tests.run import FEW, Outcome, Step, excused, main, once_more, present, read_report, run_command, unexcused
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.unit.test_a" name="test_good"/>
@@ -23,8 +23,32 @@ REPORT = """<testsuites><testsuite>
 def test_a_report_is_counted(tmp_path: Path) -> None:
     (tmp_path / "report.xml").write_text(REPORT)
     skip = ("tests/unit/test_a.py::test_off[x]", "no chromium")
-    assert read_report(tmp_path / "report.xml") == (1, 2, [skip])
-    assert read_report(tmp_path / "missing.xml") == (0, 0, [])
+    assert read_report(tmp_path / "report.xml") == (
+        1,
+        ["tests/unit/test_a.py::test_bad", "tests/unit/test_a.py::test_broken"],
+        [skip],
+    )
+    assert read_report(tmp_path / "missing.xml") == (0, [], [])
+
+
+@pytest.mark.parametrize(("second", "counted"), [("", ("ok", 5, 0, ["a.py::b"])), ("<failure/>", ("failed", 4, 1, []))])
+def test_what_failed_beside_other_steps_is_run_once_by_itself(
+    tmp_path: Path, second: str, counted: tuple[object, ...]
+) -> None:
+    pytest_s = tmp_path / "runs.py"
+    pytest_s.write_text(f"""import sys
+assert sys.argv[1] == "a.py::b", sys.argv
+report = next(word for word in sys.argv if word.startswith("--junitxml=")).partition("=")[2]
+open(report, "w").write('<testsuite><testcase classname="a" name="b">{second}</testcase></testsuite>')
+sys.exit({1 if second else 0})
+""")
+    step = Step("runs", (sys.executable, str(pytest_s), "tests/unit"), 30, ("tests/unit",))
+    first = Outcome("test", "runs", "failed", 1.0, 4, 1, failures=["a.py::b"])
+    again = once_more(step, first, 0)
+    assert (again.result, again.passed, again.failed, again.at_second) == counted
+    hung = Outcome("test", "runs", "timeout", 1.0, 4, 1, failures=["a.py::b"])
+    broken = Outcome("test", "runs", "failed", 1.0, 4, FEW + 1, failures=["a.py::b"] * (FEW + 1))
+    assert [once_more(step, one, 0) for one in (hung, broken)] == [hung, broken]
 
 
 def test_a_skip_needs_a_line_with_a_reason(tmp_path: Path) -> None:

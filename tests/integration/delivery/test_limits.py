@@ -273,6 +273,23 @@ async def test_two_chats_told_to_wait_make_the_whole_bot_wait_and_an_hour_is_the
     assert len(own_house.sent(f"{message} ")) == 4
 
 
+async def test_two_chats_told_to_wait_at_the_same_moment_make_the_whole_bot_wait(own_house: House) -> None:
+    await own_house.sql.execute(FREE)
+    db = own_house.ground("messenger").db
+
+    async def told(chat: str) -> None:
+        async with db.work() as connection:
+            await rate_limits.obey(connection, "telegram", chat, timedelta(seconds=60))
+
+    async with db.work() as connection:
+        await rate_limits.obey(connection, "telegram", new_chat(), timedelta(seconds=60))
+        other = asyncio.create_task(told(new_chat()))
+        await asyncio.wait([other], timeout=0.3)
+    await other
+    async with db.work() as connection:
+        assert await rate_limits.free_at(connection, "telegram", new_chat()) is not None
+
+
 async def test_others_wait_as_long_as_the_provider_says_and_no_longer(own_house: House, message: str) -> None:
     """A message that failed nine times waits for minutes by itself; its chat and the bot for what was asked."""
     await own_house.sql.execute(FREE)
