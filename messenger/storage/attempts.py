@@ -23,24 +23,6 @@ FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
 ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, shown = EXCLUDED.shown, status = 'queued'
 WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
 """
-PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
-# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
-# of a later attempt at the same part.
-END_PART = """
-WITH a AS (
-    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = $4, detail = $5
-    WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND (ended_at IS NULL OR outcome = 'lease_lost') RETURNING n),
-p AS (
-    UPDATE messenger.parts SET status = $6, provider_id = coalesce($7, provider_id) FROM a
-    WHERE delivery_id = $1 AND parts.n = a.n AND parts.status IN ('sending', 'uncertain')
-        AND NOT EXISTS (SELECT FROM messenger.attempts later WHERE later.delivery_id = $1 AND later.n = $2
-            AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING parts.n)
-SELECT CASE WHEN EXISTS (SELECT FROM p) THEN 'part' WHEN EXISTS (SELECT FROM a) THEN 'attempt' END
-"""
-NOT_SENT = """
-INSERT INTO messenger.attempts (delivery_id, n, attempt, ended_at, outcome, detail)
-VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING
-"""
 
 
 async def keep_parts(
@@ -52,6 +34,9 @@ async def keep_parts(
     """
     await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas), shown)
     return await parts(connection, delivery_id)
+
+
+PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
 
 
 async def parts(connection: Connection, delivery_id: str) -> list[Record]:
@@ -70,6 +55,21 @@ class PartEnd:
     provider_id: str | None = None
 
 
+# A late answer may still turn `uncertain` into `sent`: it is matched by its attempt, not by the lease. It says nothing
+# of a later attempt at the same part.
+END_PART = """
+WITH a AS (
+    UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = $4, detail = $5
+    WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND (ended_at IS NULL OR outcome = 'lease_lost') RETURNING n),
+p AS (
+    UPDATE messenger.parts SET status = $6, provider_id = coalesce($7, provider_id) FROM a
+    WHERE delivery_id = $1 AND parts.n = a.n AND parts.status IN ('sending', 'uncertain')
+        AND NOT EXISTS (SELECT FROM messenger.attempts later WHERE later.delivery_id = $1 AND later.n = $2
+            AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING parts.n)
+SELECT CASE WHEN EXISTS (SELECT FROM p) THEN 'part' WHEN EXISTS (SELECT FROM a) THEN 'attempt' END
+"""
+
+
 async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> Literal["part", "attempt"] | None:
     """Write an attempt's end; return `part` if it ends its part too, `attempt` where the part has gone on meanwhile.
 
@@ -79,6 +79,12 @@ async def end_part(connection: Connection, claimed: Claimed, end: PartEnd) -> Li
     what = (end.outcome, end.detail[:500], end.status, end.provider_id)
     found: Literal["part", "attempt"] | None = await connection.fetchval(END_PART, *attempt, *what)
     return found
+
+
+NOT_SENT = """
+INSERT INTO messenger.attempts (delivery_id, n, attempt, ended_at, outcome, detail)
+VALUES ($1, $2, $3, clock_timestamp(), $4, $5) ON CONFLICT DO NOTHING
+"""
 
 
 async def not_sent(connection: Connection, claimed: Claimed, end: PartEnd) -> None:

@@ -13,17 +13,8 @@ log = logger("messenger.storage.breakers")
 
 # So many failures in a row within ten minutes, of whichever messages: waiting for one answer can take a minute.
 MOST_FAILURES: Final = 5
-# Until something has gone out the owner hears of the next pause within ten minutes only if its reason is another: that
-# somebody must act is always told.
-PAUSE: Final = """
-INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
-VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
-ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
-    next_probe_at = EXCLUDED.next_probe_at, probes = p.probes + (p.next_probe_at IS NOT NULL)::int,
-    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes'
-        AND $2 IN (p.reason, 'unreachable') THEN p.told_at END
-WHERE p.since IS NULL RETURNING channel
-"""
+
+
 FAILED: Final = """
 INSERT INTO messenger.pauses AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
 ON CONFLICT (channel) DO UPDATE SET detail = $2,
@@ -34,37 +25,6 @@ ON CONFLICT (channel) DO UPDATE SET detail = $2,
 WHERE p.since IS NULL RETURNING failures
 """
 WORKED: Final = "DELETE FROM messenger.pauses WHERE channel = $1 AND since IS NULL"
-# Of several Messengers one takes the probe. A login that is refused is tried ever more seldom, up to 5 minutes.
-TAKE_PROBE: Final = """
-UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
-    * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
-WHERE since IS NOT NULL AND (next_probe_at <= clock_timestamp() OR next_probe_at > clock_timestamp()
-    + CASE reason WHEN 'unauthorized' THEN interval '5 minutes' ELSE interval '5 seconds' END) RETURNING channel
-"""
-STILL: Final = """
-UPDATE messenger.pauses SET reason = $2, detail = $3,
-    told_at = CASE WHEN $2 IN (reason, 'unreachable') THEN told_at END WHERE channel = $1 AND since IS NOT NULL
-"""
-# A provider that answers a probe may still take nothing: until something has gone out, one failure pauses its channel
-# again.
-LIFT: Final = """
-UPDATE messenger.pauses SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
-WHERE channel = $1 AND since IS NOT NULL
-"""
-PROBE_NOW: Final = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL"
-PAUSED: Final = """
-SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
-WHERE since IS NOT NULL ORDER BY channel
-"""
-# A notice that did not go, since the pause was over for a moment, is told again at the next pause.
-UNTOLD: Final = "UPDATE messenger.pauses SET told_at = NULL WHERE channel <> $1 AND since IS NULL"
-STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.pauses WHERE channel = $1 AND since IS NOT NULL)"
-# A connection that comes back by itself at once is not worth a message; one that is lost again is.
-TELL: Final = """
-UPDATE messenger.pauses p SET told_at = clock_timestamp(), waiting = (SELECT count(*) FROM messenger.deliveries d
-    WHERE d.channel = p.channel AND d.status = 'queued')
-WHERE since IS NOT NULL AND told_at IS NULL AND (reason = 'unauthorized' OR probes > 1) RETURNING channel
-"""
 
 
 async def heed(connection: Connection, channel: str, result: Receipt | SendFailed) -> None:
@@ -82,6 +42,19 @@ async def heed(connection: Connection, channel: str, result: Receipt | SendFaile
             await _begin(connection, channel, result)
 
 
+# Until something has gone out the owner hears of the next pause within ten minutes only if its reason is another: that
+# somebody must act is always told.
+PAUSE: Final = """
+INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
+VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
+ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
+    next_probe_at = EXCLUDED.next_probe_at, probes = p.probes + (p.next_probe_at IS NOT NULL)::int,
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes'
+        AND $2 IN (p.reason, 'unreachable') THEN p.told_at END
+WHERE p.since IS NULL RETURNING channel
+"""
+
+
 async def _begin(connection: Connection, channel: str, result: SendFailed) -> None:
     if await connection.fetchval(PAUSE, channel, reason_of(result), visible(result.message)[:500]) is not None:
         log.warning("the channel pauses itself", channel=channel, why=result.message)
@@ -93,9 +66,20 @@ def reason_of(result: SendFailed) -> str:
     return "unauthorized" if result.reason == "unauthorized" else "unreachable"
 
 
+STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.pauses WHERE channel = $1 AND since IS NOT NULL)"
+
+
 async def stands(connection: Connection, channel: str) -> bool:
     """Return whether the channel is paused, so that nothing of it is claimed at the moment."""
     return bool(await connection.fetchval(STANDS, channel))
+
+
+# A connection that comes back by itself at once is not worth a message; one that is lost again is.
+TELL: Final = """
+UPDATE messenger.pauses p SET told_at = clock_timestamp(), waiting = (SELECT count(*) FROM messenger.deliveries d
+    WHERE d.channel = p.channel AND d.status = 'queued')
+WHERE since IS NOT NULL AND told_at IS NULL AND (reason = 'unauthorized' OR probes > 1) RETURNING channel
+"""
 
 
 async def tell_owner(connection: Connection) -> int:
@@ -106,9 +90,19 @@ async def tell_owner(connection: Connection) -> int:
     return len(told)
 
 
+PAUSED: Final = """
+SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
+WHERE since IS NOT NULL ORDER BY channel
+"""
+
+
 async def paused(connection: Connection) -> list[Record]:
     """Return each paused channel: channel, reason, detail, since, waiting, next_probe_at."""
     return list(await connection.fetch(PAUSED))
+
+
+# A notice that did not go, since the pause was over for a moment, is told again at the next pause.
+UNTOLD: Final = "UPDATE messenger.pauses SET told_at = NULL WHERE channel <> $1 AND since IS NULL"
 
 
 async def told_nothing(connection: Connection, channel: str) -> None:
@@ -116,9 +110,21 @@ async def told_nothing(connection: Connection, channel: str) -> None:
     await connection.execute(UNTOLD, channel)
 
 
+PROBE_NOW: Final = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL"
+
+
 async def probe_now(connection: Connection) -> None:
     """Let every paused channel be probed at once."""
     await connection.execute(PROBE_NOW)
+
+
+# Of several Messengers one takes the probe. A login that is refused is tried ever more seldom, up to 5 minutes.
+TAKE_PROBE: Final = """
+UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
+    * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
+WHERE since IS NOT NULL AND (next_probe_at <= clock_timestamp() OR next_probe_at > clock_timestamp()
+    + CASE reason WHEN 'unauthorized' THEN interval '5 minutes' ELSE interval '5 seconds' END) RETURNING channel
+"""
 
 
 async def take_probes(connection: Connection) -> list[str]:
@@ -126,9 +132,23 @@ async def take_probes(connection: Connection) -> list[str]:
     return [row["channel"] for row in await connection.fetch(TAKE_PROBE)]
 
 
+STILL: Final = """
+UPDATE messenger.pauses SET reason = $2, detail = $3,
+    told_at = CASE WHEN $2 IN (reason, 'unreachable') THEN told_at END WHERE channel = $1 AND since IS NOT NULL
+"""
+
+
 async def still_paused(connection: Connection, channel: str, failed: SendFailed) -> None:
     """Write down what the probe was told."""
     await connection.execute(STILL, channel, reason_of(failed), failed.message[:500])
+
+
+# A provider that answers a probe may still take nothing: until something has gone out, one failure pauses its channel
+# again.
+LIFT: Final = """
+UPDATE messenger.pauses SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
+WHERE channel = $1 AND since IS NOT NULL
+"""
 
 
 async def lift(connection: Connection, channel: str) -> None:

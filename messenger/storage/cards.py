@@ -9,16 +9,26 @@ from uuid import UUID
 
 from shared.db.pool import Connection
 
+# INVARIANT: of what is live the sandbox is shown nothing. Where no other channel is left it is asked on the console.
+MAY_ASK: Final = "(o.realm <> 'sandbox' OR a.realm = 'sandbox')"
+IN_A_DIGEST: Final = 1000
+
+
 # Whoever writes cards counts them first, so that two Messengers never count at once.
 ONE_AT_A_TIME: Final = "LOCK TABLE messenger.digests IN SHARE ROW EXCLUSIVE MODE"
+
+
+async def one_at_a_time(connection: Connection) -> None:
+    """Keep every other Messenger from writing cards until this transaction ends."""
+    await connection.execute(ONE_AT_A_TIME)
+
+
 # The owner changed it, and is asked with the new words at once.
 OWNERS_CHANGE: Final = """
 EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.actor = 'owner' AND q.revision > 1
     AND e.detail @> jsonb_build_object('revision', q.revision))
 """
 REALM: Final = "(SELECT n.realm FROM shared.notifications n WHERE n.id = q.notification_id)"
-# INVARIANT: of what is live the sandbox is shown nothing. Where no other channel is left it is asked on the console.
-MAY_ASK: Final = "(o.realm <> 'sandbox' OR a.realm = 'sandbox')"
 # Questions nobody was shown, which count against their butler. What had a card before is asked anew for a
 # reason that is not the butler's, and counts against nobody. What is about no message cannot be shown on a card.
 UNASKED: Final = f"""
@@ -42,7 +52,6 @@ WITH RECURSIVE b AS (
     FROM b WHERE b.name IS NOT NULL)
 SELECT name FROM b WHERE name IS NOT NULL
 """
-IN_A_DIGEST: Final = 1000
 # Of each butler the oldest, as many as its burst ($1) has room for; what is beyond a digest is not looked at.
 WITHIN: Final = f"""
 SELECT u.*, row_number() OVER oldest AS place, coalesce(s.cards, 0) + row_number() OVER oldest <= $1 AS fits
@@ -94,35 +103,6 @@ a AS (
         origin_butler, requested_at AS at, counted, {REALM} AS realm FROM waits q)
 {QUEUE}
 """
-# A digest may hold both what is live and what is not; each of its cards lists what may be asked there.
-ASK_DIGESTS: Final = f"""
-WITH a AS (
-    SELECT DISTINCT 'digest' AS card_kind, NULL::uuid AS action_id, NULL::uuid AS about, g.id AS digest_id,
-        1 AS revision, g.origin_butler, g.opened_at AS at, false AS counted, {REALM} AS realm
-    FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id
-    JOIN shared.pending_actions q ON q.id = t.action_id
-    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp())
-{QUEUE}
-"""
-# A delivery, after its latest attempt.
-ABOUT: Final = """
-NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, attempt AS revision, origin_butler, settled_at AS at,
-    false AS counted, realm FROM messenger.deliveries
-"""
-# What is uncertain and is repeated by no machine.
-ASK_UNCERTAIN: Final = f"""
-WITH a AS (
-    SELECT 'uncertain' AS card_kind, {ABOUT}
-    WHERE status = 'uncertain' AND (class = 'third_party'
-        OR (class = 'owner' AND (repeated > 0 OR (not_after > clock_timestamp()) IS NOT TRUE))))
-{QUEUE}
-"""
-ASK_BOUNCED: Final = f"""
-WITH a AS (
-    SELECT 'bounced' AS card_kind, {ABOUT}
-    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
-{QUEUE}
-"""
 # One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
 # it holds what is asked at once; of more than a thousand the rest stands in the next, so that a flood of one butler
 # keeps the cards of all waiting for a moment only.
@@ -140,6 +120,64 @@ opened AS (
 INSERT INTO messenger.digest_items (action_id, digest_id)
 SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id
 """
+
+
+async def ask_approvals(connection: Connection, burst: int) -> int:
+    """Put what is asked beyond the burst into digests, and queue the cards of the questions that are to have one."""
+    await connection.execute(OPEN_DIGESTS, burst)
+    return len(await connection.fetch(ASK_APPROVALS, burst))
+
+
+# A digest may hold both what is live and what is not; each of its cards lists what may be asked there.
+ASK_DIGESTS: Final = f"""
+WITH a AS (
+    SELECT DISTINCT 'digest' AS card_kind, NULL::uuid AS action_id, NULL::uuid AS about, g.id AS digest_id,
+        1 AS revision, g.origin_butler, g.opened_at AS at, false AS counted, {REALM} AS realm
+    FROM messenger.digests g JOIN messenger.digest_items t ON t.digest_id = g.id
+    JOIN shared.pending_actions q ON q.id = t.action_id
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp())
+{QUEUE}
+"""
+
+
+async def ask_digests(connection: Connection, _burst: int) -> int:
+    """Queue the cards of digests."""
+    return len(await connection.fetch(ASK_DIGESTS))
+
+
+# A delivery, after its latest attempt.
+ABOUT: Final = """
+NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, attempt AS revision, origin_butler, settled_at AS at,
+    false AS counted, realm FROM messenger.deliveries
+"""
+# What is uncertain and is repeated by no machine.
+ASK_UNCERTAIN: Final = f"""
+WITH a AS (
+    SELECT 'uncertain' AS card_kind, {ABOUT}
+    WHERE status = 'uncertain' AND (class = 'third_party'
+        OR (class = 'owner' AND (repeated > 0 OR (not_after > clock_timestamp()) IS NOT TRUE))))
+{QUEUE}
+"""
+
+
+async def ask_uncertain(connection: Connection, _burst: int) -> int:
+    """Queue the cards about what may have arrived."""
+    return len(await connection.fetch(ASK_UNCERTAIN))
+
+
+ASK_BOUNCED: Final = f"""
+WITH a AS (
+    SELECT 'bounced' AS card_kind, {ABOUT}
+    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
+{QUEUE}
+"""
+
+
+async def ask_bounced(connection: Connection, _burst: int) -> int:
+    """Queue the cards about mails that came back."""
+    return len(await connection.fetch(ASK_BOUNCED))
+
+
 # The owner wants to see a question: its card is sent where the owner said so, and counts against nobody.
 ASK_NOW: Final = f"""
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, action_id, revision, origin_butler)
@@ -149,14 +187,35 @@ WHERE q.id = $1 AND q.revision = $2 AND q.status = 'pending' AND q.expires_at > 
     AND (o.realm <> 'sandbox' OR {REALM} = 'sandbox')
 ON CONFLICT DO NOTHING RETURNING id
 """
+
+
+async def ask_now(connection: Connection, action_id: str, revision: int) -> bool:
+    """Queue the card of this revision because the owner asked for it; return whether this did."""
+    return await connection.fetchval(ASK_NOW, UUID(action_id), revision) is not None
+
+
 DIGEST_SHOWS: Final = """
 UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id = $1
 """
+
+
+async def digest_shows(connection: Connection, digest_id: str, shown: list[str]) -> None:
+    """Write down what a digest's message lists, and that it was looked at."""
+    await connection.execute(DIGEST_SHOWS, UUID(digest_id), shown)
+
+
 # A late answer adds something to what a closed card says.
 SHOW_AGAIN: Final = """
 UPDATE messenger.deliveries SET reason = NULL
 WHERE about = $1 AND revision = $2 AND card_kind = 'uncertain' AND status = 'sent' AND reason = 'closed'
 """
+
+
+async def show_again(connection: Connection, delivery_id: str, attempt: int) -> None:
+    """Let the card about this attempt be written anew."""
+    await connection.execute(SHOW_AGAIN, UUID(delivery_id), attempt)
+
+
 # A press on a card that has no receipt proves that it arrived, whoever has it in hand or is to send it again.
 ADOPT: Final = """
 WITH d AS (
@@ -167,62 +226,6 @@ WITH d AS (
 UPDATE messenger.parts SET status = 'sent', provider_id = $4 FROM d
 WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
 """
-CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
-# To the owner by the channels that are left; what it says stands in `messenger.pauses`.
-TELL_ELSEWHERE: Final = f"""
-INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
-SELECT 'card', 'channel_paused', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o
-    JOIN shared.channels a ON a.channel = $1 WHERE o.channel <> $1 AND {MAY_ASK}
-"""
-# To the owner where cards go, or wherever the owner is ($2); what it says is made when it is sent. The sandbox hears of
-# it only where nothing live is left.
-TELL_OF: Final = """
-INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
-SELECT 'card', $1, channel, address, realm, 'messenger' FROM messenger.owner_at o
-WHERE ($2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
-    AND (realm <> 'sandbox' OR NOT EXISTS (SELECT FROM messenger.owner_at l WHERE l.realm <> 'sandbox'))
-"""
-
-
-async def one_at_a_time(connection: Connection) -> None:
-    """Keep every other Messenger from writing cards until this transaction ends."""
-    await connection.execute(ONE_AT_A_TIME)
-
-
-async def ask_approvals(connection: Connection, burst: int) -> int:
-    """Put what is asked beyond the burst into digests, and queue the cards of the questions that are to have one."""
-    await connection.execute(OPEN_DIGESTS, burst)
-    return len(await connection.fetch(ASK_APPROVALS, burst))
-
-
-async def ask_digests(connection: Connection, _burst: int) -> int:
-    """Queue the cards of digests."""
-    return len(await connection.fetch(ASK_DIGESTS))
-
-
-async def ask_uncertain(connection: Connection, _burst: int) -> int:
-    """Queue the cards about what may have arrived."""
-    return len(await connection.fetch(ASK_UNCERTAIN))
-
-
-async def ask_bounced(connection: Connection, _burst: int) -> int:
-    """Queue the cards about mails that came back."""
-    return len(await connection.fetch(ASK_BOUNCED))
-
-
-async def ask_now(connection: Connection, action_id: str, revision: int) -> bool:
-    """Queue the card of this revision because the owner asked for it; return whether this did."""
-    return await connection.fetchval(ASK_NOW, UUID(action_id), revision) is not None
-
-
-async def digest_shows(connection: Connection, digest_id: str, shown: list[str]) -> None:
-    """Write down what a digest's message lists, and that it was looked at."""
-    await connection.execute(DIGEST_SHOWS, UUID(digest_id), shown)
-
-
-async def show_again(connection: Connection, delivery_id: str, attempt: int) -> None:
-    """Let the card about this attempt be written anew."""
-    await connection.execute(SHOW_AGAIN, UUID(delivery_id), attempt)
 
 
 async def adopt(connection: Connection, card_kind: str, about: str, revision: int, message_id: str) -> bool:
@@ -233,14 +236,35 @@ async def adopt(connection: Connection, card_kind: str, about: str, revision: in
     return await connection.fetchval(ADOPT, card_kind, UUID(about), revision, message_id) is not None
 
 
+CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = 'closed' WHERE id = $1 AND class = 'card'"
+
+
 async def close_card(connection: Connection, delivery_id: str) -> None:
     """Note that a card shows its outcome."""
     await connection.execute(CLOSE_CARD, UUID(delivery_id))
 
 
+# To the owner by the channels that are left; what it says stands in `messenger.pauses`.
+TELL_ELSEWHERE: Final = f"""
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
+SELECT 'card', 'channel_paused', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o
+    JOIN shared.channels a ON a.channel = $1 WHERE o.channel <> $1 AND {MAY_ASK}
+"""
+
+
 async def tell_elsewhere(connection: Connection, channel: str) -> None:
     """Queue the notice about this channel's pause, to the owner by another channel."""
     await connection.execute(TELL_ELSEWHERE, channel)
+
+
+# To the owner where cards go, or wherever the owner is ($2); what it says is made when it is sent. The sandbox hears of
+# it only where nothing live is left.
+TELL_OF: Final = """
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
+SELECT 'card', $1, channel, address, realm, 'messenger' FROM messenger.owner_at o
+WHERE ($2 OR channel = 'telegram' OR NOT EXISTS (SELECT FROM messenger.owner_at t WHERE t.channel = 'telegram'))
+    AND (realm <> 'sandbox' OR NOT EXISTS (SELECT FROM messenger.owner_at l WHERE l.realm <> 'sandbox'))
+"""
 
 
 async def tell_of(connection: Connection, card_kind: str, *, everywhere: bool = False) -> None:

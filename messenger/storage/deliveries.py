@@ -15,6 +15,43 @@ from shared.db.pool import Connection, Record
 from shared.errors import IdempotencyConflict, Unavailable
 from shared.storage import pending_actions
 
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A delivery this process holds under a fence."""
+
+    id: str
+    notification_id: str | None
+    kind: str
+    channel: str
+    address: str
+    fence: int
+    attempt: int
+    action_id: str | None
+    revision: int | None
+    created_at: datetime
+    # How often it was queued again after an attempt of unknown outcome.
+    repeated: int = 0
+    # Of a card: what it is about, and its kind. The revision is the question's, or the attempt of the delivery.
+    digest_id: str | None = None
+    about: str | None = None
+    card_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """A delivery to be made for a notification."""
+
+    notification_id: str
+    kind: str
+    channel: str
+    address: str
+    realm: str
+    not_after: datetime | None
+    origin: str
+    lineage: str
+
+
 ENQUEUE = """
 INSERT INTO messenger.deliveries (notification_id, class, channel, address, realm, not_after, origin_butler, lineage)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -22,6 +59,13 @@ ON CONFLICT (notification_id) DO UPDATE SET status = 'queued', reason = NULL, se
     address = EXCLUDED.address, not_after = EXCLUDED.not_after WHERE deliveries.status = 'parked'
 RETURNING id::text
 """
+
+
+async def enqueue(connection: Connection, new: Enqueued) -> bool:
+    """Put the delivery in the queue; return False where it lies there, or is settled, already."""
+    return await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:]) is not None
+
+
 # Each butler has its own line at an address: oldest first, cards before the rest; a message being retried keeps its
 # place for a minute from its first failure, one that a limit delays or of which a part is sent for good. Both are
 # looked up by the primary keys. Of the lines at an address a card goes first, then what has begun to arrive, then the
@@ -76,11 +120,33 @@ RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.
     d.revision, d.created_at, d.repeated, d.digest_id::text,
     d.about::text, d.card_kind
 """
+
+
+async def claim(connection: Connection, holder: str, room: Mapping[str, int]) -> list[Claimed]:
+    """Take what is due, at most one per address and so many per channel as there is room for; return it."""
+    try:
+        taken = [row for name, most in room.items() for row in await connection.fetch(CLAIM, holder, most, name)]
+    except asyncpg.UniqueViolationError:
+        raise Unavailable("Another Messenger took one of these at the same moment.") from None
+    return [Claimed(*row.values()) for row in taken]
+
+
 RENEW = f"""
 UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
 WHERE claimed_by = $1 AND (id, fence) IN (SELECT * FROM unnest($2::uuid[], $3::bigint[]))
     AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp() RETURNING id::text, fence
 """
+
+
+async def renew(connection: Connection, holder: str, held: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Lengthen the leases of what is in hand (id, fence), not of what was left to its lease.
+
+    Return what the holder still holds.
+    """
+    ids, fences = [UUID(delivery_id) for delivery_id, _ in held], [fence for _, fence in held]
+    return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences)}
+
+
 # The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent. There is none
 # for a third party's part that has its receipt.
 MARK = f"""
@@ -100,12 +166,39 @@ a AS (
 line AS ({pending_actions.MARKED})
 SELECT count(*) FROM a
 """
+
+
+async def mark(
+    connection: Connection, claimed: Claimed, part: tuple[int, str], content_sha: str | None, rule_id: str | None = None
+) -> bool:
+    """Set the marker of one part (its number, its wire_sha); False where lease, fence or bytes are no longer ours.
+
+    Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
+    """
+    (n, wire_sha), rule = part, UUID(rule_id) if rule_id else None
+    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule)
+    try:
+        return bool(await connection.fetchval(MARK, *args))
+    except asyncpg.UniqueViolationError:
+        raise IdempotencyConflict("The same words went to the same address in this request before.") from None
+
+
 TURN = """
 UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timestamp() + $6,
     settled_at = CASE WHEN $4 IN ('queued', 'parked') THEN NULL ELSE clock_timestamp() END,
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
 """
+
+
+async def turn(
+    connection: Connection, claimed: Claimed, come_from: Sequence[str], to: str, reason: str | None, after: object
+) -> bool:
+    """Move the delivery on and return whether it moved; `after` is the timedelta until it may be tried again."""
+    args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
+    return await connection.fetchval(TURN, *args) is not None
+
+
 # A delay is no attempt: the count goes back, so that neither its chat nor its own next try waits for it.
 DELAY = """
 UPDATE messenger.deliveries SET status = 'queued', reason = $3, attempt = attempt - 1,
@@ -114,6 +207,16 @@ UPDATE messenger.deliveries SET status = 'queued', reason = $3, attempt = attemp
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') RETURNING id
 """
+
+
+async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:
+    """Put it back for later without counting an attempt, and return whether it was put back.
+
+    `until` is seconds since 1970; the delivery is looked at again before.
+    """
+    return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until) is not None
+
+
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
 # A card may come twice without harm, since deciding happens once; so may a reaction, which replaces the last one.
 REAP = f"""
@@ -139,100 +242,6 @@ d AS (
     FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id, d.channel)
 SELECT id::text, status, notification_id::text, channel FROM d
 """
-READDRESS = """
-UPDATE messenger.deliveries SET address = $3, class = $4, status = 'queued', claimed_by = NULL, lease_until = NULL
-WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending')
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A delivery this process holds under a fence."""
-
-    id: str
-    notification_id: str | None
-    kind: str
-    channel: str
-    address: str
-    fence: int
-    attempt: int
-    action_id: str | None
-    revision: int | None
-    created_at: datetime
-    # How often it was queued again after an attempt of unknown outcome.
-    repeated: int = 0
-    # Of a card: what it is about, and its kind. The revision is the question's, or the attempt of the delivery.
-    digest_id: str | None = None
-    about: str | None = None
-    card_kind: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueued:
-    """A delivery to be made for a notification."""
-
-    notification_id: str
-    kind: str
-    channel: str
-    address: str
-    realm: str
-    not_after: datetime | None
-    origin: str
-    lineage: str
-
-
-async def enqueue(connection: Connection, new: Enqueued) -> bool:
-    """Put the delivery in the queue; return False where it lies there, or is settled, already."""
-    return await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:]) is not None
-
-
-async def claim(connection: Connection, holder: str, room: Mapping[str, int]) -> list[Claimed]:
-    """Take what is due, at most one per address and so many per channel as there is room for; return it."""
-    try:
-        taken = [row for name, most in room.items() for row in await connection.fetch(CLAIM, holder, most, name)]
-    except asyncpg.UniqueViolationError:
-        raise Unavailable("Another Messenger took one of these at the same moment.") from None
-    return [Claimed(*row.values()) for row in taken]
-
-
-async def renew(connection: Connection, holder: str, held: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Lengthen the leases of what is in hand (id, fence), not of what was left to its lease.
-
-    Return what the holder still holds.
-    """
-    ids, fences = [UUID(delivery_id) for delivery_id, _ in held], [fence for _, fence in held]
-    return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences)}
-
-
-async def mark(
-    connection: Connection, claimed: Claimed, part: tuple[int, str], content_sha: str | None, rule_id: str | None = None
-) -> bool:
-    """Set the marker of one part (its number, its wire_sha); False where lease, fence or bytes are no longer ours.
-
-    Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
-    """
-    (n, wire_sha), rule = part, UUID(rule_id) if rule_id else None
-    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule)
-    try:
-        return bool(await connection.fetchval(MARK, *args))
-    except asyncpg.UniqueViolationError:
-        raise IdempotencyConflict("The same words went to the same address in this request before.") from None
-
-
-async def turn(
-    connection: Connection, claimed: Claimed, come_from: Sequence[str], to: str, reason: str | None, after: object
-) -> bool:
-    """Move the delivery on and return whether it moved; `after` is the timedelta until it may be tried again."""
-    args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
-    return await connection.fetchval(TURN, *args) is not None
-
-
-async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:
-    """Put it back for later without counting an attempt, and return whether it was put back.
-
-    `until` is seconds since 1970; the delivery is looked at again before.
-    """
-    return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until) is not None
 
 
 async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:
@@ -241,6 +250,12 @@ async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record
     What is unsent goes back to the queue, what was possibly sent becomes `uncertain`.
     """
     return list(await connection.fetch(REAP, list(deliveries)))
+
+
+READDRESS = """
+UPDATE messenger.deliveries SET address = $3, class = $4, status = 'queued', claimed_by = NULL, lease_until = NULL
+WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending')
+"""
 
 
 async def readdress(connection: Connection, claimed: Claimed, address: str, kind: str) -> None:

@@ -9,65 +9,28 @@ from shared.db.pool import Connection, Record
 LEASE: Final = "7 seconds"
 # A lease that ends further off than its own length was written by a clock that was wrong, and is none.
 LASTS: Final = f"(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + interval '{LEASE}')"
-SILENT = f"""
-SELECT id::text, notification_id::text FROM messenger.deliveries
-WHERE status IN ('claimed', 'sending') AND NOT {LASTS} ORDER BY notification_id LIMIT 100
-"""
 AT_ONCE = 100
-# By a clock that stands still, for the index; the statement that ends them looks at the running one.
-OVERDUE = f"""
-SELECT notification_id::text FROM messenger.deliveries
-WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT {AT_ONCE}
-"""
-SAME_CONTENT = """
-SELECT notification_id::text FROM messenger.deliveries
-WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3 AND class = 'third_party'
-"""
-ONE = """
-SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
-FROM messenger.deliveries WHERE notification_id = $1
-"""
-# Other words of the same request to the same address: of unknown outcome, or tried and not over when this was asked.
-SIMILAR = """
-SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
-WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.channel = $3
-    AND lower(d.address COLLATE "C") = $4
-    AND d.notification_id <> $5 AND n.envelope #>> '{delivery,intent}' <> 'react'
-    AND (d.status = 'uncertain' OR EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id
-        AND a.started_at <= $6 AND (coalesce(a.ended_at, 'infinity') > $6
-            OR (d.status IN ('queued', 'claimed', 'sending', 'sent') AND coalesce(d.settled_at, 'infinity') > $6))))
-ORDER BY d.created_at LIMIT 1
-"""
-NEXT_DUE = """
-SELECT extract(epoch FROM least(
-    (SELECT min(send_at) FROM messenger.deliveries WHERE status = 'queued' AND send_at > statement_timestamp()),
-    (SELECT min(free_at) FROM messenger.rates WHERE free_at > statement_timestamp())) - statement_timestamp())::float
-"""
-OLDEST_OPEN = """
-SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float
-FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')
-"""
-BY_STATE = "SELECT channel, status, count(*) AS n FROM messenger.deliveries GROUP BY channel, status"
-OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
 
-# A card with its last part, which bears its buttons, as long as it shows them in Telegram. An edit is a message too:
-# nothing is written into a chat that was the owner's and is not any more. The numbers of messages are those of one bot.
-SHOWN_IN_TELEGRAM: Final = """
-JOIN LATERAL (SELECT provider_id, shown FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p
-    ON true
-WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
-    AND p.provider_id IS NOT NULL AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
-    AND EXISTS (SELECT FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
-        WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram' AND i.lookup = d.address)
+
+# What a backup that was put back says of others: what waits to be sent, and what waits for the owner.
+QUEUED = "SELECT id::text FROM shared.notifications WHERE status = 'queued' ORDER BY id"
+
+
+async def queued(connection: Connection) -> list[str]:
+    """Return the ids of notifications that wait to be sent, in their order, to whomever their butlers say they are."""
+    return [row["id"] for row in await connection.fetch(QUEUED)]
+
+
+ASKED_ABOUT_OTHERS = """
+SELECT id::text, notification_id::text, revision, content_sha, tool_args, agent_summary FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL ORDER BY notification_id
 """
-# A card that was answered, or asks in a revision that is gone.
-APPROVALS_OVER = f"""
-SELECT d.id::text, d.address, a.status, a.notification_id::text, n.realm, p.provider_id, p.shown
-FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
-JOIN shared.notifications n ON n.id = a.notification_id {SHOWN_IN_TELEGRAM}
-    AND d.card_kind = 'approval' AND (a.status <> 'pending' OR a.revision <> d.revision)
-ORDER BY d.created_at LIMIT 20
-"""
+
+
+async def asked_about_others(connection: Connection) -> list[Record]:
+    """Return the questions that wait, in the order of their notifications, with what a new revision keeps."""
+    return list(await connection.fetch(ASKED_ABOUT_OTHERS))
+
 
 # A delivery with what is known of one attempt: the last part that came to its marker then. Its name is that of whoever
 # has the address, not of whom its butler wrote down.
@@ -85,7 +48,31 @@ LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id
     AND a.marked_at IS NOT NULL ORDER BY a.n DESC LIMIT 1) a ON true
 WHERE d.id = $1
 """
+
+
+async def doubt(connection: Connection, delivery_id: str, attempt: int | None = None) -> Record | None:
+    """Return a message's delivery with its words, and what is known of that attempt, or of the latest."""
+    return await connection.fetchrow(DOUBT, UUID(delivery_id), attempt)
+
+
 RECEIPTS = "SELECT coalesce(provider_id, '') AS receipt FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+
+
+async def receipts(connection: Connection, delivery_id: str) -> list[str]:
+    """Return the receipt of each part, in order; empty for one that has none."""
+    return [row["receipt"] for row in await connection.fetch(RECEIPTS, UUID(delivery_id))]
+
+
+# A card with its last part, which bears its buttons, as long as it shows them in Telegram. An edit is a message too:
+# nothing is written into a chat that was the owner's and is not any more. The numbers of messages are those of one bot.
+SHOWN_IN_TELEGRAM: Final = """
+JOIN LATERAL (SELECT provider_id, shown FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p
+    ON true
+WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+    AND p.provider_id IS NOT NULL AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
+    AND EXISTS (SELECT FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+        WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram' AND i.lookup = d.address)
+"""
 # A card about an attempt of which more is known, or more was said, than it shows.
 DOUBTS_OVER = f"""
 SELECT d.id::text, d.address, d.about::text, d.revision, n.realm, p.provider_id, p.shown
@@ -94,27 +81,13 @@ JOIN shared.notifications n ON n.id = u.notification_id {SHOWN_IN_TELEGRAM}
     AND d.card_kind = 'uncertain' AND (u.status <> 'uncertain' OR u.attempt <> d.revision)
 ORDER BY d.created_at LIMIT 20
 """
-# What a digest lists in this realm now: what waits in it and has no card of its own, the oldest first, and how many
-# that are. Of what is live the sandbox lists nothing.
-DIGEST_ITEMS = """
-SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
-    n.whom, count(*) OVER () AS total
-FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
-JOIN shared.notifications n ON n.id = q.notification_id
-WHERE t.digest_id = $1 AND ($2 <> 'sandbox' OR n.realm = 'sandbox')
-    AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
-    SELECT FROM messenger.deliveries d
-    WHERE d.card_kind = 'approval' AND d.action_id = q.id AND d.revision = q.revision)
-ORDER BY q.requested_at, q.id LIMIT $3
-"""
-DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
-# Digests in Telegram that may list what is over; each is looked at every few seconds at most, in turn.
-DIGESTS_OPEN = f"""
-SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.provider_id
-FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id {SHOWN_IN_TELEGRAM}
-    AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1) AND clock_timestamp()
-ORDER BY g.shown_at LIMIT 20
-"""
+
+
+async def doubts_over(connection: Connection) -> list[Record]:
+    """Return cards in Telegram about what is uncertain no more: id, address, provider_id, about, revision."""
+    return list(await connection.fetch(DOUBTS_OVER))
+
+
 # Messages to the owner that nobody answered for, and that no machine has repeated yet.
 TO_REPEAT = """
 SELECT id::text, notification_id::text, attempt FROM messenger.deliveries
@@ -124,42 +97,16 @@ WHERE status = 'uncertain' AND class = 'owner' AND repeated = 0
 ORDER BY notification_id LIMIT 20
 """
 
-# What a backup that was put back says of others: what waits to be sent, and what waits for the owner.
-QUEUED = "SELECT id::text FROM shared.notifications WHERE status = 'queued' ORDER BY id"
-ASKED_ABOUT_OTHERS = """
-SELECT id::text, notification_id::text, revision, content_sha, tool_args, agent_summary FROM shared.pending_actions
-WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL ORDER BY notification_id
-"""
-
-
-async def queued(connection: Connection) -> list[str]:
-    """Return the ids of notifications that wait to be sent, in their order, to whomever their butlers say they are."""
-    return [row["id"] for row in await connection.fetch(QUEUED)]
-
-
-async def asked_about_others(connection: Connection) -> list[Record]:
-    """Return the questions that wait, in the order of their notifications, with what a new revision keeps."""
-    return list(await connection.fetch(ASKED_ABOUT_OTHERS))
-
-
-async def doubt(connection: Connection, delivery_id: str, attempt: int | None = None) -> Record | None:
-    """Return a message's delivery with its words, and what is known of that attempt, or of the latest."""
-    return await connection.fetchrow(DOUBT, UUID(delivery_id), attempt)
-
-
-async def receipts(connection: Connection, delivery_id: str) -> list[str]:
-    """Return the receipt of each part, in order; empty for one that has none."""
-    return [row["receipt"] for row in await connection.fetch(RECEIPTS, UUID(delivery_id))]
-
-
-async def doubts_over(connection: Connection) -> list[Record]:
-    """Return cards in Telegram about what is uncertain no more: id, address, provider_id, about, revision."""
-    return list(await connection.fetch(DOUBTS_OVER))
-
 
 async def to_repeat(connection: Connection) -> list[Record]:
     """Return what is to be sent to the owner once more: id, notification_id, attempt."""
     return list(await connection.fetch(TO_REPEAT))
+
+
+SILENT = f"""
+SELECT id::text, notification_id::text FROM messenger.deliveries
+WHERE status IN ('claimed', 'sending') AND NOT {LASTS} ORDER BY notification_id LIMIT 100
+"""
 
 
 async def silent(connection: Connection) -> list[Record]:
@@ -167,15 +114,41 @@ async def silent(connection: Connection) -> list[Record]:
     return list(await connection.fetch(SILENT))
 
 
+# By a clock that stands still, for the index; the statement that ends them looks at the running one.
+OVERDUE = f"""
+SELECT notification_id::text FROM messenger.deliveries
+WHERE status = 'queued' AND not_after <= statement_timestamp() ORDER BY notification_id LIMIT {AT_ONCE}
+"""
+
+
 async def overdue(connection: Connection) -> list[str]:
     """Return the ids of notifications whose delivery lies in the queue past its time."""
     return [row["notification_id"] for row in await connection.fetch(OVERDUE)]
+
+
+SAME_CONTENT = """
+SELECT notification_id::text FROM messenger.deliveries
+WHERE origin_butler = $1 AND lineage = $2 AND content_sha = $3 AND class = 'third_party'
+"""
 
 
 async def same_content(connection: Connection, origin: str, lineage: str, content_sha: str) -> str | None:
     """Return the notification that was marked with this content in this lineage."""
     found: str | None = await connection.fetchval(SAME_CONTENT, origin, lineage, content_sha)
     return found
+
+
+# Other words of the same request to the same address: of unknown outcome, or tried and not over when this was asked.
+SIMILAR = """
+SELECT d.id::text FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
+WHERE d.origin_butler = $1 AND d.lineage = $2 AND d.class = 'third_party' AND d.channel = $3
+    AND lower(d.address COLLATE "C") = $4
+    AND d.notification_id <> $5 AND n.envelope #>> '{delivery,intent}' <> 'react'
+    AND (d.status = 'uncertain' OR EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id
+        AND a.started_at <= $6 AND (coalesce(a.ended_at, 'infinity') > $6
+            OR (d.status IN ('queued', 'claimed', 'sending', 'sent') AND coalesce(d.settled_at, 'infinity') > $6))))
+ORDER BY d.created_at LIMIT 1
+"""
 
 
 async def similar(connection: Connection, row: Record, channel: str, address: str) -> str | None:
@@ -190,9 +163,22 @@ async def similar(connection: Connection, row: Record, channel: str, address: st
     return found
 
 
+ONE = """
+SELECT id::text, notification_id::text, class, channel, address, status, reason, send_at, attempt, created_at
+FROM messenger.deliveries WHERE notification_id = $1
+"""
+
+
 async def one(connection: Connection, notification_id: str) -> Record | None:
     """Return the delivery of a notification, if there is one."""
     return await connection.fetchrow(ONE, UUID(notification_id))
+
+
+NEXT_DUE = """
+SELECT extract(epoch FROM least(
+    (SELECT min(send_at) FROM messenger.deliveries WHERE status = 'queued' AND send_at > statement_timestamp()),
+    (SELECT min(free_at) FROM messenger.rates WHERE free_at > statement_timestamp())) - statement_timestamp())::float
+"""
 
 
 async def next_due(connection: Connection) -> float | None:
@@ -201,9 +187,18 @@ async def next_due(connection: Connection) -> float | None:
     return found
 
 
+OLDEST_OPEN = """
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float
+FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')
+"""
+
+
 async def oldest_open(connection: Connection) -> float:
     """Return the seconds since the oldest delivery was made that is in the queue or in hand; 0 without any."""
     return float(await connection.fetchval(OLDEST_OPEN))
+
+
+BY_STATE = "SELECT channel, status, count(*) AS n FROM messenger.deliveries GROUP BY channel, status"
 
 
 async def by_state(connection: Connection) -> list[Record]:
@@ -211,10 +206,23 @@ async def by_state(connection: Connection) -> list[Record]:
     return list(await connection.fetch(BY_STATE))
 
 
+OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
+
+
 async def owner_at(connection: Connection, channel: str) -> str | None:
     """Return where the owner is asked on this channel: a private chat, or an address."""
     found: str | None = await connection.fetchval(OWNER_AT, channel)
     return found
+
+
+# A card that was answered, or asks in a revision that is gone.
+APPROVALS_OVER = f"""
+SELECT d.id::text, d.address, a.status, a.notification_id::text, n.realm, p.provider_id, p.shown
+FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+JOIN shared.notifications n ON n.id = a.notification_id {SHOWN_IN_TELEGRAM}
+    AND d.card_kind = 'approval' AND (a.status <> 'pending' OR a.revision <> d.revision)
+ORDER BY d.created_at LIMIT 20
+"""
 
 
 async def approvals_over(connection: Connection) -> list[Record]:
@@ -225,6 +233,21 @@ async def approvals_over(connection: Connection) -> list[Record]:
     return list(await connection.fetch(APPROVALS_OVER))
 
 
+# What a digest lists in this realm now: what waits in it and has no card of its own, the oldest first, and how many
+# that are. Of what is live the sandbox lists nothing.
+DIGEST_ITEMS = """
+SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
+    n.whom, count(*) OVER () AS total
+FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
+JOIN shared.notifications n ON n.id = q.notification_id
+WHERE t.digest_id = $1 AND ($2 <> 'sandbox' OR n.realm = 'sandbox')
+    AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
+    SELECT FROM messenger.deliveries d
+    WHERE d.card_kind = 'approval' AND d.action_id = q.id AND d.revision = q.revision)
+ORDER BY q.requested_at, q.id LIMIT $3
+"""
+
+
 async def digest_items(connection: Connection, digest_id: str, realm: str, most: int) -> list[Record]:
     """Return the first questions of a digest without a card, for that realm.
 
@@ -233,10 +256,22 @@ async def digest_items(connection: Connection, digest_id: str, realm: str, most:
     return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), realm, most))
 
 
+DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
+
+
 async def digest_of(connection: Connection, action_id: str) -> str | None:
     """Return the digest a question stands in."""
     found: str | None = await connection.fetchval(DIGEST_OF, UUID(action_id))
     return found
+
+
+# Digests in Telegram that may list what is over; each is looked at every few seconds at most, in turn.
+DIGESTS_OPEN = f"""
+SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.provider_id
+FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id {SHOWN_IN_TELEGRAM}
+    AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1) AND clock_timestamp()
+ORDER BY g.shown_at LIMIT 20
+"""
 
 
 async def digests_open(connection: Connection, seconds: float) -> list[Record]:

@@ -13,6 +13,14 @@ from shared.channels.realms import SANDBOX, Configured
 from shared.config.settings import Settings
 from shared.db.pool import Connection
 
+
+def limited(settings: Settings, set_up: Configured) -> frozenset[str]:
+    """Return the channels whose messages are counted: the live ones, unless the settings say all or none."""
+    if settings.rate_limits is None:
+        return frozenset(channel for channel, realm in set_up.realms.items() if realm != SANDBOX)
+    return frozenset(set_up.realms) if settings.rate_limits else frozenset()
+
+
 # Locked in the order of their keys, last of all rows; a statement that waited for the lock reads the clock after it.
 SPEND: Final = """
 INSERT INTO messenger.rates AS r (key, burst, every, free_at)
@@ -22,39 +30,6 @@ ON CONFLICT (key) DO UPDATE SET burst = EXCLUDED.burst, every = EXCLUDED.every,
     free_at = greatest(r.free_at, clock_timestamp() - (EXCLUDED.burst - 1) * EXCLUDED.every) + EXCLUDED.every
 WHERE r.free_at <= clock_timestamp() RETURNING key
 """
-FREE_AT: Final = """
-SELECT extract(epoch FROM max(free_at))::float FROM messenger.rates
-WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
-"""
-# Two that are told at once look one after the other: each must see what the first was told.
-QUEUE_UP: Final = """
-INSERT INTO messenger.rates AS r (key, free_at) VALUES ($1, '-infinity')
-ON CONFLICT (key) DO UPDATE SET free_at = r.free_at
-"""
-OBEY: Final = """
-INSERT INTO messenger.rates AS r (key, free_at, told_at) VALUES ($1, clock_timestamp() + $2, clock_timestamp())
-ON CONFLICT (key) DO UPDATE SET free_at = greatest(r.free_at, EXCLUDED.free_at), told_at = EXCLUDED.told_at
-"""
-TOLD_OTHERWISE: Final = """
-SELECT EXISTS (SELECT FROM messenger.rates
-    WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - interval '10 seconds')
-"""
-# A bucket that is full again says nothing; nor does one further off than its span, or than the hour for which a
-# provider's word counts: it was written by a wrong clock.
-FORGET: Final = """
-DELETE FROM messenger.rates WHERE key IN (
-    SELECT key FROM messenger.rates WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
-        OR free_at > clock_timestamp() + CASE WHEN told_at BETWEEN clock_timestamp() - interval '1 hour'
-            AND clock_timestamp() THEN interval '1 hour' ELSE every END
-    LIMIT 1000 FOR UPDATE SKIP LOCKED)
-"""
-
-
-def limited(settings: Settings, set_up: Configured) -> frozenset[str]:
-    """Return the channels whose messages are counted: the live ones, unless the settings say all or none."""
-    if settings.rate_limits is None:
-        return frozenset(channel for channel, realm in set_up.realms.items() if realm != SANDBOX)
-    return frozenset(set_up.realms) if settings.rate_limits else frozenset()
 
 
 async def spend(connection: Connection, channel: str, address: str, counted: Collection[str]) -> bool:
@@ -70,10 +45,31 @@ async def spend(connection: Connection, channel: str, address: str, counted: Col
     return len(await connection.fetch(SPEND, list(asked), bursts, spans)) == len(asked)
 
 
+FREE_AT: Final = """
+SELECT extract(epoch FROM max(free_at))::float FROM messenger.rates
+WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
+"""
+
+
 async def free_at(connection: Connection, channel: str, address: str) -> float | None:
     """Return from when on the next to this address may leave (seconds since 1970), None if that is past."""
     found: float | None = await connection.fetchval(FREE_AT, list(CHANNELS[channel].limits(address)))
     return found
+
+
+# Two that are told at once look one after the other: each must see what the first was told.
+QUEUE_UP: Final = """
+INSERT INTO messenger.rates AS r (key, free_at) VALUES ($1, '-infinity')
+ON CONFLICT (key) DO UPDATE SET free_at = r.free_at
+"""
+OBEY: Final = """
+INSERT INTO messenger.rates AS r (key, free_at, told_at) VALUES ($1, clock_timestamp() + $2, clock_timestamp())
+ON CONFLICT (key) DO UPDATE SET free_at = greatest(r.free_at, EXCLUDED.free_at), told_at = EXCLUDED.told_at
+"""
+TOLD_OTHERWISE: Final = """
+SELECT EXISTS (SELECT FROM messenger.rates
+    WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - interval '10 seconds')
+"""
 
 
 async def obey(connection: Connection, channel: str, address: str, wait: timedelta) -> None:
@@ -86,6 +82,17 @@ async def obey(connection: Connection, channel: str, address: str, wait: timedel
     await connection.execute(OBEY, key, wait)
     if await connection.fetchval(TOLD_OTHERWISE, channel, key):
         await connection.execute(OBEY, channel, wait)
+
+
+# A bucket that is full again says nothing; nor does one further off than its span, or than the hour for which a
+# provider's word counts: it was written by a wrong clock.
+FORGET: Final = """
+DELETE FROM messenger.rates WHERE key IN (
+    SELECT key FROM messenger.rates WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
+        OR free_at > clock_timestamp() + CASE WHEN told_at BETWEEN clock_timestamp() - interval '1 hour'
+            AND clock_timestamp() THEN interval '1 hour' ELSE every END
+    LIMIT 1000 FOR UPDATE SKIP LOCKED)
+"""
 
 
 async def forget(connection: Connection) -> None:

@@ -14,6 +14,9 @@ MOST_MESSAGES: Final = 20
 MOST_BYTES: Final = 20_000
 MOST_SENDERS: Final = 200
 
+Update = Mapping[str, object]
+
+
 KNOWN: Final = "SELECT lookup FROM shared.contact_info WHERE type = 'telegram' AND lookup = ANY ($1)"
 FORGET: Final = "DELETE FROM messenger.strangers WHERE first_at < clock_timestamp() - interval '1 day'"
 TAKE: Final = """
@@ -27,8 +30,6 @@ COUNT: Final = """
 INSERT INTO messenger.strangers AS s (sender, messages, bytes) VALUES ('', 1, $1)
 ON CONFLICT (sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $1 RETURNING messages
 """
-COUNTED: Final = "SELECT first_at, messages, bytes FROM messenger.strangers WHERE sender = ''"
-Update = Mapping[str, object]
 
 
 async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
@@ -57,6 +58,9 @@ async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
             if await connection.fetchval(COUNT, long) == 1:
                 await cards.tell_of(connection, CARD)
     return over
+
+
+COUNTED: Final = "SELECT first_at, messages, bytes FROM messenger.strangers WHERE sender = ''"
 
 
 async def counted(connection: Connection) -> Record | None:

@@ -16,10 +16,24 @@ CLOSE_ANSWERED: Final = """
 UPDATE messenger.deliveries d SET status = 'cancelled', reason = 'answered', settled_at = clock_timestamp()
 FROM shared.notifications n WHERE n.id = d.notification_id AND d.status = 'parked' AND n.status = 'error'
 """
+
+
+async def close_answered(connection: Connection) -> None:
+    """End the parked deliveries that nobody waits for any more."""
+    await connection.execute(CLOSE_ANSWERED)
+
+
 CANCEL: Final = """
 UPDATE messenger.deliveries SET status = 'cancelled', reason = 'withdrawn', settled_at = clock_timestamp()
 WHERE notification_id = $1 AND status IN ('queued', 'parked', 'cancelled') RETURNING id
 """
+
+
+async def cancel(connection: Connection, notification_id: str) -> bool:
+    """End the delivery of a notification before anybody took it; return False while somebody holds it."""
+    return await connection.fetchval(CANCEL, UUID(notification_id)) is not None
+
+
 # What is queued past its time was tried in vain, or never: the authority's own time counts.
 OUT_OF_TIME: Final = """
 UPDATE messenger.deliveries d SET status = CASE WHEN tried.times > 0 THEN 'dead' ELSE 'expired' END,
@@ -31,11 +45,28 @@ FROM shared.notifications n CROSS JOIN LATERAL (
 WHERE n.id = $1 AND n.not_after <= clock_timestamp() AND d.notification_id = n.id AND d.status = 'queued'
 RETURNING d.channel, d.status, tried.times, tried.last
 """
+
+
+async def out_of_time(connection: Connection, notification_id: str) -> Record | None:
+    """End its delivery if it lies in the queue past its time, and return how it ended.
+
+    The fields are channel, status, times tried, the last outcome.
+    """
+    return await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
+
+
 # From here on it is like anything that waited: `parked` is put in the queue by the next route.
 ASKED_AGAIN: Final = """
 UPDATE messenger.deliveries SET status = 'parked', reason = 'asked_again', settled_at = NULL
 WHERE notification_id = $1 AND status IN ('failed', 'expired', 'dead', 'cancelled', 'parked') RETURNING id
 """
+
+
+async def ask_again(connection: Connection, notification_id: str) -> None:
+    """Let its delivery, if it had one, wait again for what is decided afresh."""
+    await connection.execute(ASKED_AGAIN, UUID(notification_id))
+
+
 # In random order, so that what cannot be let go never keeps the others waiting.
 SHORT_OF_AN_IDENTIFIER: Final = """
 SELECT n.id::text FROM shared.notifications n
@@ -44,6 +75,13 @@ WHERE n.status = 'pending_missing_identifier' AND EXISTS (SELECT FROM shared.con
     WHERE i.contact_id = n.contact_id AND i.type = n.envelope #>> '{delivery,channel}')
 ORDER BY random() LIMIT 50
 """
+
+
+async def identified(connection: Connection) -> list[str]:
+    """Return the ids of notifications that waited for an identifier which is there now."""
+    return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
+
+
 # The three answers. Each asks for the attempt it speaks of, so that of two words only the first finds its state. What
 # follows the part that arrived has not been tried yet and goes on.
 ARRIVED: Final = """
@@ -59,10 +97,31 @@ UPDATE messenger.deliveries SET reason = 'owner_said', status = CASE WHEN rest.w
     not_after = CASE WHEN rest.waits THEN clock_timestamp() + $4 ELSE not_after END
 FROM d, rest WHERE deliveries.id = d.id RETURNING deliveries.status
 """
+
+
+async def arrived(connection: Connection, delivery_id: str, attempt: int, receipt: str, rest: timedelta) -> str | None:
+    """End a delivery that the owner says arrived, and return `sent`; None if that comes too late.
+
+    Return `queued` where parts follow that nobody has tried; `rest` is the time there is for them.
+    """
+    found: str | None = await connection.fetchval(ARRIVED, UUID(delivery_id), attempt, receipt, rest)
+    return found
+
+
 LEAVE: Final = """
 UPDATE messenger.deliveries SET status = 'abandoned', reason = 'left', settled_at = clock_timestamp()
 WHERE id = $1 AND status = 'uncertain' AND attempt = $2 RETURNING id
 """
+
+
+async def leave(connection: Connection, delivery_id: str, attempt: int) -> bool:
+    """Abandon the delivery, and return whether this word ended it.
+
+    Nobody will know whether it arrived, and nobody sends it again.
+    """
+    return await connection.fetchval(LEAVE, UUID(delivery_id), attempt) is not None
+
+
 # What goes to the owner is repeated whole, as the words that mark it move the ends of its parts.
 AGAIN: Final = """
 WITH d AS (
@@ -74,6 +133,16 @@ p AS (
     WHERE delivery_id = d.id AND (parts.status = 'uncertain' OR d.class = 'owner'))
 SELECT id FROM d
 """
+
+
+async def again(connection: Connection, delivery_id: str, attempt: int, lasts: timedelta | None) -> bool:
+    """Put the delivery in the queue once more, and return whether this did.
+
+    The owner's word lasts for `lasts`; a machine's, None, gives no new time.
+    """
+    return await connection.fetchval(AGAIN, UUID(delivery_id), attempt, lasts) is not None
+
+
 # A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, whoever
 # has taken it, and what is uncertain is so no more; a question goes on waiting if anything is left, and an answered
 # one keeps its answer. A repeat to the owner begins with its first part, and is let go.
@@ -94,12 +163,31 @@ UPDATE messenger.deliveries SET reason = NULL, send_at = clock_timestamp(), clai
     settled_at = CASE WHEN NOT rest.waits THEN clock_timestamp() END
 FROM d, p, rest WHERE deliveries.id = d.id RETURNING deliveries.status
 """
+
+
+async def evident(connection: Connection, claimed: Claimed, n: int, receipt: str) -> str | None:
+    """Apply a receipt for a part that has gone on.
+
+    Return what that makes of its delivery: `sent`, `queued` or `parked`, or None.
+    """
+    found: str | None = await connection.fetchval(EVIDENT, UUID(claimed.id), n, receipt)
+    return found
+
+
 # Where a later attempt came to its marker, both may have arrived.
 LATE: Final = """
 UPDATE messenger.attempts a SET outcome = 'late_receipt', detail = $4
 WHERE delivery_id = $1 AND n = $2 AND attempt = $3 AND EXISTS (SELECT FROM messenger.attempts later
     WHERE later.delivery_id = $1 AND later.n = $2 AND later.attempt > $3 AND later.marked_at IS NOT NULL) RETURNING n
 """
+
+
+async def late(connection: Connection, claimed: Claimed, n: int, receipt: str) -> bool:
+    """Note that the part was sent again before this receipt came; return whether it was."""
+    args = (UUID(claimed.id), n, claimed.attempt, f"Receipt {receipt}.")
+    return await connection.fetchval(LATE, *args) is not None
+
+
 # A report of what came back proves that the mail server had taken what nobody answered for.
 TAKEN: Final = """
 WITH d AS (
@@ -108,10 +196,24 @@ WITH d AS (
 UPDATE messenger.parts SET status = 'sent', provider_id = $2 FROM d
 WHERE delivery_id = d.id AND parts.status = 'uncertain'
 """
+
+
+async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
+    """Note that the provider had taken what nobody knew of."""
+    await connection.execute(TAKEN, UUID(delivery_id), receipt)
+
+
 BOUNCED: Final = """
 UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = clock_timestamp()
 WHERE id = $1 AND status = 'sent' RETURNING id
 """
+
+
+async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
+    """Note that a sent delivery came back, with that status code; return whether it was noted."""
+    return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
+
+
 # No wait is longer than an hour, and nothing is made or tried in the future: such a row was written by a wrong clock.
 SOONER: Final = """
 UPDATE messenger.deliveries d SET send_at = clock_timestamp() WHERE status = 'queued'
@@ -119,6 +221,13 @@ UPDATE messenger.deliveries d SET send_at = clock_timestamp() WHERE status = 'qu
         OR created_at > clock_timestamp() OR EXISTS (SELECT FROM messenger.attempts a
             WHERE a.delivery_id = d.id AND a.ended_at > clock_timestamp())) RETURNING id
 """
+
+
+async def sooner(connection: Connection) -> int:
+    """Make due what waits only because the database's clock was put back; return how many."""
+    return len(await connection.fetch(SOONER))
+
+
 # A backup was put back: what waited for somebody else then may have left since. It is an attempt of its own, so that no
 # earlier card, word or answer speaks of it.
 RESTORED: Final = """
@@ -133,11 +242,13 @@ p AS (
     UPDATE messenger.parts SET status = 'uncertain' FROM d WHERE delivery_id = d.id AND parts.status <> 'sent')
 SELECT id FROM d
 """
-# What is waiting only because its channel did not work.
-DUE_AGAIN: Final = """
-UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
-    AND send_at > clock_timestamp() AND reason IN ('unauthorized', 'unavailable', 'server_error') RETURNING id
-"""
+
+
+async def make_uncertain(connection: Connection, notification_id: str) -> bool:
+    """Make the delivery uncertain if it waited, and return whether it did."""
+    return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
+
+
 # Stateless, so that any Messenger may do it: whatever is delayed is asked again for a while after a brake was lifted.
 DELAYED_NO_MORE: Final = """
 UPDATE messenger.deliveries SET send_at = clock_timestamp()
@@ -146,97 +257,16 @@ WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
 """
 
 
-async def close_answered(connection: Connection) -> None:
-    """End the parked deliveries that nobody waits for any more."""
-    await connection.execute(CLOSE_ANSWERED)
-
-
-async def cancel(connection: Connection, notification_id: str) -> bool:
-    """End the delivery of a notification before anybody took it; return False while somebody holds it."""
-    return await connection.fetchval(CANCEL, UUID(notification_id)) is not None
-
-
-async def out_of_time(connection: Connection, notification_id: str) -> Record | None:
-    """End its delivery if it lies in the queue past its time, and return how it ended.
-
-    The fields are channel, status, times tried, the last outcome.
-    """
-    return await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
-
-
-async def ask_again(connection: Connection, notification_id: str) -> None:
-    """Let its delivery, if it had one, wait again for what is decided afresh."""
-    await connection.execute(ASKED_AGAIN, UUID(notification_id))
-
-
-async def identified(connection: Connection) -> list[str]:
-    """Return the ids of notifications that waited for an identifier which is there now."""
-    return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
-
-
-async def arrived(connection: Connection, delivery_id: str, attempt: int, receipt: str, rest: timedelta) -> str | None:
-    """End a delivery that the owner says arrived, and return `sent`; None if that comes too late.
-
-    Return `queued` where parts follow that nobody has tried; `rest` is the time there is for them.
-    """
-    found: str | None = await connection.fetchval(ARRIVED, UUID(delivery_id), attempt, receipt, rest)
-    return found
-
-
-async def leave(connection: Connection, delivery_id: str, attempt: int) -> bool:
-    """Abandon the delivery, and return whether this word ended it.
-
-    Nobody will know whether it arrived, and nobody sends it again.
-    """
-    return await connection.fetchval(LEAVE, UUID(delivery_id), attempt) is not None
-
-
-async def again(connection: Connection, delivery_id: str, attempt: int, lasts: timedelta | None) -> bool:
-    """Put the delivery in the queue once more, and return whether this did.
-
-    The owner's word lasts for `lasts`; a machine's, None, gives no new time.
-    """
-    return await connection.fetchval(AGAIN, UUID(delivery_id), attempt, lasts) is not None
-
-
-async def evident(connection: Connection, claimed: Claimed, n: int, receipt: str) -> str | None:
-    """Apply a receipt for a part that has gone on.
-
-    Return what that makes of its delivery: `sent`, `queued` or `parked`, or None.
-    """
-    found: str | None = await connection.fetchval(EVIDENT, UUID(claimed.id), n, receipt)
-    return found
-
-
-async def late(connection: Connection, claimed: Claimed, n: int, receipt: str) -> bool:
-    """Note that the part was sent again before this receipt came; return whether it was."""
-    args = (UUID(claimed.id), n, claimed.attempt, f"Receipt {receipt}.")
-    return await connection.fetchval(LATE, *args) is not None
-
-
-async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
-    """Note that the provider had taken what nobody knew of."""
-    await connection.execute(TAKEN, UUID(delivery_id), receipt)
-
-
-async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
-    """Note that a sent delivery came back, with that status code; return whether it was noted."""
-    return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
-
-
-async def sooner(connection: Connection) -> int:
-    """Make due what waits only because the database's clock was put back; return how many."""
-    return len(await connection.fetch(SOONER))
-
-
-async def make_uncertain(connection: Connection, notification_id: str) -> bool:
-    """Make the delivery uncertain if it waited, and return whether it did."""
-    return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
-
-
 async def delayed_no_more(connection: Connection) -> int:
     """Make due what a lifted brake had delayed; return how many."""
     return len(await connection.fetch(DELAYED_NO_MORE))
+
+
+# What is waiting only because its channel did not work.
+DUE_AGAIN: Final = """
+UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE channel = $1 AND status = 'queued'
+    AND send_at > clock_timestamp() AND reason IN ('unauthorized', 'unavailable', 'server_error') RETURNING id
+"""
 
 
 async def due_again(connection: Connection, channel: str) -> None:

@@ -16,47 +16,14 @@ USED: Fields = {
 
 # Higher numbers are no provider's, and a row could not count on from them.
 HIGHEST = 2**53
+
+
 # Here and wherever time is written down: what is further off than its own length was written by a wrong clock.
 TAKE_LEASE = """
 INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + interval '8 seconds')
 ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + interval '8 seconds'
 WHERE p.holder = $2 OR p.lease_until <= clock_timestamp() OR p.lease_until > clock_timestamp() + interval '8 seconds'
 RETURNING bot
-"""
-GIVE_UP_LEASE = "DELETE FROM messenger.pollers WHERE bot = $1 AND holder = $2"
-# After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update).
-NEXT_OFFSET = """
-SELECT coalesce(max(update_id) + 1, 0) FROM messenger.updates
-WHERE bot = $1 AND received_at > clock_timestamp() - interval '6 days'
-"""
-STORE = """
-INSERT INTO messenger.updates (bot, update_id, body) SELECT $1, (u ->> 'update_id')::bigint, u
-FROM jsonb_array_elements($2::jsonb) u ON CONFLICT DO NOTHING RETURNING update_id
-"""
-WAITING = """
-SELECT update_id, body, outcome FROM messenger.updates
-WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query') = $2
-ORDER BY outcome IS NOT NULL, update_id LIMIT 1 FOR UPDATE SKIP LOCKED
-"""
-FAILED = """
-UPDATE messenger.updates SET outcome = 'failed',
-    handled_at = CASE WHEN received_at < clock_timestamp() - interval '1 minute' THEN clock_timestamp() END
-WHERE bot = $1 AND update_id = $2 AND handled_at IS NULL
-"""
-# What is not kept leaves its number, and of several the highest: from there on the provider is asked for more.
-COUNTED = """
-INSERT INTO messenger.updates (bot, update_id, body, handled_at, outcome)
-VALUES ($1, $2, '{}', clock_timestamp(), 'counted') ON CONFLICT DO NOTHING
-"""
-ONE_COUNTED = "DELETE FROM messenger.updates WHERE bot = $1 AND update_id < $2 AND outcome = 'counted'"
-HANDLED = """
-UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
-"""
-
-# A press on a state that is gone speaks of nothing that is here.
-LET_GO_PRESSES = """
-UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'restored'
-WHERE handled_at IS NULL AND body ? 'callback_query'
 """
 
 
@@ -65,9 +32,19 @@ async def take_lease(connection: Connection, bot: str, holder: str) -> bool:
     return await connection.fetchval(TAKE_LEASE, bot, holder) is not None
 
 
+GIVE_UP_LEASE = "DELETE FROM messenger.pollers WHERE bot = $1 AND holder = $2"
+
+
 async def give_up_lease(connection: Connection, bot: str, holder: str) -> None:
     """Let another process poll at once."""
     await connection.execute(GIVE_UP_LEASE, bot, holder)
+
+
+# After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update).
+NEXT_OFFSET = """
+SELECT coalesce(max(update_id) + 1, 0) FROM messenger.updates
+WHERE bot = $1 AND received_at > clock_timestamp() - interval '6 days'
+"""
 
 
 async def next_offset(connection: Connection, bot: str) -> int:
@@ -81,9 +58,23 @@ def pared(updates: Sequence[object]) -> list[Mapping[str, object]]:
     return [_storable({name: _used(one[name], USED[name]) for name in USED if name in one}) for one in numbered]
 
 
+STORE = """
+INSERT INTO messenger.updates (bot, update_id, body) SELECT $1, (u ->> 'update_id')::bigint, u
+FROM jsonb_array_elements($2::jsonb) u ON CONFLICT DO NOTHING RETURNING update_id
+"""
+
+
 async def store(connection: Connection, bot: str, updates: Sequence[Mapping[str, object]]) -> int:
     """Keep updates as they were read, each once; return how many were new."""
     return len(await connection.fetch(STORE, bot, updates))
+
+
+# What is not kept leaves its number, and of several the highest: from there on the provider is asked for more.
+COUNTED = """
+INSERT INTO messenger.updates (bot, update_id, body, handled_at, outcome)
+VALUES ($1, $2, '{}', clock_timestamp(), 'counted') ON CONFLICT DO NOTHING
+"""
+ONE_COUNTED = "DELETE FROM messenger.updates WHERE bot = $1 AND update_id < $2 AND outcome = 'counted'"
 
 
 async def count(connection: Connection, bot: str, highest: int) -> None:
@@ -120,9 +111,23 @@ def _sound(value: object) -> object:
     return _storable(value) if isinstance(value, Mapping) else value
 
 
+# A press on a state that is gone speaks of nothing that is here.
+LET_GO_PRESSES = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'restored'
+WHERE handled_at IS NULL AND body ? 'callback_query'
+"""
+
+
 async def let_go_presses(connection: Connection) -> None:
     """End every press that waits unhandled: the rows it was made for are not those that are here."""
     await connection.execute(LET_GO_PRESSES)
+
+
+WAITING = """
+SELECT update_id, body, outcome FROM messenger.updates
+WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query') = $2
+ORDER BY outcome IS NOT NULL, update_id LIMIT 1 FOR UPDATE SKIP LOCKED
+"""
 
 
 async def oldest_unhandled(connection: Connection, bot: str, *, presses: bool) -> Record | None:
@@ -133,9 +138,21 @@ async def oldest_unhandled(connection: Connection, bot: str, *, presses: bool) -
     return await connection.fetchrow(WAITING, bot, presses)
 
 
+HANDLED = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = $3 WHERE bot = $1 AND update_id = $2
+"""
+
+
 async def handled(connection: Connection, bot: str, update_id: int, outcome: str) -> None:
     """Note what became of an update."""
     await connection.execute(HANDLED, bot, update_id, outcome)
+
+
+FAILED = """
+UPDATE messenger.updates SET outcome = 'failed',
+    handled_at = CASE WHEN received_at < clock_timestamp() - interval '1 minute' THEN clock_timestamp() END
+WHERE bot = $1 AND update_id = $2 AND handled_at IS NULL
+"""
 
 
 async def failed(connection: Connection, bot: str, update_id: int) -> None:

@@ -13,6 +13,41 @@ from shared.db.pool import Connection
 # Of the rows `n` (a notification) and `d` (its delivery), as the marker's statement and the comparison both have them.
 ADDRESS: Final = "encode(sha256(convert_to(n.id::text || ' ' || d.channel || ' ' || d.address, 'UTF8')), 'hex')"
 WORDS: Final = "encode(sha256(convert_to(n.envelope::text || coalesce(n.owner_text, ''), 'UTF8')), 'hex')"
+_SAID: Final[Mapping[str, str]] = {
+    "content": "the hash of its content",
+    "wire": "the hash of its bytes",
+    "address": "its address",
+    "words": "its words",
+    "revision": "the revision of its question",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """A row that is not what its line says: the line's number, and what a person is told."""
+
+    seq: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many lines with hashes were compared, how many have none, and which rows differ."""
+
+    lines: int
+    without: int
+    differs: Sequence[Differs]
+
+
+def of_yes(notification_id: str, channel: str, address: str, content_sha: str, wires: Sequence[str]) -> dict[str, str]:
+    """Return what the line of a yes holds, besides who said it."""
+    return {
+        "content": content_sha,
+        "wire": sha256(" ".join(wires).encode()).hexdigest(),
+        "address": sha256(f"{notification_id} {channel} {address}".encode()).hexdigest(),
+    }
+
+
 # The last marker of each part, of messages not begun anew since. Rows go 400 days after the end, words after 30.
 MARKED: Final = f"""
 WITH lines AS (
@@ -64,39 +99,6 @@ SELECT (SELECT count(*) FROM shared.approval_events
         AND NOT EXISTS (SELECT FROM shared.approval_events e
             WHERE e.notification_id = d.notification_id AND e.event_type = 'marked'))
 """
-_SAID: Final[Mapping[str, str]] = {
-    "content": "the hash of its content",
-    "wire": "the hash of its bytes",
-    "address": "its address",
-    "words": "its words",
-    "revision": "the revision of its question",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Differs:
-    """A row that is not what its line says: the line's number, and what a person is told."""
-
-    seq: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """How many lines with hashes were compared, how many have none, and which rows differ."""
-
-    lines: int
-    without: int
-    differs: Sequence[Differs]
-
-
-def of_yes(notification_id: str, channel: str, address: str, content_sha: str, wires: Sequence[str]) -> dict[str, str]:
-    """Return what the line of a yes holds, besides who said it."""
-    return {
-        "content": content_sha,
-        "wire": sha256(" ".join(wires).encode()).hexdigest(),
-        "address": sha256(f"{notification_id} {channel} {address}".encode()).hexdigest(),
-    }
 
 
 async def compare(connection: Connection) -> Compared:

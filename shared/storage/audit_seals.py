@@ -18,57 +18,8 @@ MOST: Final = 100_000
 # Every column, as one text that no setting of a session changes.
 COLUMNS: Final = """seq, to_json(at AT TIME ZONE 'UTC')::text AS at, event_type, action_id::text, rule_id::text,
     notification_id::text, actor, reason, detail::text"""
-# A seal with a time in the future was made by a wrong clock: the next one does not wait for that time.
-LAST: Final = """
-SELECT n, hash, at <= clock_timestamp() - $1::interval OR at > clock_timestamp() AS due,
-    coalesce((SELECT upper(seqs) - 1 FROM shared.audit_seals WHERE n <= s.n - 2
-        ORDER BY upper(seqs) DESC LIMIT 1), 0) AS floor,
-    (SELECT range_agg(seqs) FROM shared.audit_seals WHERE n > s.n - 2)::text AS recent
-FROM shared.audit_seals s ORDER BY n DESC LIMIT 1
-"""
-# The spans of the last two seals are read once, not for each line.
-UNSEALED: Final = f"""
-SELECT {COLUMNS} FROM shared.approval_events
-WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) ORDER BY seq LIMIT $3
-"""
 # A Messenger seals each minute: a line that waits so long shows that none does, or that it cannot keep up.
 WAITS_AT_MOST: Final = timedelta(minutes=10)
-OVERDUE: Final = """
-SELECT count(*) AS lines, to_json(min(at) AT TIME ZONE 'UTC') #>> '{}' AS since FROM shared.approval_events
-WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) AND at < clock_timestamp() - $3::interval
-"""
-NOW: Final = "SELECT to_json(clock_timestamp() AT TIME ZONE 'UTC') #>> '{}'"
-# Of several Messengers that insert the same number the first wins, and none waits longer than its insert takes.
-APPEND: Final = """
-INSERT INTO shared.audit_seals (n, seqs, digests, prev, hash, signature, at)
-VALUES ($1, $2::text::int8multirange, $3, $4, $5, $6, $7::text::timestamp AT TIME ZONE 'UTC')
-ON CONFLICT (n) DO NOTHING RETURNING n
-"""
-SEALS: Final = """
-SELECT n, seqs::text, digests, prev, to_json(at AT TIME ZONE 'UTC') #>> '{}' AS at, hash, signature
-FROM shared.audit_seals WHERE n > $1 ORDER BY n LIMIT 5
-"""
-COVERED: Final = f"""
-SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL unnest(s.seqs) AS span CROSS JOIN LATERAL (
-    SELECT {COLUMNS} FROM shared.approval_events WHERE seq >= lower(span) AND seq < upper(span)) e
-WHERE s.n BETWEEN $1 AND $2 ORDER BY s.n, e.seq
-"""
-# The lines outside these spans. `own`: a butler's or the Switchboard's login can have written the line, however late it
-# committed: its actor is a login that can use no other name, and its time lies between those of the sealed lines on
-# both sides. The database gives number and time, one right after the other, and only a superuser chooses them.
-UNCOVERED: Final = """
-SELECT e.seq, to_json(e.at AT TIME ZONE 'UTC') #>> '{}' AS at, e.actor,
-    e.seq > 0 AND e.actor NOT IN ('messenger', 'console', 'owner')
-        AND EXISTS (SELECT FROM shared.keyring k WHERE k.name = e.actor)
-        AND (before.seq IS NOT NULL OR coalesce(lower(gap), 1) <= 1) AND after.seq IS NOT NULL
-        AND e.at >= coalesce(before.at, e.at) - interval '1 minute' AND e.at <= after.at + interval '1 minute' AS own
-FROM unnest(int8multirange(int8range(NULL, NULL)) - $1::text::int8multirange) AS gap
-JOIN shared.approval_events e ON e.seq >= coalesce(lower(gap), -9223372036854775808)
-    AND e.seq <= coalesce(upper(gap) - 1, 9223372036854775807)
-LEFT JOIN shared.approval_events before ON before.seq = lower(gap) - 1
-LEFT JOIN shared.approval_events after ON after.seq = upper(gap)
-ORDER BY e.seq
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +33,27 @@ class Last:
     recent: str = "{}"
 
 
+# A seal with a time in the future was made by a wrong clock: the next one does not wait for that time.
+LAST: Final = """
+SELECT n, hash, at <= clock_timestamp() - $1::interval OR at > clock_timestamp() AS due,
+    coalesce((SELECT upper(seqs) - 1 FROM shared.audit_seals WHERE n <= s.n - 2
+        ORDER BY upper(seqs) DESC LIMIT 1), 0) AS floor,
+    (SELECT range_agg(seqs) FROM shared.audit_seals WHERE n > s.n - 2)::text AS recent
+FROM shared.audit_seals s ORDER BY n DESC LIMIT 1
+"""
+
+
 async def last(connection: Connection, every: timedelta) -> Last:
     """Return the end of the chain; it is `due` if it is that long ago by the database's clock, or ahead of it."""
     row = await connection.fetchrow(LAST, every)
     return Last(**row) if row else Last()
+
+
+# The spans of the last two seals are read once, not for each line.
+UNSEALED: Final = f"""
+SELECT {COLUMNS} FROM shared.approval_events
+WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) ORDER BY seq LIMIT $3
+"""
 
 
 async def unsealed(connection: Connection, after: Last, most: int = MOST) -> AsyncIterator[Line]:
@@ -105,6 +73,12 @@ async def unsealed(connection: Connection, after: Last, most: int = MOST) -> Asy
         floor, most = rows[-1]["seq"], most - PAGE
 
 
+OVERDUE: Final = """
+SELECT count(*) AS lines, to_json(min(at) AT TIME ZONE 'UTC') #>> '{}' AS since FROM shared.approval_events
+WHERE seq > $1 AND NOT seq <@ (SELECT $2::text::int8multirange) AND at < clock_timestamp() - $3::interval
+"""
+
+
 async def overdue(connection: Connection) -> tuple[int, str | None]:
     """Count the lines that have waited for a seal for more than ten minutes, and return since when.
 
@@ -115,9 +89,20 @@ async def overdue(connection: Connection) -> tuple[int, str | None]:
     return (row["lines"], row["since"]) if row else (0, None)
 
 
+NOW: Final = "SELECT to_json(clock_timestamp() AT TIME ZONE 'UTC') #>> '{}'"
+
+
 async def now(connection: Connection) -> str:
     """Return the database's time as a seal has it."""
     return str(await connection.fetchval(NOW))
+
+
+# Of several Messengers that insert the same number the first wins, and none waits longer than its insert takes.
+APPEND: Final = """
+INSERT INTO shared.audit_seals (n, seqs, digests, prev, hash, signature, at)
+VALUES ($1, $2::text::int8multirange, $3, $4, $5, $6, $7::text::timestamp AT TIME ZONE 'UTC')
+ON CONFLICT (n) DO NOTHING RETURNING n
+"""
 
 
 async def append(connection: Connection, seal: Seal) -> bool:
@@ -126,9 +111,22 @@ async def append(connection: Connection, seal: Seal) -> bool:
     return await connection.fetchval(APPEND, *made) is not None
 
 
+SEALS: Final = """
+SELECT n, seqs::text, digests, prev, to_json(at AT TIME ZONE 'UTC') #>> '{}' AS at, hash, signature
+FROM shared.audit_seals WHERE n > $1 ORDER BY n LIMIT 5
+"""
+
+
 async def after(connection: Connection, n: int) -> Sequence[Seal]:
     """Return the next five seals after that one."""
     return [Seal(**row) for row in await connection.fetch(SEALS, n)]
+
+
+COVERED: Final = f"""
+SELECT s.n, e.* FROM shared.audit_seals s CROSS JOIN LATERAL unnest(s.seqs) AS span CROSS JOIN LATERAL (
+    SELECT {COLUMNS} FROM shared.approval_events WHERE seq >= lower(span) AND seq < upper(span)) e
+WHERE s.n BETWEEN $1 AND $2 ORDER BY s.n, e.seq
+"""
 
 
 async def covered(connection: Connection, first: int, last: int) -> AsyncIterator[tuple[int, Line]]:
@@ -146,6 +144,24 @@ class Uncovered:
     at: str
     actor: str
     own: bool
+
+
+# The lines outside these spans. `own`: a butler's or the Switchboard's login can have written the line, however late it
+# committed: its actor is a login that can use no other name, and its time lies between those of the sealed lines on
+# both sides. The database gives number and time, one right after the other, and only a superuser chooses them.
+UNCOVERED: Final = """
+SELECT e.seq, to_json(e.at AT TIME ZONE 'UTC') #>> '{}' AS at, e.actor,
+    e.seq > 0 AND e.actor NOT IN ('messenger', 'console', 'owner')
+        AND EXISTS (SELECT FROM shared.keyring k WHERE k.name = e.actor)
+        AND (before.seq IS NOT NULL OR coalesce(lower(gap), 1) <= 1) AND after.seq IS NOT NULL
+        AND e.at >= coalesce(before.at, e.at) - interval '1 minute' AND e.at <= after.at + interval '1 minute' AS own
+FROM unnest(int8multirange(int8range(NULL, NULL)) - $1::text::int8multirange) AS gap
+JOIN shared.approval_events e ON e.seq >= coalesce(lower(gap), -9223372036854775808)
+    AND e.seq <= coalesce(upper(gap) - 1, 9223372036854775807)
+LEFT JOIN shared.approval_events before ON before.seq = lower(gap) - 1
+LEFT JOIN shared.approval_events after ON after.seq = upper(gap)
+ORDER BY e.seq
+"""
 
 
 async def uncovered(connection: Connection, spans: Spans) -> AsyncIterator[Uncovered]:

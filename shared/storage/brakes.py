@@ -9,37 +9,6 @@ from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.storage.pending_actions import Event, record
 
-PUT_ON: Final = """
-INSERT INTO shared.brakes (butler, contact_id, channel, owner_too, until, made_by)
-VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6) RETURNING id::text
-"""
-LIFT: Final = """
-UPDATE shared.brakes SET lifted_at = clock_timestamp()
-WHERE lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp()) AND ($1::text IS NULL OR butler = $1)
-    AND ($2::uuid IS NULL OR contact_id = $2) AND ($3::text IS NULL OR channel = $3) RETURNING id::text
-"""
-# It is for everybody but the owner. One that nobody has carried out yet is enough.
-RESTORED: Final = """
-INSERT INTO shared.brakes (reason, made_by) SELECT 'restored', $1
-WHERE NOT EXISTS (SELECT FROM shared.brakes WHERE reason = 'restored' AND handled_at IS NULL) RETURNING id::text
-"""
-UNHANDLED: Final = """
-SELECT id::text FROM shared.brakes WHERE reason = 'restored' AND handled_at IS NULL ORDER BY made_at LIMIT 1
-"""
-HANDLED: Final = (
-    "UPDATE shared.brakes SET handled_at = clock_timestamp() WHERE id = $1 AND handled_at IS NULL RETURNING id"
-)
-# The lock that the trigger of shared.brakes takes on the authority, taken before that of any row.
-HOLD_MARKERS: Final = "LOCK TABLE shared.authority IN ROW EXCLUSIVE MODE"
-LATEST_RESTORED: Final = """
-SELECT max(made_at) FROM shared.brakes WHERE reason = 'restored' AND lifted_at IS NULL
-"""
-STANDING: Final = """
-SELECT b.id::text, b.butler, b.contact_id::text, c.name AS contact, b.channel, b.owner_too, b.until, b.made_at, b.reason
-FROM shared.brakes b LEFT JOIN shared.contacts c ON c.id = b.contact_id
-WHERE b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()) ORDER BY b.made_at
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -48,6 +17,12 @@ class Scope:
     butler: str | None = None
     contact_id: str | None = None
     channel: str | None = None
+
+
+PUT_ON: Final = """
+INSERT INTO shared.brakes (butler, contact_id, channel, owner_too, until, made_by)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6) RETURNING id::text
+"""
 
 
 async def put_on(
@@ -62,6 +37,13 @@ async def put_on(
     return made
 
 
+# It is for everybody but the owner. One that nobody has carried out yet is enough.
+RESTORED: Final = """
+INSERT INTO shared.brakes (reason, made_by) SELECT 'restored', $1
+WHERE NOT EXISTS (SELECT FROM shared.brakes WHERE reason = 'restored' AND handled_at IS NULL) RETURNING id::text
+"""
+
+
 async def restored(connection: Connection, actor: str, by: str | None, **known: object) -> str | None:
     """Put on the brake that says a backup was put back, and return its id.
 
@@ -74,9 +56,18 @@ async def restored(connection: Connection, actor: str, by: str | None, **known: 
     return made
 
 
+# The lock that the trigger of shared.brakes takes on the authority, taken before that of any row.
+HOLD_MARKERS: Final = "LOCK TABLE shared.authority IN ROW EXCLUSIVE MODE"
+
+
 async def hold_markers(connection: Connection) -> None:
     """Let no marker be under way while this transaction lasts; this lock comes first in the order of locks."""
     await connection.execute(HOLD_MARKERS)
+
+
+UNHANDLED: Final = """
+SELECT id::text FROM shared.brakes WHERE reason = 'restored' AND handled_at IS NULL ORDER BY made_at LIMIT 1
+"""
 
 
 async def unhandled(connection: Connection) -> str | None:
@@ -85,15 +76,32 @@ async def unhandled(connection: Connection) -> str | None:
     return found
 
 
+HANDLED: Final = (
+    "UPDATE shared.brakes SET handled_at = clock_timestamp() WHERE id = $1 AND handled_at IS NULL RETURNING id"
+)
+
+
 async def carried_out(connection: Connection, brake: str) -> bool:
     """Note that this transaction carries out what the brake means; return False if another one was first."""
     return await connection.fetchval(HANDLED, UUID(brake)) is not None
+
+
+LATEST_RESTORED: Final = """
+SELECT max(made_at) FROM shared.brakes WHERE reason = 'restored' AND lifted_at IS NULL
+"""
 
 
 async def restored_at(connection: Connection) -> datetime | None:
     """Return when the house was last found restored, as long as the owner has not lifted that brake."""
     found: datetime | None = await connection.fetchval(LATEST_RESTORED)
     return found
+
+
+LIFT: Final = """
+UPDATE shared.brakes SET lifted_at = clock_timestamp()
+WHERE lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp()) AND ($1::text IS NULL OR butler = $1)
+    AND ($2::uuid IS NULL OR contact_id = $2) AND ($3::text IS NULL OR channel = $3) RETURNING id::text
+"""
 
 
 async def lift(connection: Connection, scope: Scope, by: str) -> list[str]:
@@ -104,6 +112,13 @@ async def lift(connection: Connection, scope: Scope, by: str) -> list[str]:
         await record(connection, Event("brake_off", "owner"), brake=brake, contact=by)
     await tell(connection, "cards")
     return lifted
+
+
+STANDING: Final = """
+SELECT b.id::text, b.butler, b.contact_id::text, c.name AS contact, b.channel, b.owner_too, b.until, b.made_at, b.reason
+FROM shared.brakes b LEFT JOIN shared.contacts c ON c.id = b.contact_id
+WHERE b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()) ORDER BY b.made_at
+"""
 
 
 async def standing(connection: Connection) -> list[Record]:

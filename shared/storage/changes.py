@@ -12,19 +12,6 @@ from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line
 
-# Only the owner's lines: a butler may write what it likes in its own name.
-LATEST: Final = f"""
-SELECT * FROM (
-    SELECT e.seq, {bounded("e.at")} AS at, e.event_type AS what, coalesce(e.reason, '') AS reason,
-        coalesce(e.rule_id::text, '') AS rule, e.detail, coalesce(c.name, e.detail ->> 'person', '') AS person,
-        coalesce(i.value, left(e.detail ->> 'address', 12), '') AS address, i.value IS NOT NULL AS known
-    FROM shared.approval_events e
-    LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'person'
-    LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND e.detail ->> 'address'
-        = encode(sha256(convert_to(i.contact_id::text || ' ' || i.type || ' ' || i.value, 'UTF8')), 'hex')
-    WHERE e.actor = 'owner' AND e.event_type = ANY ($1::text[]) ORDER BY e.seq DESC LIMIT $2) AS latest
-ORDER BY seq
-"""
 MOST: Final = 200
 SAID: Final[Mapping[str, str]] = {
     "contact_made": "The contact {person} was made.",
@@ -53,6 +40,21 @@ class Change:
     at: datetime
     what: str
     text: str
+
+
+# Only the owner's lines: a butler may write what it likes in its own name.
+LATEST: Final = f"""
+SELECT * FROM (
+    SELECT e.seq, {bounded("e.at")} AS at, e.event_type AS what, coalesce(e.reason, '') AS reason,
+        coalesce(e.rule_id::text, '') AS rule, e.detail, coalesce(c.name, e.detail ->> 'person', '') AS person,
+        coalesce(i.value, left(e.detail ->> 'address', 12), '') AS address, i.value IS NOT NULL AS known
+    FROM shared.approval_events e
+    LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'person'
+    LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND e.detail ->> 'address'
+        = encode(sha256(convert_to(i.contact_id::text || ' ' || i.type || ' ' || i.value, 'UTF8')), 'hex')
+    WHERE e.actor = 'owner' AND e.event_type = ANY ($1::text[]) ORDER BY e.seq DESC LIMIT $2) AS latest
+ORDER BY seq
+"""
 
 
 async def latest(connection: Connection) -> list[Change]:

@@ -68,23 +68,6 @@ class MissingIdentifier:
     contact_name: str
 
 
-BY_CONTACT = """
-SELECT c.id::text AS contact_id, c.name, 'owner' = ANY (c.roles) AS owner, i.id::text AS entry_id, i.value
-FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND i.type = $2
-WHERE c.id = $1 ORDER BY i.is_primary DESC NULLS LAST, i.created_at, i.id LIMIT 1
-"""
-BY_OWNER = """
-SELECT c.id::text AS contact_id, c.name, true AS owner, i.id::text AS entry_id, i.value
-FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND i.type = $1
-WHERE 'owner' = ANY (c.roles) ORDER BY i.is_primary DESC NULLS LAST, i.created_at, i.id LIMIT 1
-"""
-BY_VALUE = """
-SELECT c.id::text AS contact_id, c.name, 'owner' = ANY (c.roles) AS owner, i.id::text AS entry_id, i.value
-FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
-WHERE i.type = $1 AND i.lookup = $2
-"""
-
-
 async def target_of(connection: Connection, whom: Whom, channel: str) -> Target | MissingIdentifier:
     """Return the address meant, or that there is none on file (seed 001, Default Recipient Resolution).
 
@@ -100,6 +83,13 @@ async def target_of(connection: Connection, whom: Whom, channel: str) -> Target 
     return await _by_value(connection, value, channel)
 
 
+BY_CONTACT = """
+SELECT c.id::text AS contact_id, c.name, 'owner' = ANY (c.roles) AS owner, i.id::text AS entry_id, i.value
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND i.type = $2
+WHERE c.id = $1 ORDER BY i.is_primary DESC NULLS LAST, i.created_at, i.id LIMIT 1
+"""
+
+
 async def _by_contact(connection: Connection, contact_id: str, channel: str) -> Target | MissingIdentifier:
     try:
         row = await connection.fetchrow(BY_CONTACT, UUID(contact_id), channel)
@@ -110,6 +100,13 @@ async def _by_contact(connection: Connection, contact_id: str, channel: str) -> 
     if row["value"] is None:
         return MissingIdentifier(row["contact_id"], row["name"])
     return _target(row, channel)
+
+
+BY_OWNER = """
+SELECT c.id::text AS contact_id, c.name, true AS owner, i.id::text AS entry_id, i.value
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND i.type = $1
+WHERE 'owner' = ANY (c.roles) ORDER BY i.is_primary DESC NULLS LAST, i.created_at, i.id LIMIT 1
+"""
 
 
 async def _by_owner(connection: Connection, channel: str) -> Target:
@@ -125,6 +122,13 @@ async def _by_owner(connection: Connection, channel: str) -> Target:
             f"Run `butlers contacts set {row['contact_id']} --{channel} VALUE`.",
         )
     return _target(row, channel)
+
+
+BY_VALUE = """
+SELECT c.id::text AS contact_id, c.name, 'owner' = ANY (c.roles) AS owner, i.id::text AS entry_id, i.value
+FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+WHERE i.type = $1 AND i.lookup = $2
+"""
 
 
 async def _by_value(connection: Connection, value: str, channel: str) -> Target:
@@ -147,28 +151,6 @@ def _target(row: Record, channel: str) -> Target:
 
 
 INSERT_CONTACT = "INSERT INTO shared.contacts (name, roles) VALUES ($1, $2) RETURNING id::text"
-INSERT_ENTRY = """
-INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
-VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
-ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
-WHERE contact_info.contact_id = EXCLUDED.contact_id
-RETURNING id::text, is_primary, xmax = 0 AS made
-"""
-UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
-SET_PRIMARY = "UPDATE shared.contact_info SET is_primary = true WHERE id = $1::uuid"
-FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3 RETURNING value"
-OWNS_NOWHERE = """
-SELECT 'owner' = ANY (roles) AND NOT EXISTS (SELECT FROM messenger.owner_at WHERE channel = $2)
-FROM shared.contacts WHERE id = $1
-"""
-OWNER = "SELECT id::text, name, preferred_channel FROM shared.contacts WHERE 'owner' = ANY (roles)"
-LIST = """
-SELECT c.id::text, c.name, c.roles, c.preferred_channel,
-    coalesce(jsonb_agg(jsonb_build_object('type', i.type, 'value', i.value, 'is_primary', i.is_primary)
-        ORDER BY i.type, i.is_primary DESC, i.created_at) FILTER (WHERE i.id IS NOT NULL), '[]') AS entries
-FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
-GROUP BY c.id ORDER BY c.created_at
-"""
 
 
 async def add_contact(connection: Connection, name: str, roles: list[str], *, surface: str = "cli") -> str:
@@ -179,6 +161,17 @@ async def add_contact(connection: Connection, name: str, roles: list[str], *, su
         raise InvalidInput("There is an owner already.", "Change that contact with `butlers contacts set`.") from None
     await record(connection, Event("contact_made", "owner"), person=made, roles=roles, surface=surface)
     return made
+
+
+INSERT_ENTRY = """
+INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
+VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
+ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
+WHERE contact_info.contact_id = EXCLUDED.contact_id
+RETURNING id::text, is_primary, xmax = 0 AS made
+"""
+UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
+SET_PRIMARY = "UPDATE shared.contact_info SET is_primary = true WHERE id = $1::uuid"
 
 
 async def set_identifier(
@@ -207,6 +200,13 @@ async def set_identifier(
     return str(entry["id"])
 
 
+FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3 RETURNING value"
+OWNS_NOWHERE = """
+SELECT 'owner' = ANY (roles) AND NOT EXISTS (SELECT FROM messenger.owner_at WHERE channel = $2)
+FROM shared.contacts WHERE id = $1
+"""
+
+
 async def forget(connection: Connection, contact_id: str, kind: str, value: str, *, surface: str = "cli") -> bool:
     """Take an identifier off a contact; return False if it is not there, and refuse the owner's last on a channel."""
     key, address = UUID(contact_id), canonical(kind, value)
@@ -230,9 +230,21 @@ async def _record(connection: Connection, what: str, contact_id: str, kind: str,
     await record(connection, Event(what, "owner"), **told)
 
 
+OWNER = "SELECT id::text, name, preferred_channel FROM shared.contacts WHERE 'owner' = ANY (roles)"
+
+
 async def owner(connection: Connection) -> Record | None:
     """Return the owner's id, name and preferred channel, if there is an owner."""
     return await connection.fetchrow(OWNER)
+
+
+LIST = """
+SELECT c.id::text, c.name, c.roles, c.preferred_channel,
+    coalesce(jsonb_agg(jsonb_build_object('type', i.type, 'value', i.value, 'is_primary', i.is_primary)
+        ORDER BY i.type, i.is_primary DESC, i.created_at) FILTER (WHERE i.id IS NOT NULL), '[]') AS entries
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
+GROUP BY c.id ORDER BY c.created_at
+"""
 
 
 async def list_contacts(connection: Connection) -> list[Record]:

@@ -14,6 +14,17 @@ from shared.hashing import reference
 
 # A reference may look like the beginning of another delivery's id, so an id needs more characters than a reference.
 SHORTEST: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One delivery with its parts and attempts, as rows."""
+
+    delivery: Record
+    parts: tuple[Record, ...]
+    attempts: tuple[Record, ...]
+
+
 # The contact is the one that has the address now: the address is the Messenger's word, the contact that a notification
 # names is its butler's.
 LIST: Final = """
@@ -26,30 +37,6 @@ LEFT JOIN shared.contacts c ON c.id = i.contact_id
 WHERE ($1::text IS NULL OR d.status = $1) AND ($2::uuid IS NULL OR d.id = $2)
 ORDER BY d.created_at DESC, d.id LIMIT $3
 """
-FIND: Final = """
-SELECT id::text FROM messenger.deliveries
-WHERE class <> 'card' AND (starts_with(id::text, $1) OR starts_with(notification_id::text, $1)) LIMIT 2
-"""
-LATEST: Final = "SELECT id::text FROM messenger.deliveries WHERE class <> 'card' ORDER BY created_at DESC LIMIT 10000"
-PARTS: Final = "SELECT n, status, wire_sha, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
-ATTEMPTS: Final = """
-SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
-WHERE delivery_id = $1 ORDER BY n, attempt
-"""
-# Past the marker of any part something may have left; what was sent again has its parts back in the queue.
-BEGUN: Final = """
-SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
-    WHERE d.notification_id = $1 AND (p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0))
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One delivery with its parts and attempts, as rows."""
-
-    delivery: Record
-    parts: tuple[Record, ...]
-    attempts: tuple[Record, ...]
 
 
 async def latest(connection: Connection, status: str | None, most: int) -> list[Record]:
@@ -57,9 +44,23 @@ async def latest(connection: Connection, status: str | None, most: int) -> list[
     return list(await connection.fetch(LIST, status, None, most))
 
 
+# Past the marker of any part something may have left; what was sent again has its parts back in the queue.
+BEGUN: Final = """
+SELECT EXISTS (SELECT FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
+    WHERE d.notification_id = $1 AND (p.status IN ('sending', 'sent', 'uncertain') OR d.repeated > 0))
+"""
+
+
 async def begun(connection: Connection, notification_id: str) -> bool:
     """Return whether something of the notification may have left."""
     return bool(await connection.fetchval(BEGUN, UUID(notification_id)))
+
+
+FIND: Final = """
+SELECT id::text FROM messenger.deliveries
+WHERE class <> 'card' AND (starts_with(id::text, $1) OR starts_with(notification_id::text, $1)) LIMIT 2
+"""
+LATEST: Final = "SELECT id::text FROM messenger.deliveries WHERE class <> 'card' ORDER BY created_at DESC LIMIT 10000"
 
 
 async def find(connection: Connection, said: str) -> str:
@@ -75,6 +76,13 @@ async def find(connection: Connection, said: str) -> str:
         what = "More than one delivery has" if found else "No delivery has"
         raise InvalidInput(f"{what} the id or the reference `{said[:40]}`.", "See `butlers deliveries list`.")
     return str(found[0])
+
+
+PARTS: Final = "SELECT n, status, wire_sha, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+ATTEMPTS: Final = """
+SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
+WHERE delivery_id = $1 ORDER BY n, attempt
+"""
 
 
 async def one(connection: Connection, delivery_id: str) -> Shown:

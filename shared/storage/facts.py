@@ -27,10 +27,6 @@ SELECT
         AND (b.lifted_at IS NULL OR b.handled_at IS NULL
             OR coalesce($3, clock_timestamp()) < b.lifted_at + interval '1 day')) AS restored
 """
-APPROVAL = """
-SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
-WHERE notification_id = $1 AND status IN ('approved', 'executing')
-"""
 
 
 async def facts(connection: Connection, channel: str, notification_id: str, asked_at: datetime | None) -> Record | None:
@@ -39,6 +35,12 @@ async def facts(connection: Connection, channel: str, notification_id: str, aske
     Each rule comes with its uses by other notifications.
     """
     return await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at)
+
+
+APPROVAL = """
+SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
+WHERE notification_id = $1 AND status IN ('approved', 'executing')
+"""
 
 
 async def approval(connection: Connection, notification_id: str) -> Record | None:

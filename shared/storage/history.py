@@ -12,6 +12,49 @@ from shared.display.visible import in_line, said
 from shared.errors import InvalidInput, Unreadable
 from shared.storage.recipients import Recipient, recipient
 
+SHORTEST: Final = 4
+DECIDING: Final = frozenset({"owner", "console", "messenger"})
+# Nothing is cut off: the texts in the rows are bounded.
+ALL: Final = 1_000_000
+DONE: Final[Mapping[str, str]] = {
+    "parked": "asked for the owner's yes",
+    "approved": "said yes",
+    "allowed": "let it go without the owner's yes",
+    "denied": "said no",
+    "edited": "put other words in its place",
+    "revised": "had it asked anew",
+    "identifier_added": "had it asked anew, with the address that is there",
+    "expired": "closed the question",
+    "dead": "tried until its time was over",
+    "cancelled": "ended the question",
+    "withdrawn": "took it back",
+    "reopened": "began it anew",
+    "executed": "found that it arrived",
+    "executing": "had it sent again",
+    "failed": "found that it will not arrive",
+    "bounced": "read in the mailbox that it came back",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened, as a word for programs and as a sentence."""
+
+    at: datetime
+    what: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A message and all that happened to it; `status` and `answer` are those of now."""
+
+    notification_id: str
+    status: str
+    answer: Mapping[str, object]
+    steps: tuple[Step, ...]
+
+
 # By its own id, by that of its pending action or by that of its delivery.
 FIND: Final = """
 SELECT DISTINCT found.id::text FROM (
@@ -68,47 +111,6 @@ LEFT JOIN messenger.parts p ON p.delivery_id = a.delivery_id AND p.n = a.n
 WHERE d.notification_id = $1 AND a.ended_at IS NOT NULL
 ) AS every) AS latest WHERE newest <= 200 ORDER BY at, seq
 """
-SHORTEST: Final = 4
-DECIDING: Final = frozenset({"owner", "console", "messenger"})
-# Nothing is cut off: the texts in the rows are bounded.
-ALL: Final = 1_000_000
-DONE: Final[Mapping[str, str]] = {
-    "parked": "asked for the owner's yes",
-    "approved": "said yes",
-    "allowed": "let it go without the owner's yes",
-    "denied": "said no",
-    "edited": "put other words in its place",
-    "revised": "had it asked anew",
-    "identifier_added": "had it asked anew, with the address that is there",
-    "expired": "closed the question",
-    "dead": "tried until its time was over",
-    "cancelled": "ended the question",
-    "withdrawn": "took it back",
-    "reopened": "began it anew",
-    "executed": "found that it arrived",
-    "executing": "had it sent again",
-    "failed": "found that it will not arrive",
-    "bounced": "read in the mailbox that it came back",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that happened, as a word for programs and as a sentence."""
-
-    at: datetime
-    what: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """A message and all that happened to it; `status` and `answer` are those of now."""
-
-    notification_id: str
-    status: str
-    answer: Mapping[str, object]
-    steps: tuple[Step, ...]
 
 
 async def life(connection: Connection, beginning: str) -> Life:

@@ -11,13 +11,6 @@ from shared.errors import Misconfigured
 
 ADD: Final = "INSERT INTO shared.keyring (name, public_key) VALUES ($1, $2) ON CONFLICT (name, public_key) DO NOTHING"
 IS_RETIRED: Final = "SELECT retired_at IS NOT NULL FROM shared.keyring WHERE name = $1 AND public_key = $2"
-RETIRE: Final = """
-UPDATE shared.keyring SET retired_at = clock_timestamp()
-WHERE name = $1 AND public_key <> $2 AND retired_at IS NULL RETURNING public_key
-"""
-COUNTING: Final = "SELECT name, public_key FROM shared.keyring WHERE retired_at IS NULL"
-ALL_OF: Final = "SELECT public_key FROM shared.keyring WHERE name = $1 ORDER BY added_at DESC"
-LIST: Final = "SELECT name, public_key, added_at, retired_at FROM shared.keyring ORDER BY name, added_at"
 
 
 async def add(connection: Connection, name: str, public_key: str) -> None:
@@ -27,9 +20,18 @@ async def add(connection: Connection, name: str, public_key: str) -> None:
         raise Misconfigured(f"The key of {name} in BUTLERS_HOME was retired.", f"Run `butlers keys rotate {name}`.")
 
 
+RETIRE: Final = """
+UPDATE shared.keyring SET retired_at = clock_timestamp()
+WHERE name = $1 AND public_key <> $2 AND retired_at IS NULL RETURNING public_key
+"""
+
+
 async def retire_others(connection: Connection, name: str, kept: str) -> Sequence[str]:
     """Retire every key of that name but this one; return those that counted until now."""
     return [row["public_key"] for row in await connection.fetch(RETIRE, name, kept)]
+
+
+COUNTING: Final = "SELECT name, public_key FROM shared.keyring WHERE retired_at IS NULL"
 
 
 async def counting(connection: Connection) -> dict[str, list[str]]:
@@ -40,9 +42,15 @@ async def counting(connection: Connection) -> dict[str, list[str]]:
     return found
 
 
+ALL_OF: Final = "SELECT public_key FROM shared.keyring WHERE name = $1 ORDER BY added_at DESC"
+
+
 async def all_of(connection: Connection, name: str) -> Sequence[str]:
     """Return every public key that name ever had, newest first."""
     return [row["public_key"] for row in await connection.fetch(ALL_OF, name)]
+
+
+LIST: Final = "SELECT name, public_key, added_at, retired_at FROM shared.keyring ORDER BY name, added_at"
 
 
 async def every(connection: Connection) -> Sequence[Record]:

@@ -22,92 +22,6 @@ SEND_WITHIN = timedelta(hours=24)
 REPLY_WITHIN = timedelta(hours=1)
 REPEAT_WINDOW = timedelta(minutes=5)
 
-ADMIT = """
-INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
-    envelope, whom, contact_id, contact_info_id, third_party, not_after, status, answer)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16
-WHERE NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $3 AND key = $5)
-ON CONFLICT DO NOTHING
-"""
-# INVARIANT: only what this daemon admitted itself makes a call a repetition ($2 here, $5 below), and it notes what it
-# was asked under its own name. So nobody who admits for a butler answers for that butler's own calls.
-BY_KEY = """
-SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
-WHERE origin_butler = $1 AND admitted_by = $2 AND (key = $3 OR notification_id =
-    (SELECT notification_id FROM shared.collapsed WHERE origin_butler = $2 AND key = $3))
-"""
-BY_CONTENT = """
-SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
-WHERE origin_butler = $1 AND admitted_by = $2 AND lineage = $3 AND content_sha = $4
-"""
-# The same request under another lineage, as long as the owner can answer it and this call was never admitted. From
-# here on this call's key names it too.
-COLLAPSE = """
-WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_status s
-    WHERE s.origin_butler = $1 AND s.request_sha = $2 AND s.status IN ('pending_approval', 'pending_missing_identifier')
-        AND s.admitted_by = $5 AND s.realm = $4 AND s.asked_until > clock_timestamp() AND s.key <> $3
-        AND NOT EXISTS (SELECT FROM shared.withdrawals w
-            WHERE w.notification_id = s.notification_id AND w.origin_butler = $1)
-        AND NOT EXISTS (SELECT FROM shared.notification_status own
-            WHERE own.origin_butler = $1 AND own.admitted_by = $5 AND own.key = $3)
-        AND NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $5 AND key = $3)
-    ORDER BY s.created_at LIMIT 1),
-tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $5, $3, notification_id FROM first)
-SELECT notification_id::text, answer FROM first
-"""
-# Locks the row that equal calls share until this transaction ends; a row inserted only for that stands for no call.
-IN_TURN = """
-INSERT INTO shared.recent (origin_butler, request_sha, lineage, first_at)
-VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
-ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
-"""
-ONE = f"""
-SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
-    contact_id::text, third_party, status, answer, created_at, owner_text, {bounded("not_after")} AS not_after,
-    not_after <= clock_timestamp() AS too_late, wiped_at IS NOT NULL AS wiped
-FROM shared.notifications WHERE id = $1
-"""
-REACTIONS = """
-SELECT notification_id::text, emoji FROM shared.notification_status
-WHERE origin_butler = $1 AND whom = $2 AND emoji IS NOT NULL ORDER BY created_at DESC LIMIT 20
-"""
-LOCKED = ONE + " FOR NO KEY UPDATE"
-RECENT = """
-INSERT INTO shared.recent AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
-ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
-    lineage = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN EXCLUDED.lineage ELSE r.lineage END,
-    first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp()
-        ELSE least(r.first_at, clock_timestamp()) END
-RETURNING r.lineage
-"""
-# A butler is told if its message goes out in the owner's words. The answer may hold words again, and is wiped in its
-# turn.
-SETTLE = """
-UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
-    answer = jsonb_strip_nulls(jsonb_build_object('note',
-        CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
-WHERE id = $1
-"""
-RELEASE = """
-UPDATE shared.notifications SET status = 'queued', updated_at = clock_timestamp(),
-    not_after = clock_timestamp() + $3,
-    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
-WHERE id = $1
-"""
-EDIT = "UPDATE shared.notifications SET owner_text = $2 WHERE id = $1"
-# A notification that was delayed and is then tried gets the answer of one that is tried again.
-ACCEPTED_AGAIN = """
-UPDATE shared.notifications SET updated_at = clock_timestamp(),
-    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
-WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = $3
-"""
-# Of the expired messages to third parties one per request comes up again.
-EXPIRED_AGAIN = """
-UPDATE shared.notifications n SET reopened_at = clock_timestamp(), not_after = NULL
-WHERE n.id = $1 AND (NOT n.third_party OR NOT EXISTS (SELECT FROM shared.notifications o
-    WHERE o.origin_butler = n.origin_butler AND o.lineage = n.lineage AND o.reopened_at IS NOT NULL)) RETURNING n.id
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class NewNotification:
@@ -142,6 +56,15 @@ class Current:
     note: str | None = None
 
 
+ADMIT = """
+INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
+    envelope, whom, contact_id, contact_info_id, third_party, not_after, status, answer)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16
+WHERE NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $3 AND key = $5)
+ON CONFLICT DO NOTHING
+"""
+
+
 async def admit(connection: Connection, new: NewNotification) -> Current:
     """Write the notification once.
 
@@ -172,12 +95,48 @@ def _columns(new: NewNotification) -> tuple[object, ...]:
     )
 
 
+# INVARIANT: only what this daemon admitted itself makes a call a repetition ($2 here, $5 below), and it notes what it
+# was asked under its own name. So nobody who admits for a butler answers for that butler's own calls.
+BY_KEY = """
+SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
+WHERE origin_butler = $1 AND admitted_by = $2 AND (key = $3 OR notification_id =
+    (SELECT notification_id FROM shared.collapsed WHERE origin_butler = $2 AND key = $3))
+"""
+BY_CONTENT = """
+SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
+WHERE origin_butler = $1 AND admitted_by = $2 AND lineage = $3 AND content_sha = $4
+"""
+
+
 async def _first(connection: Connection, new: NewNotification) -> Current | None:
     row = await connection.fetchrow(BY_KEY, new.origin, new.admitted_by, new.key)
     if row is not None:
         return _current(row)
     row = await connection.fetchrow(BY_CONTENT, new.origin, new.admitted_by, new.lineage, new.content_sha)
     return _current(row, same_content=True) if row else None
+
+
+# The same request under another lineage, as long as the owner can answer it and this call was never admitted. From
+# here on this call's key names it too.
+COLLAPSE = """
+WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_status s
+    WHERE s.origin_butler = $1 AND s.request_sha = $2 AND s.status IN ('pending_approval', 'pending_missing_identifier')
+        AND s.admitted_by = $5 AND s.realm = $4 AND s.asked_until > clock_timestamp() AND s.key <> $3
+        AND NOT EXISTS (SELECT FROM shared.withdrawals w
+            WHERE w.notification_id = s.notification_id AND w.origin_butler = $1)
+        AND NOT EXISTS (SELECT FROM shared.notification_status own
+            WHERE own.origin_butler = $1 AND own.admitted_by = $5 AND own.key = $3)
+        AND NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $5 AND key = $3)
+    ORDER BY s.created_at LIMIT 1),
+tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $5, $3, notification_id FROM first)
+SELECT notification_id::text, answer FROM first
+"""
+# Locks the row that equal calls share until this transaction ends; a row inserted only for that stands for no call.
+IN_TURN = """
+INSERT INTO shared.recent (origin_butler, request_sha, lineage, first_at)
+VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
+ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
+"""
 
 
 async def collapse(connection: Connection, new: NewNotification) -> Current | None:
@@ -197,6 +156,16 @@ def _current(row: Record, *, same_content: bool = False) -> Current:
     return Current(row["notification_id"], answer, same_content=same_content)
 
 
+RECENT = """
+INSERT INTO shared.recent AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
+ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
+    lineage = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN EXCLUDED.lineage ELSE r.lineage END,
+    first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp()
+        ELSE least(r.first_at, clock_timestamp()) END
+RETURNING r.lineage
+"""
+
+
 async def recent_lineage(connection: Connection, by: str, request_sha: str, fresh: str) -> str:
     """Return the lineage of a call that stated none: that of the first equal call of the last five minutes.
 
@@ -204,6 +173,12 @@ async def recent_lineage(connection: Connection, by: str, request_sha: str, fres
     """
     found: str = await connection.fetchval(RECENT, by, request_sha, fresh, REPEAT_WINDOW)
     return found
+
+
+REACTIONS = """
+SELECT notification_id::text, emoji FROM shared.notification_status
+WHERE origin_butler = $1 AND whom = $2 AND emoji IS NOT NULL ORDER BY created_at DESC LIMIT 20
+"""
 
 
 async def before_reaction(connection: Connection, origin: str, whom: str, emoji: str) -> str:
@@ -216,6 +191,14 @@ async def before_reaction(connection: Connection, origin: str, whom: str, emoji:
     return others[0] if others else ""
 
 
+# Of the expired messages to third parties one per request comes up again.
+EXPIRED_AGAIN = """
+UPDATE shared.notifications n SET reopened_at = clock_timestamp(), not_after = NULL
+WHERE n.id = $1 AND (NOT n.third_party OR NOT EXISTS (SELECT FROM shared.notifications o
+    WHERE o.origin_butler = n.origin_butler AND o.lineage = n.lineage AND o.reopened_at IS NOT NULL)) RETURNING n.id
+"""
+
+
 async def expired_again(connection: Connection, notification_id: str) -> bool:
     """Let this expired message come up again, and return whether it may.
 
@@ -224,12 +207,23 @@ async def expired_again(connection: Connection, notification_id: str) -> bool:
     return await connection.fetchval(EXPIRED_AGAIN, UUID(notification_id)) is not None
 
 
+ONE = f"""
+SELECT id::text, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha, envelope, whom,
+    contact_id::text, third_party, status, answer, created_at, owner_text, {bounded("not_after")} AS not_after,
+    not_after <= clock_timestamp() AS too_late, wiped_at IS NOT NULL AS wiped
+FROM shared.notifications WHERE id = $1
+"""
+
+
 async def one(connection: Connection, notification_id: str) -> Record | None:
     """Return the whole row, for the daemons that move or deliver it."""
     try:
         return await connection.fetchrow(ONE, UUID(notification_id))
     except ValueError:
         return None
+
+
+LOCKED = ONE + " FOR NO KEY UPDATE"
 
 
 async def locked(connection: Connection, notification_id: str) -> Record | None:
@@ -243,9 +237,27 @@ async def locked(connection: Connection, notification_id: str) -> Record | None:
         return None
 
 
+# A butler is told if its message goes out in the owner's words. The answer may hold words again, and is wiped in its
+# turn.
+SETTLE = """
+UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
+    answer = jsonb_strip_nulls(jsonb_build_object('note',
+        CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
+WHERE id = $1
+"""
+
+
 async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
     """Store the current answer, which every later call for the same gets."""
     await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer), answers.OWNER_CHANGED)
+
+
+# A notification that was delayed and is then tried gets the answer of one that is tried again.
+ACCEPTED_AGAIN = """
+UPDATE shared.notifications SET updated_at = clock_timestamp(),
+    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
+WHERE id = $1 AND status = 'queued' AND answer ->> 'message' = $3
+"""
 
 
 async def accepted_again(connection: Connection, notification_id: str) -> None:
@@ -254,9 +266,20 @@ async def accepted_again(connection: Connection, notification_id: str) -> None:
     await connection.execute(ACCEPTED_AGAIN, UUID(notification_id), plain, answers.BRAKED, answers.OWNER_CHANGED)
 
 
+RELEASE = """
+UPDATE shared.notifications SET status = 'queued', updated_at = clock_timestamp(),
+    not_after = clock_timestamp() + $3,
+    answer = jsonb_strip_nulls(jsonb_build_object('note', $4::text || owner_text)) || $2::jsonb
+WHERE id = $1
+"""
+
+
 async def release(connection: Connection, notification_id: str, answer: NotifyResponse, lasts: timedelta) -> None:
     """Put the notification on its way: its authority is given now and lasts for `lasts`."""
     await connection.execute(RELEASE, UUID(notification_id), wire(answer), lasts, answers.OWNER_CHANGED)
+
+
+EDIT = "UPDATE shared.notifications SET owner_text = $2 WHERE id = $1"
 
 
 async def edit(connection: Connection, notification_id: str, text: str | None) -> None:

@@ -7,14 +7,6 @@ from shared.db.pool import Connection
 OFFER = """
 INSERT INTO messenger.pairings (code_sha, expires_at) VALUES ($1, clock_timestamp() + interval '15 minutes')
 """
-USE = """
-UPDATE messenger.pairings SET used_at = clock_timestamp()
-WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING code_sha
-"""
-EXPIRE = """
-UPDATE messenger.pairings SET used_at = clock_timestamp() WHERE used_at IS NULL AND expires_at <= clock_timestamp()
-"""
-IS_OPEN = "SELECT EXISTS (SELECT FROM messenger.pairings WHERE used_at IS NULL AND expires_at > clock_timestamp())"
 
 
 async def offer(connection: Connection, code: str) -> None:
@@ -22,14 +14,28 @@ async def offer(connection: Connection, code: str) -> None:
     await connection.execute(OFFER, sha256(code.encode()).hexdigest())
 
 
+USE = """
+UPDATE messenger.pairings SET used_at = clock_timestamp()
+WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING code_sha
+"""
+
+
 async def use(connection: Connection, code: str) -> bool:
     """Use up this code; return whether it was valid, which it is once."""
     return await connection.fetchval(USE, sha256(code.encode()).hexdigest()) is not None
 
 
+EXPIRE = """
+UPDATE messenger.pairings SET used_at = clock_timestamp() WHERE used_at IS NULL AND expires_at <= clock_timestamp()
+"""
+
+
 async def expire(connection: Connection) -> None:
     """Use up the codes whose time is over, so that a clock put back makes none of them valid again."""
     await connection.execute(EXPIRE)
+
+
+IS_OPEN = "SELECT EXISTS (SELECT FROM messenger.pairings WHERE used_at IS NULL AND expires_at > clock_timestamp())"
 
 
 async def is_open(connection: Connection) -> bool:

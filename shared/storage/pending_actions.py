@@ -10,95 +10,12 @@ from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.storage.audit_bindings import ADDRESS, WORDS
 
-LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
-LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
-SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
-# The login that parks may not read what is parked, so nothing is returned here.
-PARK = """
-WITH parked AS (
-    INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
-        expires_at)
-    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7))
-INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
-VALUES ('parked', $1, $6, $8, $5, '{"revision": 1}')
-"""
-EVENT = """
-INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-"""
 # The line of a third party's marker, in its own statement: what left, in hashes that seals cover as rows are not.
 MARKED = f"""
     INSERT INTO shared.approval_events (event_type, rule_id, notification_id, actor, detail)
     SELECT 'marked', $7::uuid, n.id, 'messenger', jsonb_build_object('part', p.n, 'attempt', $4::int,
         'asked', n.content_sha, 'content', $6::text, 'wire', $5::text, 'address', {ADDRESS}, 'words', {WORDS})
     FROM d JOIN p ON true JOIN shared.notifications n ON n.id = d.notification_id WHERE d.class = 'third_party'
-"""
-# The line that each move writes in its own statement: $1 to $5 say what happened, by which rule, who, why and where.
-WRITTEN = """RETURNING id, notification_id, revision),
-written AS (
-    INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
-    SELECT $1, id, $2::uuid, notification_id, $3, $4, $5::jsonb || jsonb_build_object('revision', revision) FROM moved)
-"""
-OPEN_ACTION = f"""
-SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary, n.admitted_by,
-    a.notification_id::text, a.requested_at, a.decision_reason, n.envelope, n.owner_text, n.whom, n.realm, n.created_at,
-    {EXPIRES} AS expires_at, a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
-FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
-"""
-OPEN_OF = """
-SELECT id::text, revision, status FROM shared.pending_actions
-WHERE notification_id = $1 AND status IN ('pending', 'approved', 'executing')
-"""
-DECIDE = f"""
-WITH moved AS (
-    UPDATE shared.pending_actions SET status = $1, decided_by = $8, decided_at = clock_timestamp(),
-        decision_reason = $4, wire_shas = $9
-    WHERE id = $6 AND status = 'pending' AND revision = $7 AND expires_at > clock_timestamp()
-    {WRITTEN}
-SELECT notification_id::text FROM moved
-"""
-REVISE = f"""
-WITH moved AS (
-    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, tool_args = $9, wire_shas = NULL,
-        status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
-        expires_at = clock_timestamp() + $10, agent_summary = coalesce($11, agent_summary)
-    WHERE id = $6 AND revision = $7 AND status IN ('pending', 'approved', 'executing')
-    {WRITTEN}
-SELECT revision FROM moved
-"""
-# Not the owner's word: without content it can never count as a yes.
-BY_RULE = f"""
-WITH moved AS (
-    UPDATE shared.pending_actions SET status = $1, rule_id = $2, content_sha = NULL, wire_shas = NULL
-    WHERE id = $6 AND revision = $7 AND status = 'pending' {WRITTEN}
-SELECT id FROM moved
-"""
-LAST_OF = "SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1"
-MOVE = f"""
-WITH moved AS (
-    UPDATE shared.pending_actions SET status = $1, execution_result = coalesce($8, execution_result)
-    WHERE notification_id = $6 AND status = ANY ($7::text[]) AND status <> $1 {WRITTEN}
-SELECT id::text FROM moved
-"""
-EXPIRE = f"""
-WITH moved AS (
-    UPDATE shared.pending_actions SET status = $1
-    WHERE id = $6 AND status = 'pending' AND expires_at <= clock_timestamp() {WRITTEN}
-SELECT id FROM moved
-"""
-UNANSWERED = """
-SELECT id::text, notification_id::text FROM shared.pending_actions
-WHERE status = 'pending' AND expires_at <= clock_timestamp()
-ORDER BY notification_id NULLS LAST LIMIT 100
-"""
-LIST = f"""
-SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
-    {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text,
-    n.whom, coalesce(d.channel, n.envelope #>> '{{delivery,channel}}', '') AS channel, d.address AS sent_to
-FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """
 
 
@@ -132,6 +49,17 @@ class Parked:
     summary: str
 
 
+# The login that parks may not read what is parked, so nothing is returned here.
+PARK = """
+WITH parked AS (
+    INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
+        expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7))
+INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
+VALUES ('parked', $1, $6, $8, $5, '{"revision": 1}')
+"""
+
+
 async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) -> None:
     """Make the pending action, which the owner can answer for `ttl`.
 
@@ -153,10 +81,19 @@ class Event:
     reason: str | None = None
 
 
+EVENT = """
+INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+
 async def record(connection: Connection, event: Event, **detail: object) -> None:
     """Append a line to approval_events about an event that moves no pending action."""
     ids = [UUID(value) if value else None for value in (event.action_id, event.rule_id, event.notification_id)]
     await connection.execute(EVENT, event.event_type, *ids, event.actor, event.reason, detail)
+
+
+LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
 
 
 async def lock_authority(connection: Connection) -> None:
@@ -167,9 +104,15 @@ async def lock_authority(connection: Connection) -> None:
     await connection.execute(LOCK_AUTHORITY)
 
 
+LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"
+
+
 async def lock_rule(connection: Connection, rule_id: str) -> None:
     """Make others who want to spend this rule wait, so that the count of its uses stays true."""
     await connection.execute(LOCK_RULE, UUID(rule_id))
+
+
+SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 
 
 async def spend(connection: Connection, rule_id: str, notification_id: str) -> None:
@@ -177,14 +120,31 @@ async def spend(connection: Connection, rule_id: str, notification_id: str) -> N
     await connection.execute(SPEND, UUID(rule_id), UUID(notification_id))
 
 
+GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
+
+
 async def give_back(connection: Connection, notification_id: str) -> None:
     """Undo the rule's use by a message of which nothing can have left."""
     await connection.execute(GIVE_BACK, UUID(notification_id))
 
 
+OPEN_ACTION = f"""
+SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary, n.admitted_by,
+    a.notification_id::text, a.requested_at, a.decision_reason, n.envelope, n.owner_text, n.whom, n.realm, n.created_at,
+    {EXPIRES} AS expires_at, a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
+"""
+
+
 async def open_action(connection: Connection, action_id: str) -> Record | None:
     """Return the action with its notification's envelope, or None."""
     return await connection.fetchrow(OPEN_ACTION, UUID(action_id))
+
+
+OPEN_OF = """
+SELECT id::text, revision, status FROM shared.pending_actions
+WHERE notification_id = $1 AND status IN ('pending', 'approved', 'executing')
+"""
 
 
 async def open_of(connection: Connection, notification_id: str) -> Record | None:
@@ -205,6 +165,22 @@ class Verdict:
     wire_shas: tuple[str, ...] | None = None
     # What its line in the audit holds besides (shared/storage/audit_bindings.py).
     bound: Mapping[str, str] = field(default_factory=dict)
+
+
+# The line that each move writes in its own statement: $1 to $5 say what happened, by which rule, who, why and where.
+WRITTEN = """RETURNING id, notification_id, revision),
+written AS (
+    INSERT INTO shared.approval_events (event_type, action_id, rule_id, notification_id, actor, reason, detail)
+    SELECT $1, id, $2::uuid, notification_id, $3, $4, $5::jsonb || jsonb_build_object('revision', revision) FROM moved)
+"""
+DECIDE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, decided_by = $8, decided_at = clock_timestamp(),
+        decision_reason = $4, wire_shas = $9
+    WHERE id = $6 AND status = 'pending' AND revision = $7 AND expires_at > clock_timestamp()
+    {WRITTEN}
+SELECT notification_id::text FROM moved
+"""
 
 
 async def decide(connection: Connection, verdict: Verdict) -> str | None:
@@ -242,6 +218,17 @@ class Revision:
     event: Literal["revised", "edited", "identifier_added"] = "revised"
 
 
+REVISE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, tool_args = $9, wire_shas = NULL,
+        status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
+        expires_at = clock_timestamp() + $10, agent_summary = coalesce($11, agent_summary)
+    WHERE id = $6 AND revision = $7 AND status IN ('pending', 'approved', 'executing')
+    {WRITTEN}
+SELECT revision FROM moved
+"""
+
+
 async def revise(connection: Connection, new: Revision, why: Why) -> int | None:
     """Replace the revision and return the new one's number; None if the action moved on.
 
@@ -252,15 +239,35 @@ async def revise(connection: Connection, new: Revision, why: Why) -> int | None:
     return number
 
 
+# Not the owner's word: without content it can never count as a yes.
+BY_RULE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, rule_id = $2, content_sha = NULL, wire_shas = NULL
+    WHERE id = $6 AND revision = $7 AND status = 'pending' {WRITTEN}
+SELECT id FROM moved
+"""
+
+
 async def let_go(connection: Connection, action_id: str, revision: int, why: Why) -> bool:
     """Answer a question that no longer needs the owner's yes; return False if somebody answered it before."""
     return await connection.fetchval(BY_RULE, *why.line("approved"), UUID(action_id), revision) is not None
+
+
+LAST_OF = "SELECT status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at DESC LIMIT 1"
 
 
 async def last_of(connection: Connection, notification_id: str) -> str | None:
     """Return the status of the latest question about a notification, or None if there was none."""
     found: str | None = await connection.fetchval(LAST_OF, UUID(notification_id))
     return found
+
+
+MOVE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1, execution_result = coalesce($8, execution_result)
+    WHERE notification_id = $6 AND status = ANY ($7::text[]) AND status <> $1 {WRITTEN}
+SELECT id::text FROM moved
+"""
 
 
 async def move(
@@ -277,14 +284,39 @@ async def move(
     return moved
 
 
+UNANSWERED = """
+SELECT id::text, notification_id::text FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at <= clock_timestamp()
+ORDER BY notification_id NULLS LAST LIMIT 100
+"""
+
+
 async def unanswered(connection: Connection) -> list[Record]:
     """Return questions whose time is over: id and notification, those about no message last."""
     return list(await connection.fetch(UNANSWERED))
 
 
+EXPIRE = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1
+    WHERE id = $6 AND status = 'pending' AND expires_at <= clock_timestamp() {WRITTEN}
+SELECT id FROM moved
+"""
+
+
 async def expire(connection: Connection, action_id: str, why: Why) -> bool:
     """Close a question that nobody answered in time; return False if somebody did."""
     return await connection.fetchval(EXPIRE, *why.line("expired"), UUID(action_id)) is not None
+
+
+LIST = f"""
+SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
+    {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text,
+    n.whom, coalesce(d.channel, n.envelope #>> '{{delivery,channel}}', '') AS channel, d.address AS sent_to
+FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
+"""
 
 
 async def list_actions(connection: Connection, status: str | None) -> list[Record]:

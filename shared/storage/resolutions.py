@@ -39,24 +39,6 @@ WHY: Final = {
     "unavailable": "the provider could not be reached, or could not take it",
 }
 
-ASK: Final = """
-INSERT INTO shared.resolutions (delivery_id, attempt, word, by, surface) VALUES ($1, $2, $3, $4, $5) RETURNING id::text
-"""
-WAITING: Final = """
-SELECT id::text, delivery_id::text, attempt, word, by::text, surface FROM shared.resolutions
-WHERE handled_at IS NULL ORDER BY at, id LIMIT 50
-"""
-ONE: Final = """
-SELECT id::text, delivery_id::text, attempt, word, by::text, surface FROM shared.resolutions WHERE id = $1
-"""
-HANDLED: Final = """
-UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = $2 WHERE id = $1 AND handled_at IS NULL
-"""
-LET_GO: Final = """
-UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = 'late' WHERE handled_at IS NULL
-"""
-OUTCOME: Final = "SELECT outcome FROM shared.resolutions WHERE id = $1"
-
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
@@ -69,6 +51,11 @@ class Resolution:
     surface: str
 
 
+ASK: Final = """
+INSERT INTO shared.resolutions (delivery_id, attempt, word, by, surface) VALUES ($1, $2, $3, $4, $5) RETURNING id::text
+"""
+
+
 async def ask(connection: Connection, given: Resolution) -> str:
     """Write the owner's word down and wake the Messenger; return the row's id."""
     delivery_id, attempt, word, by, surface = astuple(given)
@@ -77,9 +64,20 @@ async def ask(connection: Connection, given: Resolution) -> str:
     return made
 
 
+WAITING: Final = """
+SELECT id::text, delivery_id::text, attempt, word, by::text, surface FROM shared.resolutions
+WHERE handled_at IS NULL ORDER BY at, id LIMIT 50
+"""
+
+
 async def waiting(connection: Connection) -> list[Record]:
     """Return the words that nobody has carried out yet, oldest first: id and the fields of a Resolution."""
     return list(await connection.fetch(WAITING))
+
+
+ONE: Final = """
+SELECT id::text, delivery_id::text, attempt, word, by::text, surface FROM shared.resolutions WHERE id = $1
+"""
 
 
 async def one(connection: Connection, resolution_id: str) -> Record:
@@ -89,14 +87,27 @@ async def one(connection: Connection, resolution_id: str) -> Record:
     return row
 
 
+HANDLED: Final = """
+UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = $2 WHERE id = $1 AND handled_at IS NULL
+"""
+
+
 async def handled(connection: Connection, resolution_id: str, outcome: Outcome) -> None:
     """Note what came of the word."""
     await connection.execute(HANDLED, UUID(resolution_id), outcome)
 
 
+LET_GO: Final = """
+UPDATE shared.resolutions SET handled_at = clock_timestamp(), outcome = 'late' WHERE handled_at IS NULL
+"""
+
+
 async def let_go(connection: Connection) -> None:
     """End every word that waits without carrying it out: what it speaks of may have gone on since."""
     await connection.execute(LET_GO)
+
+
+OUTCOME: Final = "SELECT outcome FROM shared.resolutions WHERE id = $1"
 
 
 async def outcome(connection: Connection, resolution_id: str) -> Outcome | None:

@@ -14,37 +14,6 @@ from shared.hashing import canonical_json
 from shared.model import Rule, Verdict
 from shared.storage.pending_actions import Event, record
 
-ADD: Final = """
-INSERT INTO shared.approval_rules (origin_butler, effect, arg_constraints, description, expires_at, max_uses,
-    max_per_day, realm, made_by, created_from)
-VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9, (SELECT id FROM shared.pending_actions WHERE id = $10))
-RETURNING id::text
-"""
-REVOKE: Final = "UPDATE shared.approval_rules SET active = false WHERE id = $1 AND active RETURNING id"
-# A ban that comes to life again when the clock is put back lets nothing out; marked by a clock that is ahead for a
-# moment, it would be gone for good.
-EXPIRING: Final = """
-SELECT id::text FROM shared.approval_rules
-WHERE active AND effect = 'allow' AND expired_at IS NULL AND expires_at <= clock_timestamp()
-"""
-EXPIRE: Final = """
-UPDATE shared.approval_rules SET expired_at = clock_timestamp() WHERE id = $1 AND expired_at IS NULL RETURNING id
-"""
-LIST: Final = """
-SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, r.expires_at, r.max_uses, r.max_per_day,
-    r.realm, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
-    (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
-    r.active AND r.expired_at IS NULL AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active,
-    NOT r.active AS revoked
-FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
-    LEFT JOIN shared.contacts w ON w.id = r.made_by
-WHERE r.tool_name = 'notify' AND ($1::uuid IS NULL OR r.id = $1) ORDER BY r.created_at, r.id
-"""
-REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NULL OR channel = $1"
-PAST: Final = """
-SELECT id::text, envelope, whom, realm, admitted_by, status, created_at FROM shared.notifications
-WHERE wiped_at IS NULL ORDER BY created_at DESC LIMIT 1000
-"""
 # What became, or would become, of a message, as every surface says it.
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "allow": "sent without asking",
@@ -87,6 +56,14 @@ def constraints_of(
     return {name: value for name, value in wanted.items() if value is not None}
 
 
+ADD: Final = """
+INSERT INTO shared.approval_rules (origin_butler, effect, arg_constraints, description, expires_at, max_uses,
+    max_per_day, realm, made_by, created_from)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9, (SELECT id FROM shared.pending_actions WHERE id = $10))
+RETURNING id::text
+"""
+
+
 async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli") -> str:
     """Add a rule and return its id; it holds in the realm its channel is configured for now."""
     realm, origin = await _realm(connection, new), UUID(new.created_from) if new.created_from else None
@@ -110,6 +87,9 @@ async def trial(connection: Connection, new: NewRule) -> Rule:
         bounded=bounded,
         realm=realm,
     )
+
+
+REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NULL OR channel = $1"
 
 
 async def _realm(connection: Connection, new: NewRule) -> str:
@@ -157,12 +137,26 @@ def _said(constraint: object) -> str:
     return f"{canonical_json(constraint)}, which nothing ever is,"
 
 
+REVOKE: Final = "UPDATE shared.approval_rules SET active = false WHERE id = $1 AND active RETURNING id"
+
+
 async def revoke(connection: Connection, rule_id: str, by: str, surface: str = "cli") -> bool:
     """End the rule, and return whether this call did; from the commit on it counts for no marker."""
     if await connection.fetchval(REVOKE, UUID(rule_id)) is None:
         return False
     await record(connection, Event("rule_revoked", "owner", rule_id=rule_id), contact=by, surface=surface)
     return True
+
+
+# A ban that comes to life again when the clock is put back lets nothing out; marked by a clock that is ahead for a
+# moment, it would be gone for good.
+EXPIRING: Final = """
+SELECT id::text FROM shared.approval_rules
+WHERE active AND effect = 'allow' AND expired_at IS NULL AND expires_at <= clock_timestamp()
+"""
+EXPIRE: Final = """
+UPDATE shared.approval_rules SET expired_at = clock_timestamp() WHERE id = $1 AND expired_at IS NULL RETURNING id
+"""
 
 
 async def expire_overdue(connection: Connection, by: str) -> None:
@@ -175,6 +169,18 @@ async def expire_overdue(connection: Connection, by: str) -> None:
             await record(connection, Event("rule_expired", by, rule_id=row["id"], reason="Its time is over."))
 
 
+LIST: Final = """
+SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, r.expires_at, r.max_uses, r.max_per_day,
+    r.realm, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
+    (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
+    r.active AND r.expired_at IS NULL AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active,
+    NOT r.active AS revoked
+FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
+    LEFT JOIN shared.contacts w ON w.id = r.made_by
+WHERE r.tool_name = 'notify' AND ($1::uuid IS NULL OR r.id = $1) ORDER BY r.created_at, r.id
+"""
+
+
 async def list_rules(connection: Connection) -> list[Record]:
     """Return every rule with its uses, oldest first; `active` is false for what is revoked or over."""
     return list(await connection.fetch(LIST, None))
@@ -183,6 +189,12 @@ async def list_rules(connection: Connection) -> list[Record]:
 async def one(connection: Connection, rule_id: str) -> Record | None:
     """Return the row of one rule, as in the list."""
     return await connection.fetchrow(LIST, UUID(rule_id))
+
+
+PAST: Final = """
+SELECT id::text, envelope, whom, realm, admitted_by, status, created_at FROM shared.notifications
+WHERE wiped_at IS NULL ORDER BY created_at DESC LIMIT 1000
+"""
 
 
 async def past(connection: Connection) -> list[Record]:

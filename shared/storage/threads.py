@@ -16,7 +16,6 @@ BY_SENDER: Final = """
 SELECT EXISTS (SELECT FROM shared.threads WHERE butler = $1 AND channel = $2 AND sender = $4
     AND ($3::text[] IS NULL OR thread = ANY ($3)))
 """
-IN_OWN_CHAT: Final = "SELECT shared.may_point_at($1, $2, $3)"
 
 
 async def is_proved(connection: Connection, butler: str, address: Address, thread: str | None) -> bool:
@@ -31,6 +30,9 @@ async def is_proved(connection: Connection, butler: str, address: Address, threa
     if form.address:
         return bool(await connection.fetchval(BY_MESSAGE, butler, address.channel, spellings))
     return bool(await connection.fetchval(BY_SENDER, butler, address.channel, spellings, folded(address.value)))
+
+
+IN_OWN_CHAT: Final = "SELECT shared.may_point_at($1, $2, $3)"
 
 
 async def may_point_at(connection: Connection, butler: str, address: Address, thread: str | None) -> bool:

@@ -9,24 +9,14 @@ from uuid import UUID
 from shared.db.pool import Connection, Record
 
 ASK: Final = "INSERT INTO shared.withdrawals (notification_id, origin_butler) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-OUTCOME: Final = "SELECT outcome FROM shared.withdrawals WHERE notification_id = $1 AND origin_butler = $2"
-# The name in the row is checked against the notification's: no butler takes back what is another's.
-WANTED: Final = """
-SELECT EXISTS (SELECT FROM shared.withdrawals WHERE notification_id = $1 AND origin_butler = $2)
-"""
-UNANSWERED: Final = """
-SELECT w.notification_id::text, w.origin_butler FROM shared.withdrawals w
-JOIN shared.notifications n ON n.id = w.notification_id AND n.origin_butler = w.origin_butler
-WHERE w.outcome IS NULL ORDER BY w.notification_id LIMIT 100
-"""
-ANSWER: Final = """
-UPDATE shared.withdrawals SET outcome = $3 WHERE notification_id = $1 AND origin_butler = $2 AND outcome IS NULL
-"""
 
 
 async def ask(connection: Connection, notification_id: str, butler: str) -> None:
     """Write down that the butler wants the message back; asking twice changes nothing."""
     await connection.execute(ASK, UUID(notification_id), butler)
+
+
+OUTCOME: Final = "SELECT outcome FROM shared.withdrawals WHERE notification_id = $1 AND origin_butler = $2"
 
 
 async def result(connection: Connection, notification_id: str, butler: str) -> str | None:
@@ -35,14 +25,32 @@ async def result(connection: Connection, notification_id: str, butler: str) -> s
     return found
 
 
+# The name in the row is checked against the notification's: no butler takes back what is another's.
+WANTED: Final = """
+SELECT EXISTS (SELECT FROM shared.withdrawals WHERE notification_id = $1 AND origin_butler = $2)
+"""
+
+
 async def is_wanted(connection: Connection, notification_id: str, butler: str) -> bool:
     """Return whether the notification's own butler wants it back."""
     return bool(await connection.fetchval(WANTED, UUID(notification_id), butler))
 
 
+UNANSWERED: Final = """
+SELECT w.notification_id::text, w.origin_butler FROM shared.withdrawals w
+JOIN shared.notifications n ON n.id = w.notification_id AND n.origin_butler = w.origin_butler
+WHERE w.outcome IS NULL ORDER BY w.notification_id LIMIT 100
+"""
+
+
 async def unanswered(connection: Connection) -> list[Record]:
     """Return what nobody has looked at yet: notification_id and origin_butler, by notification."""
     return list(await connection.fetch(UNANSWERED))
+
+
+ANSWER: Final = """
+UPDATE shared.withdrawals SET outcome = $3 WHERE notification_id = $1 AND origin_butler = $2 AND outcome IS NULL
+"""
 
 
 async def answer(connection: Connection, notification_id: str, butler: str, found: str) -> None:

@@ -7,30 +7,18 @@ from shared.db.pool import Connection
 
 STATUSES: Final = ("starting", "ready", "draining", "gone")
 
+# The most instances kept of one name, those last heard of; one that was deleted comes back with its next heartbeat.
+MOST_INSTANCES: Final = 64
+
+
 SEEN = """
 INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
     last_seen_at = clock_timestamp()
 """
-# The most instances kept of one name, those last heard of; one that was deleted comes back with its next heartbeat.
-MOST_INSTANCES: Final = 64
 CROWDED = """
 DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
     SELECT url FROM switchboard.butlers WHERE name = $1 ORDER BY last_seen_at DESC, url OFFSET $2)
-"""
-FORGET = """
-DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - interval '1 day'
-    OR (status = 'gone' AND last_seen_at < clock_timestamp() - interval '10 minutes')
-"""
-MARK_GONE = """
-UPDATE switchboard.butlers SET status = 'gone'
-WHERE status <> 'gone'
-    AND last_seen_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp() + interval '60 seconds'
-"""
-ROUTED = """
-INSERT INTO switchboard.routes (request_id, origin_butler, target_butler, tool, notification_id, status, error_class,
-    duration_ms)
-VALUES ($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
 """
 
 
@@ -40,10 +28,28 @@ async def seen(connection: Connection, name: str, url: str, kind: str, tools: Se
     await connection.execute(CROWDED, name, MOST_INSTANCES)
 
 
+FORGET = """
+DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - interval '1 day'
+    OR (status = 'gone' AND last_seen_at < clock_timestamp() - interval '10 minutes')
+"""
+MARK_GONE = """
+UPDATE switchboard.butlers SET status = 'gone'
+WHERE status <> 'gone'
+    AND last_seen_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp() + interval '60 seconds'
+"""
+
+
 async def tidy(connection: Connection) -> None:
     """Mark silent instances as gone, and forget those gone for long."""
     await connection.execute(MARK_GONE)
     await connection.execute(FORGET)
+
+
+ROUTED = """
+INSERT INTO switchboard.routes (request_id, origin_butler, target_butler, tool, notification_id, status, error_class,
+    duration_ms)
+VALUES ($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
+"""
 
 
 async def routed(

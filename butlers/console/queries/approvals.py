@@ -21,28 +21,6 @@ from shared.storage.history import ALL, DECIDING
 from shared.storage.readable import unreadable
 from shared.storage.recipients import recipient
 
-ONE = f"""
-SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
-    a.content_sha, a.decision_reason, {EXPIRES} AS expires_at, n.envelope, n.owner_text, n.whom,
-    n.status AS told, n.answer, w.name AS decided_by, d.address AS sent_to, coalesce(d.realm, h.realm) AS realm,
-    a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
-    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
-    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
-FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
-    LEFT JOIN shared.contacts w ON w.id = a.decided_by
-WHERE a.id = $1
-"""
-# The newest lines of each actor: however many a butler writes in its own name, they hide nobody else's. They are ranked
-# by their numbers alone, so that ranking needs no room for their words.
-EVENTS = """
-SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
-    SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
-    FROM shared.approval_events WHERE action_id = $1 OR notification_id = $2) ranked
-JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -119,6 +97,29 @@ class Question:
         whom = {"contact_id": one.contact_id} if one.contact_id else {"recipient": one.address}
         narrow = {"channel": one.channel, "intent": one.intent, "butler": one.butler, "expires": "30d"}
         return f"/rules?{urlencode({**whom, **narrow, 'from': self.id})}"
+
+
+ONE = f"""
+SELECT a.id::text, a.origin_butler, a.status, a.revision, a.agent_summary, a.notification_id::text, a.decided_at,
+    a.content_sha, a.decision_reason, {EXPIRES} AS expires_at, n.envelope, n.owner_text, n.whom,
+    n.status AS told, n.answer, w.name AS decided_by, d.address AS sent_to, coalesce(d.realm, h.realm) AS realm,
+    a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
+    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
+    LEFT JOIN shared.contacts w ON w.id = a.decided_by
+WHERE a.id = $1
+"""
+# The newest lines of each actor: however many a butler writes in its own name, they hide nobody else's. They are ranked
+# by their numbers alone, so that ranking needs no room for their words.
+EVENTS = """
+SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
+    SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
+    FROM shared.approval_events WHERE action_id = $1 OR notification_id = $2) ranked
+JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
+"""
 
 
 async def one(connection: Connection, action_id: str) -> Question | None:

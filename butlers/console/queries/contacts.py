@@ -9,36 +9,7 @@ from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.visible import visible
 
-PEOPLE = """
-SELECT c.id::text, c.name, c.roles, c.preferred_channel,
-    coalesce(jsonb_agg(jsonb_build_object('type', i.type, 'value', i.value, 'primary', i.is_primary)
-        ORDER BY i.type, i.is_primary DESC, i.created_at, i.id) FILTER (WHERE i.id IS NOT NULL), '[]') AS entries,
-    (SELECT count(*) FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-        WHERE n.whom = 'contact:' || c.id::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
-            AND a.expires_at > clock_timestamp()) AS waiting
-FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
-WHERE $1::uuid IS NULL OR c.id = $1
-GROUP BY c.id ORDER BY waiting DESC, 'owner' = ANY (c.roles) DESC, lower(c.name), c.id LIMIT 500
-"""
-WITHOUT_ADDRESS = f"""
-SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, h.realm, n.whom,
-    NULL::text AS sent_to, true AS open, n.envelope #>> '{{delivery,channel}}' AS channel,
-    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
-    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
-FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
-WHERE n.whom = 'contact:' || $1::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
-    AND a.expires_at > clock_timestamp() AND NOT EXISTS (SELECT FROM shared.contact_info i
-        WHERE i.contact_id = $1::uuid AND i.type = n.envelope #>> '{{delivery,channel}}')
-ORDER BY a.requested_at, a.id LIMIT 200
-"""
 MOST = 20
-# A rule may pin a contact by a plain value or by one of several kinds: any that names it counts.
-HEARS_UNASKED = """
-SELECT EXISTS (SELECT FROM shared.contacts c WHERE c.id = $1 AND ('owner' = ANY (c.roles)
-    OR EXISTS (SELECT FROM shared.approval_rules r WHERE r.active AND r.effect = 'allow'
-        AND strpos(lower(r.arg_constraints ->> 'contact_id'), c.id::text) > 0)))
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +58,19 @@ class Group:
         return " ".join(f"{one.action_id}:{one.revision}" for one in self.messages)
 
 
+PEOPLE = """
+SELECT c.id::text, c.name, c.roles, c.preferred_channel,
+    coalesce(jsonb_agg(jsonb_build_object('type', i.type, 'value', i.value, 'primary', i.is_primary)
+        ORDER BY i.type, i.is_primary DESC, i.created_at, i.id) FILTER (WHERE i.id IS NOT NULL), '[]') AS entries,
+    (SELECT count(*) FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+        WHERE n.whom = 'contact:' || c.id::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
+            AND a.expires_at > clock_timestamp()) AS waiting
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
+WHERE $1::uuid IS NULL OR c.id = $1
+GROUP BY c.id ORDER BY waiting DESC, 'owner' = ANY (c.roles) DESC, lower(c.name), c.id LIMIT 500
+"""
+
+
 async def people(connection: Connection) -> tuple[Person, ...]:
     """Return all contacts: first those for whom messages wait, then the owner."""
     return tuple(map(_person, await connection.fetch(PEOPLE, None)))
@@ -98,12 +82,34 @@ async def person(connection: Connection, contact_id: str) -> Person | None:
     return _person(row) if row else None
 
 
+# A rule may pin a contact by a plain value or by one of several kinds: any that names it counts.
+HEARS_UNASKED = """
+SELECT EXISTS (SELECT FROM shared.contacts c WHERE c.id = $1 AND ('owner' = ANY (c.roles)
+    OR EXISTS (SELECT FROM shared.approval_rules r WHERE r.active AND r.effect = 'allow'
+        AND strpos(lower(r.arg_constraints ->> 'contact_id'), c.id::text) > 0)))
+"""
+
+
 async def hears_unasked(connection: Connection, contact_id: str) -> bool:
     """Return whether messages may go to this contact without asking.
 
     They may go so to the owner, and to a contact that a standing rule names.
     """
     return await connection.fetchval(HEARS_UNASKED, UUID(contact_id)) is True
+
+
+WITHOUT_ADDRESS = f"""
+SELECT a.id::text, a.origin_butler, a.revision, a.notification_id::text, n.envelope, n.owner_text, h.realm, n.whom,
+    NULL::text AS sent_to, true AS open, n.envelope #>> '{{delivery,channel}}' AS channel,
+    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
+WHERE n.whom = 'contact:' || $1::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
+    AND a.expires_at > clock_timestamp() AND NOT EXISTS (SELECT FROM shared.contact_info i
+        WHERE i.contact_id = $1::uuid AND i.type = n.envelope #>> '{{delivery,channel}}')
+ORDER BY a.requested_at, a.id LIMIT 200
+"""
 
 
 async def without_address(connection: Connection, contact_id: str) -> list[Record]:

@@ -9,16 +9,6 @@ from shared.display.visible import in_line, visible
 from shared.storage.readable import message, shown
 from shared.storage.recipients import recipient
 
-DECIDED = f"""
-SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, n.whom,
-    d.address AS sent_to,
-    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, {EXPIRES}))::float8 AS age
-FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-WHERE a.status <> 'pending' OR a.expires_at <= clock_timestamp()
-ORDER BY coalesce(a.decided_at, a.expires_at) DESC, a.id LIMIT 30
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Decided:
@@ -33,6 +23,17 @@ class Decided:
     words: str
     reason: str
     when: str
+
+
+DECIDED = f"""
+SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, n.whom,
+    d.address AS sent_to,
+    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, {EXPIRES}))::float8 AS age
+FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE a.status <> 'pending' OR a.expires_at <= clock_timestamp()
+ORDER BY coalesce(a.decided_at, a.expires_at) DESC, a.id LIMIT 30
+"""
 
 
 async def decided(connection: Connection) -> tuple[Decided, ...]:

@@ -22,18 +22,6 @@ FILTERS: Final = (
     ("expired", "Out of time"),
     ("dead", "Tried until out of time"),
 )
-# The attempt whose outcome is unknown, and whether a word on it is on its way.
-DOUBT: Final = """
-SELECT d.id::text, d.attempt AS tried, d.reason, a.n, a.marked_at, a.outcome,
-    (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
-    EXISTS (SELECT FROM shared.resolutions r WHERE r.delivery_id = d.id AND r.attempt = d.attempt
-        AND r.handled_at IS NULL) AS noted
-FROM messenger.deliveries d
-LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.attempt = d.attempt
-    AND a.marked_at IS NOT NULL ORDER BY a.n DESC LIMIT 1) a ON true
-WHERE d.id = $1 AND d.status = 'uncertain'
-"""
-ABOUT: Final = "SELECT about::text FROM messenger.deliveries WHERE id = $1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +73,28 @@ def _line(row: Record, age: float) -> Line:
     )
 
 
+# The attempt whose outcome is unknown, and whether a word on it is on its way.
+DOUBT: Final = """
+SELECT d.id::text, d.attempt AS tried, d.reason, a.n, a.marked_at, a.outcome,
+    (SELECT count(*) FROM messenger.parts p WHERE p.delivery_id = d.id) AS parts,
+    EXISTS (SELECT FROM shared.resolutions r WHERE r.delivery_id = d.id AND r.attempt = d.attempt
+        AND r.handled_at IS NULL) AS noted
+FROM messenger.deliveries d
+LEFT JOIN LATERAL (SELECT * FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.attempt = d.attempt
+    AND a.marked_at IS NOT NULL ORDER BY a.n DESC LIMIT 1) a ON true
+WHERE d.id = $1 AND d.status = 'uncertain'
+"""
+
+
 async def doubt(connection: Connection, delivery_id: str) -> Doubt | None:
     """Return what is known of the uncertain attempt of this delivery; None if the delivery is not uncertain."""
     row = await connection.fetchrow(DOUBT, UUID(delivery_id)) if delivery_id else None
     if row is None:
         return None
     return Doubt(row["id"], reference(row["id"]), row["tried"], resolutions.evidence(row), row["noted"])
+
+
+ABOUT: Final = "SELECT about::text FROM messenger.deliveries WHERE id = $1"
 
 
 async def about(connection: Connection, card_id: str) -> str | None:

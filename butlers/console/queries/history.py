@@ -13,37 +13,6 @@ from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 from shared.display.visible import visible
 
-ONE = f"""
-SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, coalesce(d.realm, n.realm) AS realm, n.lineage,
-    n.envelope, n.owner_text, n.status, n.answer, n.whom, n.created_at, {bounded("n.not_after")} AS not_after,
-    d.address AS sent_to,
-    d.id::text AS delivery_id, d.status AS delivery_status, d.reason, d.created_at AS taken_at, d.settled_at,
-    d.address IS NULL AS open
-FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHERE id = $1)
-"""
-CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
-# The attempts tell of sending and how it ended. The newest lines of each actor, as on the page of a question.
-EVENTS = """
-SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
-    SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
-    FROM shared.approval_events WHERE notification_id = $1 AND NOT (actor = 'messenger'
-        AND event_type IN ('marked', 'executing', 'executed', 'failed', 'uncertain'))) ranked
-JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
-"""
-ATTEMPTS = """
-SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
-WHERE delivery_id = $1 ORDER BY n, attempt LIMIT 500
-"""
-PARTS = "SELECT n, status, provider_id, wire_sha FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
-ACTIONS = """
-SELECT id::text, status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at
-"""
-RULES = """
-SELECT r.id::text, r.description FROM shared.rule_uses u JOIN shared.approval_rules r ON r.id = u.rule_id
-WHERE u.notification_id = $1
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -76,6 +45,37 @@ class Life:
     history: tuple[Step, ...]
 
 
+ONE = f"""
+SELECT n.id::text AS notification_id, n.origin_butler, n.admitted_by, coalesce(d.realm, n.realm) AS realm, n.lineage,
+    n.envelope, n.owner_text, n.status, n.answer, n.whom, n.created_at, {bounded("n.not_after")} AS not_after,
+    d.address AS sent_to,
+    d.id::text AS delivery_id, d.status AS delivery_status, d.reason, d.created_at AS taken_at, d.settled_at,
+    d.address IS NULL AS open
+FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+WHERE n.id = $1 OR n.id = (SELECT notification_id FROM messenger.deliveries WHERE id = $1)
+"""
+# The attempts tell of sending and how it ended. The newest lines of each actor, as on the page of a question.
+EVENTS = """
+SELECT e.at, e.event_type, e.actor, e.reason, e.detail, ranked.total FROM (
+    SELECT seq, row_number() OVER (PARTITION BY actor ORDER BY seq DESC) AS place, count(*) OVER () AS total
+    FROM shared.approval_events WHERE notification_id = $1 AND NOT (actor = 'messenger'
+        AND event_type IN ('marked', 'executing', 'executed', 'failed', 'uncertain'))) ranked
+JOIN shared.approval_events e USING (seq) WHERE ranked.place <= 200 ORDER BY seq
+"""
+ATTEMPTS = """
+SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
+WHERE delivery_id = $1 ORDER BY n, attempt LIMIT 500
+"""
+PARTS = "SELECT n, status, provider_id, wire_sha FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
+ACTIONS = """
+SELECT id::text, status FROM shared.pending_actions WHERE notification_id = $1 ORDER BY requested_at
+"""
+RULES = """
+SELECT r.id::text, r.description FROM shared.rule_uses u JOIN shared.approval_rules r ON r.id = u.rule_id
+WHERE u.notification_id = $1
+"""
+
+
 async def life(connection: Connection, any_id: str) -> Life | None:
     """Return the message with this id, or the one whose delivery has it; None if there is none."""
     row = await connection.fetchrow(ONE, UUID(any_id))
@@ -103,6 +103,9 @@ async def life(connection: Connection, any_id: str) -> Life | None:
         parts=tuple(map(_part, await connection.fetch(PARTS, delivery))),
         history=(*left_out(events), *_history(row, events, attempts)),
     )
+
+
+CARD = "SELECT action_id::text FROM messenger.deliveries WHERE id = $1"
 
 
 async def question_of_card(connection: Connection, delivery_id: str) -> str | None:

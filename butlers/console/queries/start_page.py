@@ -15,50 +15,6 @@ from shared.storage.recipients import recipient
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
 ON_A_PAGE: Final = 50
-WAITING = f"""
-SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.notification_id, n.envelope,
-    n.owner_text, n.whom, h.realm,
-    {EXPIRES} AS expires_at,
-    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
-    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
-FROM shared.pending_actions a
-    LEFT JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
-WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
-ORDER BY a.requested_at, a.id LIMIT {ON_A_PAGE} OFFSET $2
-"""
-ASKING = """
-SELECT origin_butler, count(*) AS questions FROM shared.pending_actions
-WHERE status = 'pending' AND expires_at > clock_timestamp() GROUP BY origin_butler ORDER BY origin_butler
-"""
-UNCERTAIN = """
-SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butler, '') AS origin_butler,
-    coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, c.name, count(*) OVER () AS total,
-    extract(epoch FROM clock_timestamp() - coalesce(d.settled_at, d.created_at))::float8 AS age
-FROM messenger.deliveries d
-    LEFT JOIN shared.notifications n ON n.id = d.notification_id
-    LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
-    LEFT JOIN shared.contacts c ON c.id = i.contact_id
-WHERE d.status = 'uncertain' AND d.class <> 'card'
-ORDER BY d.created_at DESC, d.id LIMIT 20
-"""
-DAEMONS = """
-SELECT name, url, kind, status,
-    extract(epoch FROM clock_timestamp() - LEAST(last_seen_at, clock_timestamp()))::float8 AS age
-FROM switchboard.butlers
-WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - interval '7 days'
-    OR last_seen_at > clock_timestamp() - interval '10 minutes'
-ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 'butler'], kind), name, url
-LIMIT 100
-"""
-TOLD = """
-SELECT n.id::text, n.origin_butler, n.envelope, n.owner_text, n.status, n.answer, n.whom, d.address AS sent_to,
-    extract(epoch FROM clock_timestamp() - n.created_at)::float8 AS age
-FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
-    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-ORDER BY n.created_at DESC
-"""
-IN_SANDBOX = "SELECT coalesce(bool_or(realm = 'sandbox'), true) FROM shared.channels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +129,48 @@ class Page:
         return f"/approvals?{urlencode({'page': number} | ({'butler': self.butler} if self.butler else {}))}"
 
 
+WAITING = f"""
+SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.notification_id, n.envelope,
+    n.owner_text, n.whom, h.realm,
+    {EXPIRES} AS expires_at,
+    extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
+    extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
+FROM shared.pending_actions a
+    LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
+WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
+ORDER BY a.requested_at, a.id LIMIT {ON_A_PAGE} OFFSET $2
+"""
+UNCERTAIN = """
+SELECT d.id::text, d.channel, d.address, coalesce(n.origin_butler, d.origin_butler, '') AS origin_butler,
+    coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, c.name, count(*) OVER () AS total,
+    extract(epoch FROM clock_timestamp() - coalesce(d.settled_at, d.created_at))::float8 AS age
+FROM messenger.deliveries d
+    LEFT JOIN shared.notifications n ON n.id = d.notification_id
+    LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
+    LEFT JOIN shared.contacts c ON c.id = i.contact_id
+WHERE d.status = 'uncertain' AND d.class <> 'card'
+ORDER BY d.created_at DESC, d.id LIMIT 20
+"""
+DAEMONS = """
+SELECT name, url, kind, status,
+    extract(epoch FROM clock_timestamp() - LEAST(last_seen_at, clock_timestamp()))::float8 AS age
+FROM switchboard.butlers
+WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - interval '7 days'
+    OR last_seen_at > clock_timestamp() - interval '10 minutes'
+ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 'butler'], kind), name, url
+LIMIT 100
+"""
+TOLD = """
+SELECT n.id::text, n.origin_butler, n.envelope, n.owner_text, n.status, n.answer, n.whom, d.address AS sent_to,
+    extract(epoch FROM clock_timestamp() - n.created_at)::float8 AS age
+FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+ORDER BY n.created_at DESC
+"""
+IN_SANDBOX = "SELECT coalesce(bool_or(realm = 'sandbox'), true) FROM shared.channels"
+
+
 async def start(connection: Connection, *, sandbox_url: str) -> Start:
     """Read everything the start page shows, as of now; `sandbox_url` is the configured address, maybe empty."""
     waiting = await connection.fetch(WAITING, None, 0)
@@ -189,6 +187,12 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
         told=tuple([await _told(connection, row) for row in told]),
         sandbox_url=_sandbox(sandbox_url) if in_sandbox else "",
     )
+
+
+ASKING = """
+SELECT origin_butler, count(*) AS questions FROM shared.pending_actions
+WHERE status = 'pending' AND expires_at > clock_timestamp() GROUP BY origin_butler ORDER BY origin_butler
+"""
 
 
 async def page_of_waiting(connection: Connection, butler: str | None, number: int) -> Page:

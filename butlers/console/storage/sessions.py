@@ -21,55 +21,16 @@ PROOF_LASTS: Final = timedelta(minutes=10)
 FAILURES: Final = 5
 WITHIN: Final = timedelta(minutes=1)
 
-MAKE_LINK = """
-INSERT INTO console.sign_in_links (code_sha, made_at, expires_at)
-SELECT $1, now, now + $2::interval FROM clock_timestamp() AS now
-"""
-USE_LINK = """
-UPDATE console.sign_in_links SET used_at = clock_timestamp()
-WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
-"""
-BEGIN = """
-INSERT INTO console.sessions (id_sha, made_at, expires_at, proved_at, peer_uid)
-SELECT $1, now, now + $2::interval, now, $3::bigint FROM clock_timestamp() AS now
-"""
-FIND = """
-SELECT peer_uid IS NULL OR peer_uid IS NOT DISTINCT FROM $2::bigint FROM console.sessions
-WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
-"""
-PROVED = """
-SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
-    AND proved_at > clock_timestamp() - $2::interval
-"""
-# Each that has not ended, those over by the clock too: one that is put back brings them to life again. The links first:
-# who waited for one that was being used then sees the session that it began.
-USE_ALL = """
-WITH used AS (UPDATE console.sign_in_links SET used_at = clock_timestamp() WHERE used_at IS NULL
-    RETURNING expires_at > clock_timestamp() AS live)
-SELECT count(*) FROM used WHERE live
-"""
-END_ALL = """
-WITH ended AS (UPDATE console.sessions SET ended_at = clock_timestamp() WHERE ended_at IS NULL
-    RETURNING expires_at > clock_timestamp() AS live)
-SELECT count(*) FROM ended WHERE live
-"""
-END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $1 AND ended_at IS NULL"
-SWEEP_SESSIONS = "DELETE FROM console.sessions WHERE expires_at < clock_timestamp()"
-SWEEP_LINKS = "DELETE FROM console.sign_in_links WHERE expires_at < clock_timestamp()"
-SWEEP_FAILURES = "DELETE FROM console.failed_sign_ins WHERE at < clock_timestamp() - interval '1 day'"
-# One attempt at a time. No butler may lock this table; anybody could hold an advisory lock, and keep the owner out.
-ONE_BY_ONE = "LOCK TABLE console.failed_sign_ins IN SHARE ROW EXCLUSIVE MODE"
-RESERVE = """
-INSERT INTO console.failed_sign_ins (at) SELECT clock_timestamp()
-WHERE (SELECT count(*) FROM console.failed_sign_ins WHERE at > clock_timestamp() - $1::interval) < $2
-RETURNING ctid::text
-"""
-FORGIVE = "DELETE FROM console.failed_sign_ins WHERE ctid = $1::text::tid"
-
 
 def sha(code: str) -> str:
     """Return what is stored of a code or of a session id."""
     return sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+MAKE_LINK = """
+INSERT INTO console.sign_in_links (code_sha, made_at, expires_at)
+SELECT $1, now, now + $2::interval FROM clock_timestamp() AS now
+"""
 
 
 async def make_sign_in_link(connection: Connection, base_url: str, code: str) -> str:
@@ -81,9 +42,23 @@ async def make_sign_in_link(connection: Connection, base_url: str, code: str) ->
     return f"{base_url.rstrip('/')}/sign-in?code={quote(code, safe='')}"
 
 
+USE_LINK = """
+UPDATE console.sign_in_links SET used_at = clock_timestamp()
+WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
+"""
+
+
 async def use_link(connection: Connection, code: str) -> bool:
     """Use the code up; return whether it was good, which it never is again."""
     return await connection.fetchval(USE_LINK, sha(code)) is True
+
+
+BEGIN = """
+INSERT INTO console.sessions (id_sha, made_at, expires_at, proved_at, peer_uid)
+SELECT $1, now, now + $2::interval, now, $3::bigint FROM clock_timestamp() AS now
+"""
+SWEEP_SESSIONS = "DELETE FROM console.sessions WHERE expires_at < clock_timestamp()"
+SWEEP_FAILURES = "DELETE FROM console.failed_sign_ins WHERE at < clock_timestamp() - interval '1 day'"
 
 
 async def begin(connection: Connection, session_id: str, peer_uid: int | None) -> None:
@@ -96,9 +71,18 @@ async def begin(connection: Connection, session_id: str, peer_uid: int | None) -
         await connection.execute(sweep)
 
 
+SWEEP_LINKS = "DELETE FROM console.sign_in_links WHERE expires_at < clock_timestamp()"
+
+
 async def sweep_links(connection: Connection) -> None:
     """Remove the links that have expired, so that a clock put back makes none of them good again."""
     await connection.execute(SWEEP_LINKS)
+
+
+FIND = """
+SELECT peer_uid IS NULL OR peer_uid IS NOT DISTINCT FROM $2::bigint FROM console.sessions
+WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
+"""
 
 
 async def is_live(connection: Connection, session_id: str, peer_uid: int | None) -> bool:
@@ -109,14 +93,37 @@ async def is_live(connection: Connection, session_id: str, peer_uid: int | None)
     return theirs is True
 
 
+PROVED = """
+SELECT true FROM console.sessions WHERE id_sha = $1 AND ended_at IS NULL AND expires_at > clock_timestamp()
+    AND proved_at > clock_timestamp() - $2::interval
+"""
+
+
 async def has_proved(connection: Connection, session_id: str) -> bool:
     """Return whether this live session was signed in to within the last ten minutes."""
     return await connection.fetchval(PROVED, sha(session_id), PROOF_LASTS) is True
 
 
+END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $1 AND ended_at IS NULL"
+
+
 async def sign_out(connection: Connection, session_id: str) -> None:
     """Sign out; a second time changes nothing."""
     await connection.execute(END, sha(session_id))
+
+
+# Each that has not ended, those over by the clock too: one that is put back brings them to life again. The links first:
+# who waited for one that was being used then sees the session that it began.
+USE_ALL = """
+WITH used AS (UPDATE console.sign_in_links SET used_at = clock_timestamp() WHERE used_at IS NULL
+    RETURNING expires_at > clock_timestamp() AS live)
+SELECT count(*) FROM used WHERE live
+"""
+END_ALL = """
+WITH ended AS (UPDATE console.sessions SET ended_at = clock_timestamp() WHERE ended_at IS NULL
+    RETURNING expires_at > clock_timestamp() AS live)
+SELECT count(*) FROM ended WHERE live
+"""
 
 
 async def end_all(connection: Connection) -> int:
@@ -127,6 +134,15 @@ async def end_all(connection: Connection) -> int:
     return ended
 
 
+# One attempt at a time. No butler may lock this table; anybody could hold an advisory lock, and keep the owner out.
+ONE_BY_ONE = "LOCK TABLE console.failed_sign_ins IN SHARE ROW EXCLUSIVE MODE"
+RESERVE = """
+INSERT INTO console.failed_sign_ins (at) SELECT clock_timestamp()
+WHERE (SELECT count(*) FROM console.failed_sign_ins WHERE at > clock_timestamp() - $1::interval) < $2
+RETURNING ctid::text
+"""
+
+
 async def reserve_attempt(connection: Connection) -> str | None:
     """Book a sign-in as failed before the password is looked at; return None if there were five in the last minute.
 
@@ -135,6 +151,9 @@ async def reserve_attempt(connection: Connection) -> str | None:
     await connection.execute(ONE_BY_ONE)
     attempt: str | None = await connection.fetchval(RESERVE, WITHIN, FAILURES)
     return attempt
+
+
+FORGIVE = "DELETE FROM console.failed_sign_ins WHERE ctid = $1::text::tid"
 
 
 async def forgive(connection: Connection, attempt: str) -> None:
