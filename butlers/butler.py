@@ -1,4 +1,4 @@
-"""The central types: a tool, a loop, the ground a daemon stands on, and the butler made of them."""
+"""The central types: a tool, a loop, the context a daemon works in, and the butler made of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +12,7 @@ from shared.auth.tokens import Caller
 from shared.config.settings import Settings
 from shared.db.pool import Database
 from shared.db.wake import Wake
-from shared.rpc import Hops
+from shared.rpc import DaemonClient
 
 # As long as the rows remember a refusal: a caller that goes on trying costs no unit of work.
 QUIET_SECONDS: Final = 300.0
@@ -40,15 +40,15 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What a daemon stands on: everything that its tools and loops are made from."""
+class Context:
+    """What a daemon works in: everything that its tools and loops are made from."""
 
     name: str
     instance: str
     home: Path
     settings: Settings
     db: Database
-    hops: Hops
+    daemons: DaemonClient
     # A key of this daemon alone, for tags and cookies; never in SQL, logs or answers.
     secret: bytes = field(repr=False)
     new_id: Callable[[], str]
@@ -63,12 +63,12 @@ class Ground:
 class Module(Protocol):
     """A set of tools a butler may be given."""
 
-    def tools(self, ground: Ground) -> list[Tool]:
-        """Return the tools, bound to this ground."""
+    def tools(self, context: Context) -> list[Tool]:
+        """Return the tools, bound to this context."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """What one butler adds to what every butler has."""
 
     tools: list[Tool] = field(default_factory=list)
@@ -87,6 +87,6 @@ class Butler:
     name: str
     description: str
     kind: Kind = "butler"
-    build: Callable[[Ground], Parts] = field(default=lambda _: Parts())
+    build: Callable[[Context], Components] = field(default=lambda _: Components())
     # The daemons whose hop tokens it takes; None means every daemon's.
     accepts: frozenset[str] | None = None

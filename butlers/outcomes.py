@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Database
@@ -31,7 +31,7 @@ async def rows_say(db: Database, notification_id: str, butler: str) -> NotifyRes
 
 
 async def wait_settled(
-    ground: Ground, notification_id: str, deadline: float, ticket: asyncio.Event | None = None
+    context: Context, notification_id: str, deadline: float, ticket: asyncio.Event | None = None
 ) -> NotifyResponse:
     """Wait until it is more than `queued`, or delayed, or until the deadline (monotonic); return the answer then.
 
@@ -41,10 +41,10 @@ async def wait_settled(
     while True:
         if ticket is not None:
             await pause(ticket, max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
-        ticket = ground.wakes["settled"].ticket(notification_id)
-        async with ground.db.work() as connection:
+        ticket = context.wakes["settled"].ticket(notification_id)
+        async with context.db.work() as connection:
             found = await standing.status(connection, notification_id)
-        if ground.stopping.is_set() and not hurried:
+        if context.stopping.is_set() and not hurried:
             deadline, hurried = min(deadline, time.monotonic() + HURRIED_SECONDS), True
         answer = found or answers.queued(notification_id)
         if answer.status != "queued" or answers.is_delayed(answer) or deadline <= time.monotonic():

@@ -1,6 +1,6 @@
 """The refusals of a daemon itself, each with its line in the audit."""
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from shared.errors import ButlersError
 from shared.storage.refusals import Refused, keep
 from shared.telemetry.logs import logger
@@ -8,15 +8,15 @@ from shared.telemetry.logs import logger
 log = logger("butlers.refusals")
 
 
-async def note_refusal(ground: Ground, caller: str, why: str, **detail: object) -> None:
+async def note_refusal(context: Context, caller: str, why: str, **detail: object) -> None:
     """Write to the audit what this daemon refused; if the database is lost, log it, and the refusal stands."""
     tried = (caller, why)
-    if tried in ground.refused:
+    if tried in context.refused:
         return
-    ground.refused[tried] = True
+    context.refused[tried] = True
     try:
-        async with ground.db.work() as connection:
-            await keep(connection, Refused(ground.name, caller, why), ground.new_id(), **detail)
+        async with context.db.work() as connection:
+            await keep(connection, Refused(context.name, caller, why), context.new_id(), **detail)
     except ButlersError as lost:
-        ground.refused.pop(tried, None)
+        context.refused.pop(tried, None)
         log.warning("a refusal is not in the audit", caller=caller, refused=why, why=lost.message)

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from butlers.butler import Butler, Ground, Parts, Tool
+from butlers.butler import Butler, Components, Context, Tool
 from messenger.cards import updater
 from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery import lease, worker
+from messenger.delivery import lease, loop
 from messenger.inbound import bounces, mailbox, poller, updates
 from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sealer
 from messenger.route_execute import OBJECT, execute
@@ -27,50 +27,50 @@ SENDERS: Final[dict[str, Callable[[Configured], Channel]]] = {
 }
 
 
-def build(ground: Ground) -> Parts:
+def build(context: Context) -> Components:
     """Build the Messenger's one tool, its channels, and its loops."""
-    set_up = configured(ground.settings)
+    set_up = configured(context.settings)
     telegram = TelegramChannel(set_up.telegram_url, set_up.token.reveal())
     channels: dict[str, Channel] = {"telegram": telegram, **{name: open_(set_up) for name, open_ in SENDERS.items()}}
     jitter = random.Random().random()  # noqa: S311  # spreads retries only
-    desk = lease.Desk(ground, channels, jitter=jitter, limited=rate_limits.limited(ground.settings, set_up))
+    worker = lease.Worker(context, channels, jitter=jitter, limited=rate_limits.limited(context.settings, set_up))
     paused: dict[str, str] = {}
     unread: dict[str, str] = {}
     bot = set_up.token.reveal().partition(":")[0]
-    tool = Tool("route.execute", "Deliver what a route carries.", OBJECT, partial(execute, desk), hop=True)
+    tool = Tool("route.execute", "Deliver what a route carries.", OBJECT, partial(execute, worker), hop=True)
 
     async def close() -> None:
         for channel in channels.values():
             await channel.close()
 
     loops: list[Callable[[asyncio.Event], Awaitable[None]]] = [
-        partial(_set_up, desk, set_up),
-        partial(worker.run, desk),
-        partial(lease.renew, desk),
-        partial(desk.witness.follow, ground),
-        partial(reaper.tidy, desk),
-        partial(circuit_breaker.run, ground, channels, paused),
-        partial(rechecker.run, ground),
-        partial(updater.run, ground, telegram),
-        partial(poller.poll, desk, telegram, bot),
-        partial(updates.handle, desk, telegram, bot),
-        partial(purger.run, ground, jitter),
-        partial(sealer.run, ground),
-        partial(metrics.run, ground),
+        partial(_set_up, worker, set_up),
+        partial(loop.run, worker),
+        partial(lease.renew, worker),
+        partial(worker.witness.follow, context),
+        partial(reaper.tidy, worker),
+        partial(circuit_breaker.run, context, channels, paused),
+        partial(rechecker.run, context),
+        partial(updater.run, context, telegram),
+        partial(poller.poll, worker, telegram, bot),
+        partial(updates.handle, worker, telegram, bot),
+        partial(purger.run, context, jitter),
+        partial(sealer.run, context),
+        partial(metrics.run, context),
     ]
-    if ground.settings.imap_url is not None:
-        account = mailbox.account_from(ground.settings.imap_url.reveal())
-        loops.append(partial(bounces.run, ground, account, unread))
+    if context.settings.imap_url is not None:
+        account = mailbox.account_from(context.settings.imap_url.reveal())
+        loops.append(partial(bounces.run, context, account, unread))
 
     def remarks() -> list[str]:
-        return [*paused.values(), *unread.values(), *filter(None, [desk.witness.trouble])]
+        return [*paused.values(), *unread.values(), *filter(None, [worker.witness.trouble])]
 
-    return Parts([tool], loops, remarks=remarks, close=close)
+    return Components([tool], loops, remarks=remarks, close=close)
 
 
-async def _set_up(desk: lease.Desk, set_up: Configured, stopping: asyncio.Event) -> None:
+async def _set_up(worker: lease.Worker, set_up: Configured, stopping: asyncio.Event) -> None:
     """Write into the rows which realms this Messenger is configured for, then wait until stopping."""
-    async with desk.ground.db.work() as connection:
+    async with worker.context.db.work() as connection:
         await write_channels(connection, set_up)
     await stopping.wait()
 

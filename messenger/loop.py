@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from shared.loops import first_of, pause
 
 
-async def go(ground: Ground, stopping: asyncio.Event, look: Callable[[], Awaitable[float]]) -> None:
+async def go(context: Context, stopping: asyncio.Event, look: Callable[[], Awaitable[float]]) -> None:
     """Look on each hint about cards and each tick, until stopping.
 
     `look` returns how many seconds to wait at least before the next look.
     """
-    wake = ground.wakes["cards"]
+    wake = context.wakes["cards"]
     while not stopping.is_set():
         ticket = wake.ticket()
         if await pause(stopping, await look()):
             return
-        timer = asyncio.ensure_future(pause(stopping, ground.settings.sweep_seconds))
+        timer = asyncio.ensure_future(pause(stopping, context.settings.sweep_seconds))
         waiting = asyncio.ensure_future(first_of(ticket, stopping))
         await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
         timer.cancel()

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from butlers.butler import Answer, Arguments, Ground
+from butlers.butler import Answer, Arguments, Context
 from butlers.outcomes import rows_say, wait_settled
 from messenger import poison
 from messenger.delivery import lease
@@ -49,48 +49,48 @@ class Asked:
     again: bool
 
 
-async def execute(desk: lease.Desk, caller: Caller, arguments: Arguments) -> Answer:
+async def execute(worker: lease.Worker, caller: Caller, arguments: Arguments) -> Answer:
     """Take route.v1 with a notify request in, and return route_response.v1 with the notify response."""
     started = time.perf_counter()
-    context: Answer = {}
+    request_context: Answer = {}
     brought: object = None
     error: ButlersError | None = None
     response: NotifyResponse | None = None
     try:
         _demand_switchboard(caller)
         route = RouteEnvelope.model_validate(arguments)
-        context = route.request_context.model_dump(exclude_none=True)
+        request_context = route.request_context.model_dump(exclude_none=True)
         inside = route.input.context or {}
         brought = inside.get("notify_request")
         request = NotifyEnvelope.model_validate(brought)
         asked = Asked(inside.get("wait") is not False, inside.get("again") is True)
-        response = await take(desk, request, asked)
+        response = await take(worker, request, asked)
     except ValidationError as wrong:
         error = InvalidInput(describe(wrong))
-        await _end_what_nobody_can_bring(desk.ground, brought)
+        await _end_what_nobody_can_bring(worker.context, brought)
     except Forbidden as refused:
         error = refused
-        await note_refusal(desk.ground, caller, refused, brought)
-        await _end_what_nobody_can_bring(desk.ground, brought)
+        await note_refusal(worker.context, caller, refused, brought)
+        await _end_what_nobody_can_bring(worker.context, brought)
     except ButlersError as failed:
         error = failed
-    return wire(_response(context, response, error, (time.perf_counter() - started) * 1000))
+    return wire(_response(request_context, response, error, (time.perf_counter() - started) * 1000))
 
 
-async def note_refusal(ground: Ground, caller: Caller, refused: Forbidden, brought: object) -> None:
+async def note_refusal(context: Context, caller: Caller, refused: Forbidden, brought: object) -> None:
     """Put a refusal into the audit, with the notification it named."""
     about = str(brought.get("notification_id")) if isinstance(brought, Mapping) else ""
-    async with ground.db.work() as connection:
-        await keep(connection, Refused(ground.name, caller.name, refused.message, about), ground.new_id())
+    async with context.db.work() as connection:
+        await keep(connection, Refused(context.name, caller.name, refused.message, about), context.new_id())
 
 
-async def _end_what_nobody_can_bring(ground: Ground, brought: object) -> None:
+async def _end_what_nobody_can_bring(context: Context, brought: object) -> None:
     """End a notification if what was refused is all that can be made of its row.
 
     No sweep would ever bring anything else.
     """
     if isinstance(brought, Mapping):
-        async with ground.db.work() as connection:
+        async with context.db.work() as connection:
             await poison.end_if_it_cannot_travel(connection, brought.get("notification_id"))
 
 
@@ -100,12 +100,12 @@ def _demand_switchboard(caller: Caller) -> None:
 
 
 def _response(
-    context: Answer, response: NotifyResponse | None, error: ButlersError | None, milliseconds: float
+    request_context: Answer, response: NotifyResponse | None, error: ButlersError | None, milliseconds: float
 ) -> RouteResponse:
     known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
     code = error.code if error and error.code in known else "internal_error"
     return RouteResponse(
-        request_context=context,
+        request_context=request_context,
         status="error" if error else "ok",
         result=RouteResult(notify_response=response) if response else None,
         error=failure(code, str(error)) if error else None,  # type: ignore[arg-type]  # one of the names above
@@ -113,55 +113,57 @@ def _response(
     )
 
 
-async def take(desk: lease.Desk, request: NotifyEnvelope, asked: Asked) -> NotifyResponse:
+async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> NotifyResponse:
     """Find or admit the notification, put its delivery in the queue, and wait for what becomes of it."""
-    ground, told = desk.ground, NotifyResponse(status="queued")
+    context, told = worker.context, NotifyResponse(status="queued")
     if request.notification_id is None:
-        if request.origin_butler == ground.name:
+        if request.origin_butler == context.name:
             raise Forbidden("The Messenger admits its own words itself.")
         call = accept_envelope(request)
-        admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
+        admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
         told = answer_of(await admit(admitter, call), call.note)
         request = call.envelope.model_copy(update={"notification_id": told.notification_id})
         if told.status != "queued":
             return told
     notification_id = str(request.notification_id)
-    ticket = ground.wakes["settled"].ticket(notification_id)
+    ticket = context.wakes["settled"].ticket(notification_id)
     try:
-        current = await enqueue(desk, request, notification_id, again=asked.again)
+        current = await enqueue(worker, request, notification_id, again=asked.again)
     except Unavailable:
         if told.notification_id is None:
             raise  # whether what was brought is admitted has not been read here; who brought it looks
         return told
-    ground.wakes["deliveries"]()
+    context.wakes["deliveries"]()
     if current is not None:
         return current.model_copy(update={"note": told.note or current.note})
-    answer = await outcome_of(ground, request, WAIT_SECONDS if asked.wait else 0, ticket)
+    answer = await outcome_of(context, request, WAIT_SECONDS if asked.wait else 0, ticket)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
 
 
-async def outcome_of(ground: Ground, request: NotifyEnvelope, seconds: float, ticket: asyncio.Event) -> NotifyResponse:
+async def outcome_of(
+    context: Context, request: NotifyEnvelope, seconds: float, ticket: asyncio.Event
+) -> NotifyResponse:
     """Return what became of what is in the queue; losing the database meanwhile is no failure of the message."""
     notification_id = str(request.notification_id)
     try:
-        return await wait_settled(ground, notification_id, time.monotonic() + seconds, ticket)
+        return await wait_settled(context, notification_id, time.monotonic() + seconds, ticket)
     except ButlersError as lost:
         log.warning("the outcome is not known yet", notification=notification_id, why=lost.message)
     # The database may be back already, and then says whether the last byte has left.
-    return await rows_say(ground.db, notification_id, request.origin_butler) or answers.queued(notification_id)
+    return await rows_say(context.db, notification_id, request.origin_butler) or answers.queued(notification_id)
 
 
 async def enqueue(
-    desk: lease.Desk, request: NotifyEnvelope, notification_id: str, *, again: bool
+    worker: lease.Worker, request: NotifyEnvelope, notification_id: str, *, again: bool
 ) -> NotifyResponse | None:
     """Queue the delivery of what was really admitted; return an answer instead where nothing is to be waited for."""
-    async with desk.ground.db.work() as connection:
+    async with worker.context.db.work() as connection:
         row = await notifications.locked(connection, notification_id)
         if row is None or row["origin_butler"] != request.origin_butler:
             raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
         if not same_envelope(wire(request), row["envelope"]):
             raise Forbidden("The envelope is not the one that was admitted.")
-        if again and await reopener.reopen(connection, row, desk.ground):
+        if again and await reopener.reopen(connection, row, worker.context):
             row = await notifications.locked(connection, notification_id) or row
         if row["status"] != "queued":
             return NotifyResponse.model_validate(row["answer"])

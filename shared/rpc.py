@@ -37,7 +37,7 @@ class Local(Protocol):
         """Verify the token as over HTTP, then run the tool."""
 
 
-class Hops:
+class DaemonClient:
     """One daemon's way to call all others; holds its signer and its connections."""
 
     def __init__(self, signer: Signer, find: Finder, local: Mapping[str, Local] | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from butlers.butler import Answer, Arguments, Butler, Ground, Parts, Tool
+from butlers.butler import Answer, Arguments, Butler, Components, Context, Tool
 from butlers.daemon.discovery import is_base_url, kind_of
 from shared.auth.tokens import Caller
 from shared.contracts import (
@@ -34,53 +34,53 @@ log = logger("switchboard")
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 
-async def route(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
+async def route(context: Context, caller: Caller, arguments: Arguments) -> Answer:
     """Answer a route.v1 with a route_response.v1; a refusal is an answer too, and is audited."""
     started = time.perf_counter()
-    context: Answer = {}
+    request_context: Answer = {}
     try:
         envelope = RouteEnvelope.model_validate(arguments)
-        context = envelope.request_context.model_dump(exclude_none=True)
+        request_context = envelope.request_context.model_dump(exclude_none=True)
         demand_routable(envelope)
         request = notify_request(envelope)
         demand_own_origin(request, caller.name)
-        outcome = await _admitted(ground, envelope, request)
+        outcome = await _admitted(context, envelope, request)
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
-        async with ground.db.work() as connection:
-            await refuse(connection, ground.name, caller.name, refused.message)
+        async with context.db.work() as connection:
+            await refuse(connection, context.name, caller.name, refused.message)
         outcome = Forwarded(None, "error", refused)
     except ButlersError as failed:
         outcome = Forwarded(None, "error", failed)
-    return wire(_response(outcome, context, (time.perf_counter() - started) * 1000))
+    return wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000))
 
 
-async def _admitted(ground: Ground, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
+async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
     """Admit a request that brings only the contract's fields, and no id yet; then forward what is allowed."""
     note: NotifyResponse | None = None
     if request.notification_id is None:
         call = accept_envelope(request)
-        admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
+        admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
         note = answer_of(await admit(admitter, call), call.note)
         if note.status != "queued":
             return Forwarded(note, "ok")
         request = call.envelope.model_copy(update={"notification_id": note.notification_id})
-    outcome = await forward(ground, route_envelope, request)
+    outcome = await forward(context, route_envelope, request)
     if note is not None and outcome.response is not None:
         said = outcome.response.model_copy(update={"duplicate": note.duplicate, "note": note.note})
         return Forwarded(said, outcome.status, outcome.error)
     return outcome
 
 
-def _response(outcome: Forwarded, context: Answer, milliseconds: float) -> RouteResponse:
+def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) -> RouteResponse:
     error = None
     if outcome.response is None and outcome.error is not None:
         known = {"validation_error", "forbidden", "idempotency_conflict", "target_unavailable"}
         code = outcome.error.code if outcome.error.code in known else "internal_error"
         error = failure(code, str(outcome.error))  # type: ignore[arg-type]  # one of the names above
     return RouteResponse(
-        request_context=context,
+        request_context=request_context,
         status="error" if error else ("accepted" if outcome.status == "accepted" else "ok"),
         result=RouteResult(notify_response=outcome.response) if outcome.response else None,
         error=error,
@@ -88,7 +88,7 @@ def _response(outcome: Forwarded, context: Answer, milliseconds: float) -> Route
     )
 
 
-async def heartbeat(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
+async def heartbeat(context: Context, caller: Caller, arguments: Arguments) -> Answer:
     """Note that an instance of the caller is there; the name comes from the token, and the kind from the name."""
     tools, url = arguments.get("tools"), arguments.get("url")
     status, kind = arguments.get("status", "ready"), kind_of(caller.name)
@@ -98,12 +98,12 @@ async def heartbeat(ground: Ground, caller: Caller, arguments: Arguments) -> Ans
         raise InvalidInput(f"{caller.name} is a {kind} and nothing else.")
     if not isinstance(url, str) or not is_base_url(url):
         raise InvalidInput("The url of a heartbeat is not http(s)://host:port.")
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         await registry.seen(connection, caller.name, url, kind, [str(t) for t in tools], str(status))
     return {"status": "ok"}
 
 
-async def ingest(ground: Ground, caller: Caller, arguments: Arguments) -> Answer:
+async def ingest(context: Context, caller: Caller, arguments: Arguments) -> Answer:
     """Store the ingest.v1 of a received message once; only the Messenger, which holds the channels, may bring it."""
     if caller.name != "messenger":
         raise Forbidden(f"{caller.name} brings nothing in.")
@@ -111,23 +111,23 @@ async def ingest(ground: Ground, caller: Caller, arguments: Arguments) -> Answer
         event = IngestEnvelope.model_validate(arguments)
     except ValidationError as wrong:
         raise InvalidInput(describe(wrong)) from None
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         stored = await inbox.store(connection, event)
     return {"status": "ok", "duplicate": stored is None}
 
 
-def build(ground: Ground) -> Parts:
+def build(context: Context) -> Components:
     """Make the Switchboard's tools, all of them for daemons, and its sweep."""
     tools = [
-        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, ground), hop=True),
-        Tool("heartbeat", "Tell that an instance is there.", OBJECT, partial(heartbeat, ground), hop=True),
-        Tool("ingest", "Bring in what was received (ingest.v1).", OBJECT, partial(ingest, ground), hop=True),
+        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, context), hop=True),
+        Tool("heartbeat", "Tell that an instance is there.", OBJECT, partial(heartbeat, context), hop=True),
+        Tool("ingest", "Bring in what was received (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 
     async def sweeping(stopping: asyncio.Event) -> None:
-        await sweep_for_ever(ground, stopping)
+        await sweep_for_ever(context, stopping)
 
-    return Parts(tools, [sweeping])
+    return Components(tools, [sweeping])
 
 
 BUTLER: Final = Butler("switchboard", "Gets every envelope to whom it is for.", "switchboard", build)

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from butlers.outcomes import rows_say
 from shared import answers
 from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
@@ -27,10 +27,10 @@ class Forwarded:
     error: ButlersError | None = None
 
 
-async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool = True) -> Forwarded:
+async def forward(context: Context, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool = True) -> Forwarded:
     """Hand the envelope to the target and note the route; if the target is down, the message stays queued."""
     started = time.perf_counter()
-    outcome = await _hand_over(ground, route, envelope, wait=wait)
+    outcome = await _hand_over(context, route, envelope, wait=wait)
     if not wait and outcome.error is not None:
         # The sweep comes again in seconds; a row for each try would fill the table while the target is down.
         log.info("not forwarded", notification=envelope.notification_id, why=outcome.error.message)
@@ -38,7 +38,7 @@ async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope
     spent = (time.perf_counter() - started) * 1000
     code = outcome.error.code if outcome.error else None
     try:
-        async with ground.db.work() as connection:
+        async with context.db.work() as connection:
             await registry.routed(
                 connection,
                 (route.request_context.request_id, envelope.notification_id),
@@ -51,7 +51,7 @@ async def forward(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope
     return outcome
 
 
-async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool) -> Forwarded:
+async def _hand_over(context: Context, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool) -> Forwarded:
     inside: dict[str, object] = {"notify_request": envelope.model_dump(mode="json", exclude_none=True), "wait": wait}
     again = (route.input.context or {}).get("again") is True
     if again:
@@ -60,17 +60,17 @@ async def _hand_over(ground: Ground, route: RouteEnvelope, envelope: NotifyEnvel
     outgoing["input"] = {"context": inside}
     target, tool = route.target.butler, route.target.tool
     try:
-        answer = await ground.hops.call_for(target, tool, outgoing, WAIT_SECONDS, RouteResponse)
+        answer = await context.daemons.call_for(target, tool, outgoing, WAIT_SECONDS, RouteResponse)
     except HopFailed as failed:
         if failed.proved_not_begun or failed.timed_out:
-            return await _as_it_stands(ground, envelope, failed, again=again)
+            return await _as_it_stands(context, envelope, failed, again=again)
         return Forwarded(None, "error", _broken(failed.message))
     if answer.result is not None and answer.result.notify_response is not None:
         return Forwarded(answer.result.notify_response, answer.status)
     refusal = _refusal(target, tool, answer.error)
     if refusal.code == HopFailed.code:
         # The target lost what it needs, such as its database: the message is kept, and the sweep brings it again.
-        return await _as_it_stands(ground, envelope, refusal, again=again)
+        return await _as_it_stands(context, envelope, refusal, again=again)
     return Forwarded(None, "error", refusal)
 
 
@@ -89,13 +89,13 @@ def _broken(message: str) -> ButlersError:
     return ButlersError(message, code="internal_error")
 
 
-async def _as_it_stands(ground: Ground, envelope: NotifyEnvelope, why: ButlersError, *, again: bool) -> Forwarded:
+async def _as_it_stands(context: Context, envelope: NotifyEnvelope, why: ButlersError, *, again: bool) -> Forwarded:
     """Return `accepted`, with what the rows say.
 
     If they cannot be read, what is admitted is kept as `queued`; a request made again is answered with the error `why`.
     """
     notification_id = str(envelope.notification_id)
-    found = await rows_say(ground.db, notification_id, envelope.origin_butler)
+    found = await rows_say(context.db, notification_id, envelope.origin_butler)
     if found is None and again:
         return Forwarded(None, "error", why)
     return Forwarded(found or answers.queued(notification_id), "accepted", why)

@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse, route_request
 from shared.db.pool import Record
 from shared.loops import apart
@@ -30,9 +30,9 @@ JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
 """
 
 
-async def sweep(ground: Ground) -> int:
+async def sweep(context: Context) -> int:
     """Forward what is allowed and not in delivery; return how many were taken up."""
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         rows = await connection.fetch(RELEASED)
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -40,16 +40,16 @@ async def sweep(ground: Ground) -> int:
         async with gate:
             done = False
             with apart(log, "not forwarded", notification=row["id"]):
-                done = await _sweep_one(ground, row)
+                done = await _sweep_one(context, row)
             if not done:
                 with apart(log, "not handed over", notification=row["id"]):
-                    await _hand_over_unread(ground, row["id"])
+                    await _hand_over_unread(context, row["id"])
 
     await asyncio.gather(*(one(row) for row in rows))
     return len(rows)
 
 
-async def _sweep_one(ground: Ground, row: Record) -> bool:
+async def _sweep_one(context: Context, row: Record) -> bool:
     """Forward one row; return whether it could be read. What became of it then, the rows say."""
     try:
         stored = NotifyEnvelope.model_validate(row["envelope"])
@@ -57,27 +57,27 @@ async def _sweep_one(ground: Ground, row: Record) -> bool:
         return False
     envelope = stored.model_copy(update={"notification_id": row["id"]})
     raw = route_request({}, stored.origin_butler, row["id"])
-    await forward(ground, RouteEnvelope.model_validate(raw), envelope, wait=False)
+    await forward(context, RouteEnvelope.model_validate(raw), envelope, wait=False)
     return True
 
 
-async def _hand_over_unread(ground: Ground, notification_id: str) -> None:
+async def _hand_over_unread(context: Context, notification_id: str) -> None:
     """Name to the Messenger what cannot be read or carried; it looks for itself, and ends it."""
     log.warning("an envelope cannot be carried", notification=notification_id)
-    named = route_request({"notification_id": notification_id}, ground.name, notification_id)
-    await ground.hops.call_for("messenger", "route.execute", named, WAIT_SECONDS, RouteResponse)
+    named = route_request({"notification_id": notification_id}, context.name, notification_id)
+    await context.daemons.call_for("messenger", "route.execute", named, WAIT_SECONDS, RouteResponse)
 
 
-async def sweep_for_ever(ground: Ground, stopping: asyncio.Event) -> None:
+async def sweep_for_ever(context: Context, stopping: asyncio.Event) -> None:
     """Sweep on each release and each tick, until `stopping`; log a lost database, and try again at the next."""
     while not stopping.is_set():
-        ticket = ground.wakes["released"].ticket()
+        ticket = context.wakes["released"].ticket()
         with apart(log, "sweep not done"):
-            await sweep(ground)
+            await sweep(context)
         with apart(log, "registry not tidied"):
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 await registry.tidy(connection)
         waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
-        await asyncio.wait(waiting, timeout=ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=context.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()

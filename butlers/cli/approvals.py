@@ -16,7 +16,7 @@ from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput, Unreadable
 from shared.hashing import short
 from shared.storage import pending_actions
-from shared.storage.recipients import Recipient, recipient
+from shared.storage.addressees import Addressee, addressee
 
 if TYPE_CHECKING:  # keeps --help quick
     from shared.display.approval import Asked
@@ -48,15 +48,15 @@ IdArgument = Annotated[str, typer.Argument(help="The action's id; its beginning 
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 
-async def _read(home_folder: Path | None, status: str | None) -> list[tuple[Record, Recipient]]:
+async def _read(home_folder: Path | None, status: str | None) -> list[tuple[Record, Addressee]]:
     async with as_owner(settings_of(None, home_folder)) as connection:
         return [(row, await _to(connection, row)) for row in await pending_actions.list_actions(connection, status)]
 
 
-async def _to(connection: Connection, row: Record) -> Recipient:
+async def _to(connection: Connection, row: Record) -> Addressee:
     """Return the recipient as it resolves now; once decided, as the Messenger resolved it."""
     went = None if row["status"] == "pending" else row["sent_to"]
-    return await recipient(connection, row["whom"] or "", row["channel"], went)
+    return await addressee(connection, row["whom"] or "", row["channel"], went)
 
 
 @app.command("list")
@@ -87,7 +87,7 @@ def show(
 ) -> None:
     """One pending action as its card shows it, with its whole text."""
 
-    async def read() -> tuple[Record, Recipient, Question | None]:
+    async def read() -> tuple[Record, Addressee, Question | None]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await pending_actions.list_actions(connection, None), action_id, "approval")
             return row, await _to(connection, row), await _question(connection, row)
@@ -198,7 +198,7 @@ async def _question(connection: Connection, row: Record) -> Question | None:
         return None
 
 
-def _object(row: Record, to: Recipient) -> dict[str, object]:
+def _object(row: Record, to: Addressee) -> dict[str, object]:
     return {**row, "tool_args": _args(row), "to": asdict(to)}
 
 

@@ -153,7 +153,7 @@ async def _forget(connection: Connection, contact: Record, kind: str, value: str
     """Forget one identifier, and say where messages to this contact go now and which rules name the address still."""
     if not await contacts.forget(connection, str(contact["id"]), kind, value):
         raise InvalidInput(f"{contact['name']} has no such {kind} identifier.", "See `butlers contacts list`.")
-    now = await contacts.target_of(connection, contacts.Whom("contact", str(contact["id"])), kind)
+    now = await contacts.target_of(connection, contacts.Recipient("contact", str(contact["id"])), kind)
     to = f"goes to {now.address} now" if isinstance(now, contacts.Target) else "waits until there is another"
     address = canonical(kind, value)
     said = [

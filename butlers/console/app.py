@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from butlers.console import peer
 from butlers.console.live import Watch, changes
 from butlers.console.middleware import Doorstep, Guard
@@ -46,7 +46,7 @@ _HTTP: Final = {
 
 
 def create_app(
-    ground: Ground,
+    context: Context,
     *,
     clock: Callable[[], float],
     allowed_hosts: frozenset[str],
@@ -59,10 +59,10 @@ def create_app(
     a port, besides loopback and the hosts of the public and the advertised URL. `end_streams` and `end_links` must run
     beside it.
     """
-    settings = ground.settings
-    watch = Watch(ground.db, settings.sandbox_url or "", clock, min(settings.sweep_seconds, SLOWEST_LOOK))
+    settings = context.settings
+    watch = Watch(context.db, settings.sandbox_url or "", clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
-    house = House(ground, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event())
+    house = House(context, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event())
     app = Starlette(
         routes=_routes(house),
         middleware=[Middleware(Guard, doorstep=doorstep, error_page=house.pages.error)],
@@ -79,11 +79,11 @@ async def end_streams(app: Starlette, stopping: asyncio.Event) -> None:
     app.state.stopping.set()
 
 
-async def end_links(ground: Ground, stopping: asyncio.Event) -> None:
+async def end_links(context: Context, stopping: asyncio.Event) -> None:
     """Remove sign-in links soon after they have expired, until the daemon stops."""
-    while not await pause(stopping, ground.settings.sweep_seconds):
+    while not await pause(stopping, context.settings.sweep_seconds):
         with apart(log, "expired sign-in links were not removed"):
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 await sessions.sweep_links(connection)
 
 
@@ -135,7 +135,7 @@ async def events(house: House, request: Request, session: Session) -> Response:
     seen = request.headers.get("last-event-id") or request.query_params.get("seen", "")
 
     async def still_in() -> bool:
-        async with house.ground.db.work() as connection:
+        async with house.context.db.work() as connection:
             return await sessions.is_live(connection, session.id, session.peer_uid)
 
     stream = changes(house.watch, seen, still_in, house.stopping, house.clock)
@@ -150,7 +150,7 @@ async def healthz(_house: House, _request: Request) -> Response:
 async def readyz(house: House, _request: Request) -> Response:
     """Answer whether pages can be shown, and nothing else."""
     try:
-        async with asyncio.timeout(2), house.ground.db.work() as connection:
+        async with asyncio.timeout(2), house.context.db.work() as connection:
             await sessions.is_live(connection, "", None)
     except (ButlersError, TimeoutError):
         troubles = ["The database does not answer."]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from butlers.console.live import Watch
 from butlers.console.middleware import Doorstep
 from butlers.console.storage import sessions
@@ -27,9 +27,9 @@ _LONGEST_PATH: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """One console: its ground, its pages, and the event that ends its streams."""
+    """One console: its context, its pages, and the event that ends its streams."""
 
-    ground: Ground
+    context: Context
     doorstep: Doorstep
     clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
@@ -41,7 +41,7 @@ class House:
 
     def cookie(self, request: Request) -> str:
         """Return the cookie's name, of this installation alone: cookies of one host are shared by all its ports."""
-        name = f"butlers_{tag(self.ground.secret, 'cookie name')[:8]}"
+        name = f"butlers_{tag(self.context.secret, 'cookie name')[:8]}"
         return f"__Host-{name}" if self.is_https(request) else name
 
     def is_https(self, request: Request) -> bool:
@@ -68,19 +68,19 @@ async def session_of(house: House, request: Request) -> Session | None:
     if not session_id:
         return None
     peer_uid = house.uid_of(request.scope)
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         live = await sessions.is_live(connection, session_id, peer_uid)
     return Session(session_id, csrf_of(house, session_id), peer_uid) if live else None
 
 
 def csrf_of(house: House, session_id: str) -> str:
     """Return the token that each form of this session carries."""
-    return tag(house.ground.secret, "csrf", sessions.sha(session_id))
+    return tag(house.context.secret, "csrf", sessions.sha(session_id))
 
 
 def demand_csrf(house: House, session: Session, form: Mapping[str, str]) -> None:
     """Raise Forbidden unless the form was made for this session."""
-    if not tag_matches(house.ground.secret, form.get("csrf", ""), "csrf", sessions.sha(session.id)):
+    if not tag_matches(house.context.secret, form.get("csrf", ""), "csrf", sessions.sha(session.id)):
         raise Forbidden("This form belongs to another session.", "Load the page again and repeat it.")
 
 

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Answer, Arguments, Butler, Ground, Kind, Loop, Parts, Tool
+from butlers.butler import Answer, Arguments, Butler, Components, Context, Kind, Loop, Tool
 from butlers.daemon.connection_limits import Share
 from butlers.refusals import note_refusal
 from butlers.tools.notification_status import status_tool
@@ -46,11 +46,11 @@ class Daemon:
     app: ASGIApp
     loops: Sequence[Loop] = ()
     tools: Sequence[str] = ()
-    parts: Parts = field(default_factory=Parts)
-    ground: Ground | None = None
+    parts: Components = field(default_factory=Components)
+    context: Context | None = None
 
 
-class Door:
+class LocalClient:
     """The way into a daemon from within the process: the same token, the same verifier, the same tools."""
 
     def __init__(self, verifier: Verifier, tools: Sequence[Tool]) -> None:
@@ -75,14 +75,14 @@ async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
     return await tool.handler(caller, arguments)
 
 
-def guarded(ground: Ground, tool: Tool) -> Tool:
+def guarded(context: Context, tool: Tool) -> Tool:
     """Return the same tool, open only to the callers it is for; note in the audit each caller it refuses."""
 
     async def handler(caller: Caller, arguments: Arguments) -> Answer:
         try:
             return await run(tool, caller, arguments)
         except Forbidden as no:
-            await note_refusal(ground, caller.name, no.message, kind=caller.kind, tool=tool.name)
+            await note_refusal(context, caller.name, no.message, kind=caller.kind, tool=tool.name)
             raise
 
     return replace(tool, handler=handler)
@@ -218,12 +218,12 @@ def skip_header_schemas(server: FastMCP) -> None:
     low.get_tool_input_schema = lambda _name: None
 
 
-def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, Door]:
+def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its door for callers in the same process."""
-    parts = butler.build(ground)
+    parts = butler.build(context)
     tools = [
-        guarded(ground, tool)
-        for tool in (notify_tool(ground), status_tool(ground), withdraw_tool(ground), *parts.tools)
+        guarded(context, tool)
+        for tool in (notify_tool(context), status_tool(context), withdraw_tool(context), *parts.tools)
     ]
     server = ToolServer(
         butler.name,
@@ -233,7 +233,7 @@ def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[st
         tools=[ServedTool.of(tool) for tool in tools],
     )
     skip_header_schemas(server)
-    _add_health(server, ground, parts)
+    _add_health(server, context, parts)
     app = server.http_app(
         path="/mcp",
         json_response=True,
@@ -243,17 +243,17 @@ def build(butler: Butler, ground: Ground, verifier: Verifier, hosts: Sequence[st
         middleware=[Middleware(OwnOrigin)],
     )
     names = [tool.name for tool in tools]
-    return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, ground), Door(verifier, tools)
+    return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context), LocalClient(verifier, tools)
 
 
-def _add_health(server: FastMCP, ground: Ground, parts: Parts) -> None:
+def _add_health(server: FastMCP, context: Context, parts: Components) -> None:
     @server.custom_route("/healthz", methods=["GET"])
     async def healthz(_: Request) -> Response:
-        return JSONResponse({"status": "ok", "name": ground.name})
+        return JSONResponse({"status": "ok", "name": context.name})
 
     @server.custom_route("/readyz", methods=["GET"])
     async def readyz(_: Request) -> Response:
-        troubles = await why_not_ready(ground, parts)
+        troubles = await why_not_ready(context, parts)
         return JSONResponse(
             {"status": "not ready" if troubles else "ready", "troubles": troubles, "remarks": parts.remarks()},
             status_code=503 if troubles else 200,
@@ -264,12 +264,12 @@ def _add_health(server: FastMCP, ground: Ground, parts: Parts) -> None:
         return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
 
 
-async def why_not_ready(ground: Ground, parts: Parts) -> list[str]:
+async def why_not_ready(context: Context, parts: Components) -> list[str]:
     """Return each reason why calls cannot be answered, as a sentence; an empty list if they can."""
     troubles = parts.troubles()
     started = time.monotonic()
     try:
-        async with asyncio.timeout(2), ground.db.work() as connection:
+        async with asyncio.timeout(2), context.db.work() as connection:
             await ping(connection)
     except (ButlersError, TimeoutError) as lost:
         waited = time.monotonic() - started

@@ -1,4 +1,4 @@
-"""Assembling daemons: the ground each stands on, and its app, loops and door."""
+"""Assembling daemons: the context each works in, its app, its loops and its local client."""
 
 import asyncio
 import importlib
@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from butlers import fleet
-from butlers.butler import Butler, Ground
-from butlers.daemon.app import Daemon, Door, build
+from butlers.butler import Butler, Context
+from butlers.daemon.app import Daemon, LocalClient, build
 from butlers.daemon.discovery import Directory
 from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from butlers.refusals import note_refusal
@@ -30,7 +30,7 @@ from shared.db.pool import BREATH_SECONDS, Database
 from shared.db.wake import Wake
 from shared.errors import Away, Misconfigured
 from shared.loops import pause
-from shared.rpc import Hops
+from shared.rpc import DaemonClient
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.assembly")
@@ -138,14 +138,14 @@ def listening_dsn(plan: Plan) -> str:
 
 
 class Assembly:
-    """The daemons of one process, made one after the other; wakes and doors are shared, keys and roles are not."""
+    """The daemons of one process, made one after the other; wakes and clients are shared, keys and roles are not."""
 
     def __init__(self, plan: Plan, db: Database, stopping: asyncio.Event | None = None) -> None:
         self.plan = plan
         self.stopping = stopping or asyncio.Event()
-        self.doors: dict[str, Door] = {}
+        self.local: dict[str, LocalClient] = {}
         self.wakes: Mapping[str, Wake] = {topic: Wake() for topic in TOPICS}
-        self.grounds: dict[str, Ground] = {}
+        self.contexts: dict[str, Context] = {}
         self._db = db
         self.directory = Directory(acting(plan, db, plan.names[0]))
         self._instance = f"{socket.gethostname()}:{uuid.uuid4().hex[:12]}"
@@ -154,48 +154,48 @@ class Assembly:
         """Return the topics that this process listens to for the daemons in it, each with its wake."""
         return {topic: self.wakes[topic] for name in self.plan.names for topic in HEARD.get(name, ())}
 
-    def ground(self, name: str) -> Ground:
-        """Make the ground of the daemon of that name."""
+    def context(self, name: str) -> Context:
+        """Make the context of the daemon of that name."""
         plan = self.plan
         keys = keystore.read(plan.settings.home, name)
-        self.grounds[name] = Ground(
+        self.contexts[name] = Context(
             name=name,
             instance=f"{name}@{self._instance}",
             home=plan.settings.home,
             settings=plan.settings,
             db=acting(plan, self._db, name),
-            hops=Hops(Signer(name, keys.private_pem, self.directory.clock), self.directory.find, self.doors),
+            daemons=DaemonClient(Signer(name, keys.private_pem, self.directory.clock), self.directory.find, self.local),
             secret=keys.secret,
             new_id=lambda: str(uuid.uuid4()),
             wakes=self.wakes,
             stopping=self.stopping,
         )
-        return self.grounds[name]
+        return self.contexts[name]
 
     def daemon(self, name: str, url: str) -> Daemon:
         """Make the daemon of that name, which others reach at that URL."""
         hosts = hosts_of(self.plan.settings, url)
         if name == "console":
             module = importlib.import_module(CONSOLE)
-            ground = self.ground(name)
-            app = module.create_app(ground, clock=time.monotonic, allowed_hosts=frozenset(hosts))
-            loops = [partial(module.end_streams, app), partial(module.end_links, ground)]
-            return Daemon(name, "console", app, loops, ground=ground)
+            context = self.context(name)
+            app = module.create_app(context, clock=time.monotonic, allowed_hosts=frozenset(hosts))
+            loops = [partial(module.end_streams, app), partial(module.end_links, context)]
+            return Daemon(name, "console", app, loops, context=context)
         if name in BUTLERS:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:
             butler = Butler(name, next(e.description for e in self.plan.entries if e.name == name))
-        ground = self.ground(name)
-        live = Directory(ground.db).is_live
+        context = self.context(name)
+        live = Directory(context.db).is_live
         verifier = Verifier(
             name,
             self.directory.keys_of,
             self.directory.clock,
             accepts=butler.accepts,
             is_live=live,
-            tell=partial(note_refusal, ground),
+            tell=partial(note_refusal, context),
         )
-        daemon, self.doors[name] = build(butler, ground, verifier, hosts)
+        daemon, self.local[name] = build(butler, context, verifier, hosts)
         return daemon
 
 

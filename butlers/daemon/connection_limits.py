@@ -26,7 +26,7 @@ MOST_HEAD: Final = 64 * 1024
 MOST_ON_THE_WIRE: Final = 8 * MOST_BODY
 MOST_OF_ONE_CALLER: Final = 64
 OPEN_FILES: Final = 8192
-# Of these a process keeps so many for its database, its hops and its files, but no more than a half.
+# Of these a process keeps so many for its database, its calls of other daemons and its files, but no more than a half.
 OWN_FILES: Final = 256
 _TOO_MUCH_HEAD: Final = (431, b"The request's headers are too long. Send fewer.")
 _FULL: Final = (503, b"Too many connections are open here. Try again in a moment.")

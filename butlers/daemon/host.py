@@ -14,7 +14,7 @@ import uvloop
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Ground, Loop
+from butlers.butler import Context, Loop
 from butlers.daemon.app import Daemon
 from butlers.daemon.assembly import (
     PATIENCE_SECONDS,
@@ -129,8 +129,8 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
         daemon = sandbox(settings, url) if assembly is None or name == "sandbox" else assembly.daemon(name, url)
         served.append(Served(daemon, url, _server(settings, daemon, http), listening))
         loops.extend(daemon.loops)
-        if assembly is not None and name in assembly.grounds:
-            loops.append(partial(heartbeat, assembly.grounds[name], daemon, url))
+        if assembly is not None and name in assembly.contexts:
+            loops.append(partial(heartbeat, assembly.contexts[name], daemon, url))
     return served, loops
 
 
@@ -184,19 +184,19 @@ async def _supervise(one: Loop, stopping: asyncio.Event) -> None:
             await pause(stopping, 1)
 
 
-async def heartbeat(ground: Ground, daemon: Daemon, url: str, stopping: asyncio.Event) -> None:
+async def heartbeat(context: Context, daemon: Daemon, url: str, stopping: asyncio.Event) -> None:
     """Tell the Switchboard again and again that this instance is there, and at the end that it is gone."""
     told: dict[str, object] = {"url": url, "kind": daemon.kind, "tools": list(daemon.tools), "status": "ready"}
     wait = 0.0
     while not await pause(stopping, wait):
         try:
-            await ground.hops.call("switchboard", "heartbeat", told, 4)
+            await context.daemons.call("switchboard", "heartbeat", told, 4)
             wait = HEARTBEAT_SECONDS
         except ButlersError as failed:
-            log.info("no heartbeat", daemon=ground.name, why=failed.message)
+            log.info("no heartbeat", daemon=context.name, why=failed.message)
             wait = 1.0
     with suppress(ButlersError):
-        await ground.hops.call("switchboard", "heartbeat", {**told, "status": "gone"}, 1)
+        await context.daemons.call("switchboard", "heartbeat", {**told, "status": "gone"}, 1)
 
 
 async def _drain(
@@ -207,8 +207,8 @@ async def _drain(
 ) -> None:
     """Let loops finish what they hold and requests get their answers, within `seconds`."""
     for one in served:
-        if one.daemon.ground is not None:
-            one.daemon.ground.hops.hurry()
+        if one.daemon.context is not None:
+            one.daemon.context.daemons.hurry()
         if one.daemon.kind != "sandbox":
             one.server.should_exit = True
     ours = [task for one, task in zip(served, servers, strict=True) if one.daemon.kind != "sandbox"]
@@ -234,8 +234,8 @@ async def _close(served: Sequence[Served]) -> None:
     for one in served:
         if one.daemon.parts.close is not None:
             await one.daemon.parts.close()
-        if one.daemon.ground is not None:
-            await one.daemon.ground.hops.close()
+        if one.daemon.context is not None:
+            await one.daemon.context.daemons.close()
 
 
 def run_plan(plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()) -> None:

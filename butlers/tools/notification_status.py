@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Final
 
-from butlers.butler import Answer, Arguments, Ground, Tool
+from butlers.butler import Answer, Arguments, Context, Tool
 from shared import answers
 from shared.auth.tokens import Caller
 from shared.contracts import NotifyResponse, wire
@@ -28,11 +28,11 @@ STATUS_DESCRIPTION: Final = (
 )
 
 
-def status_tool(ground: Ground) -> Tool:
+def status_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
     async def notification_status(_: Caller, arguments: Arguments) -> Answer:
-        return await answered(_status(ground, arguments))
+        return await answered(_status(context, arguments))
 
     wait = {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT, "description": "Seconds to wait for an outcome."}
     return Tool(
@@ -60,20 +60,20 @@ async def answered(asked: Awaitable[NotifyResponse]) -> Answer:
         return wire(answers.failed(None, "target_unavailable", said, retryable=True))
 
 
-async def _status(ground: Ground, arguments: Arguments) -> NotifyResponse:
+async def _status(context: Context, arguments: Arguments) -> NotifyResponse:
     notification_id = id_of(arguments, {"notification_id", "wait_seconds"})
     deadline = time.monotonic() + _seconds(arguments.get("wait_seconds"))
     while True:
-        ticket = ground.wakes["settled"].ticket(notification_id)
-        answer = await own(ground, notification_id)
-        if answer.status not in OPEN or not await wait_for_news(ground, ticket, deadline, POLL_SECONDS):
+        ticket = context.wakes["settled"].ticket(notification_id)
+        answer = await own(context, notification_id)
+        if answer.status not in OPEN or not await wait_for_news(context, ticket, deadline, POLL_SECONDS):
             return answer
 
 
-async def own(ground: Ground, notification_id: str) -> NotifyResponse:
+async def own(context: Context, notification_id: str) -> NotifyResponse:
     """Return how a notification of this very butler stands; raise InvalidInput if it has none of that id."""
-    async with ground.db.work() as connection:
-        found = await standing.own(connection, notification_id, ground.name)
+    async with context.db.work() as connection:
+        found = await standing.own(connection, notification_id, context.name)
     if found is None:
         raise InvalidInput(
             f"You have no notification '{notification_id[:60]}'.", "Use the notification_id that notify answered with."
@@ -81,13 +81,13 @@ async def own(ground: Ground, notification_id: str) -> NotifyResponse:
     return found
 
 
-async def wait_for_news(ground: Ground, ticket: asyncio.Event, deadline: float, soon: float) -> bool:
+async def wait_for_news(context: Context, ticket: asyncio.Event, deadline: float, soon: float) -> bool:
     """Wait for the ticket, at most `soon` seconds; return whether it is worth looking again.
 
     That is false if the deadline (monotonic) had passed already, or the process is told to stop.
     """
     left = deadline - time.monotonic()
-    if left <= 0 or ground.stopping.is_set():
+    if left <= 0 or context.stopping.is_set():
         return False
     await pause(ticket, min(soon, left))
     return True

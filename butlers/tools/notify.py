@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from butlers.butler import Answer, Arguments, Ground, Tool
+from butlers.butler import Answer, Arguments, Context, Tool
 from butlers.outcomes import rows_say, wait_settled
 from butlers.refusals import note_refusal
 from shared import answers
@@ -58,40 +58,40 @@ PARAMETERS: Final = {
 }
 
 
-def notify_tool(ground: Ground) -> Tool:
+def notify_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
     async def notify(_: Caller, arguments: Arguments) -> Answer:
-        return await tell(ground, arguments)
+        return await tell(context, arguments)
 
     return Tool("notify", DESCRIPTION, PARAMETERS, notify)
 
 
-async def tell(ground: Ground, arguments: Arguments) -> Answer:
+async def tell(context: Context, arguments: Arguments) -> Answer:
     """Return the answer of the contract, also for an error, as the object the caller gets."""
-    admitter = Admitter(ground.name, ground.db, ground.settings.approval_ttl, ground.new_id)
+    admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
-        call = accept(ground.name, arguments)
+        call = accept(context.name, arguments)
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
             named = str(arguments.get("contact_id"))
-            await note_refusal(ground, ground.name, "It named a contact that is nobody.", tool="notify", named=named)
-        notifications_total.labels(origin=ground.name, outcome="validation_error").inc()
+            await note_refusal(context, context.name, "It named a contact that is nobody.", tool="notify", named=named)
+        notifications_total.labels(origin=context.name, outcome="validation_error").inc()
         return {"status": "error", "error": str(wrong)}
     except ButlersError as failed:
         log.warning("not admitted", code=failed.code, why=failed.message)
-        notifications_total.labels(origin=ground.name, outcome=failed.code).inc()
+        notifications_total.labels(origin=context.name, outcome=failed.code).inc()
         return answers.as_tool_answer(_refusal(failed))
     answer = answer_of(current, call.note)
     again = not current.first and not current.same_content and answers.may_reopen(answer)
     if answer.status == "queued" or again:
         try:
-            answer = await follow(ground, call, answer, route=current.first or again)
+            answer = await follow(context, call, answer, route=current.first or again)
         except ButlersError as lost:
             # It is admitted, and stays so: a caller that asks again is told what became of it.
             log.warning("the outcome is not known yet", code=lost.code, why=lost.message)
-    notifications_total.labels(origin=ground.name, outcome=answer.status).inc()
+    notifications_total.labels(origin=context.name, outcome=answer.status).inc()
     return answers.as_tool_answer(answer)
 
 
@@ -101,22 +101,22 @@ def _refusal(failed: ButlersError) -> NotifyResponse:
     return answers.failed(None, "target_unavailable", f"{failed} Nothing was sent.", retryable=True)
 
 
-async def follow(ground: Ground, call: NotifyCall, answer: NotifyResponse, *, route: bool) -> NotifyResponse:
+async def follow(context: Context, call: NotifyCall, answer: NotifyResponse, *, route: bool) -> NotifyResponse:
     """Route the message if this call is its first, or may begin it anew, and return the outcome as its row has it.
 
     A call that comes meanwhile waits for the same outcome.
     """
     deadline = time.monotonic() + WAIT_SECONDS
     if not route:
-        return _with(await wait_settled(ground, str(answer.notification_id), deadline), answer)
+        return _with(await wait_settled(context, str(answer.notification_id), deadline), answer)
     failed: HopFailed | None = None
     paused = False
     try:
-        paused = await _route(ground, call, answer)
+        paused = await _route(context, call, answer)
     except HopFailed as broken:
         log.warning("the Switchboard did not answer as agreed", why=broken.message)
         failed = broken
-    found = await _after_hop(ground, answer, failed)
+    found = await _after_hop(context, answer, failed)
     if paused and found.message == answers.ACCEPTED:
         found = found.model_copy(update={"message": answers.PAUSED})
     return _with(found, answer)
@@ -127,7 +127,7 @@ def _with(found: NotifyResponse, asked: NotifyResponse) -> NotifyResponse:
     return found.model_copy(update={"duplicate": asked.duplicate, "note": asked.note or found.note})
 
 
-async def _route(ground: Ground, call: NotifyCall, before: NotifyResponse) -> bool:
+async def _route(context: Context, call: NotifyCall, before: NotifyResponse) -> bool:
     """Bring the message to the Switchboard, and return whether its channel is said to be paused.
 
     INVARIANT: nothing else of the answer is used. That the hop has answered means that somebody has looked; how the
@@ -136,9 +136,9 @@ async def _route(ground: Ground, call: NotifyCall, before: NotifyResponse) -> bo
     notification_id, again = str(before.notification_id), before.status != "queued"
     envelope = call.envelope.model_copy(update={"notification_id": notification_id})
     request = route_request(
-        envelope.model_dump(mode="json", exclude_none=True), ground.name, notification_id, again=again
+        envelope.model_dump(mode="json", exclude_none=True), context.name, notification_id, again=again
     )
-    response = await ground.hops.call_for("switchboard", "route", request, WAIT_SECONDS, RouteResponse)
+    response = await context.daemons.call_for("switchboard", "route", request, WAIT_SECONDS, RouteResponse)
     if response.result is not None and response.result.notify_response is not None:
         return response.result.notify_response.message == answers.PAUSED
     if response.error is None:
@@ -148,13 +148,13 @@ async def _route(ground: Ground, call: NotifyCall, before: NotifyResponse) -> bo
     raise HopFailed(response.error.message, timed_out=unreachable)
 
 
-async def _after_hop(ground: Ground, before: NotifyResponse, failed: HopFailed | None) -> NotifyResponse:
+async def _after_hop(context: Context, before: NotifyResponse, failed: HopFailed | None) -> NotifyResponse:
     """Return what the rows say; a hop that is down or slow is no failure of the message, but a broken one is reported.
 
     `before` is the answer when this call asked, which may have been over already.
     """
     notification_id = str(before.notification_id)
-    found = await rows_say(ground.db, notification_id, ground.name)
+    found = await rows_say(context.db, notification_id, context.name)
     if found is None:
         # A database that is away explains the hop's answer, and is no failure of the message either.
         return before

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from butlers.butler import Answer, Arguments, Ground, Tool
+from butlers.butler import Answer, Arguments, Context, Tool
 from butlers.tools.notification_status import ID, OPEN, answered, id_of, own, parameters, wait_for_news
 from shared import answers
 from shared.auth.tokens import Caller
@@ -19,33 +19,33 @@ WITHDRAW_DESCRIPTION: Final = (
 )
 
 
-def withdraw_tool(ground: Ground) -> Tool:
+def withdraw_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
     async def withdraw(_: Caller, arguments: Arguments) -> Answer:
-        return await answered(_withdraw(ground, arguments))
+        return await answered(_withdraw(context, arguments))
 
     return Tool("withdraw", WITHDRAW_DESCRIPTION, parameters(notification_id=ID), withdraw)
 
 
-async def _withdraw(ground: Ground, arguments: Arguments) -> NotifyResponse:
+async def _withdraw(context: Context, arguments: Arguments) -> NotifyResponse:
     notification_id = id_of(arguments, {"notification_id"})
-    answer = await own(ground, notification_id)
+    answer = await own(context, notification_id)
     if answer.status not in OPEN:
         return answer
-    async with ground.db.work() as connection:
-        await withdrawals.ask(connection, notification_id, ground.name)
+    async with context.db.work() as connection:
+        await withdrawals.ask(connection, notification_id, context.name)
         await tell(connection, "cards")
-    ground.wakes["cards"]()
+    context.wakes["cards"]()
     deadline = time.monotonic() + WITHDRAW_SECONDS
     while True:
-        ticket = ground.wakes["settled"].ticket(notification_id)
-        async with ground.db.work() as connection:
-            found = await withdrawals.result(connection, notification_id, ground.name)
-        answer = await own(ground, notification_id)
+        ticket = context.wakes["settled"].ticket(notification_id)
+        async with context.db.work() as connection:
+            found = await withdrawals.result(connection, notification_id, context.name)
+        answer = await own(context, notification_id)
         if answer.status not in OPEN:
             return answer
         if found == "being_sent":
             return answer.model_copy(update={"message": answers.ALREADY_BEING_SENT})
-        if not await wait_for_news(ground, ticket, deadline, WITHDRAW_POLL_SECONDS):
+        if not await wait_for_news(context, ticket, deadline, WITHDRAW_POLL_SECONDS):
             return answer.model_copy(update={"message": answers.WITHDRAWAL_NOTED})

@@ -5,7 +5,7 @@ Its buttons bind id, revision, verb and content.
 
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind, Press, Presser
 from messenger.storage import cards, queries
@@ -41,53 +41,53 @@ SAID: Final = {
 TOLD_BY_ITS_ANSWER: Final = frozenset({"cancelled", "expired"})
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the card's wires as long as its action waits in this revision, else where the card goes instead."""
     action = await pending_actions.open_action(connection, str(claimed.action_id))
     if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
         return Blocked("cancelled", (Finding("answered", "The question is answered."),))
-    stopped = await base.elsewhere(connection, claimed, action["realm"], ground)
+    stopped = await base.elsewhere(connection, claimed, action["realm"], context)
     if stopped is not None:
         return stopped
     question = await asked(connection, action)
     # What lacked an address binds nothing yet: its identifier, once added, is asked about anew.
     if action["content_sha"] not in {None, question.content_sha}:
-        return await _ask_anew(connection, action, question, ground)
-    wires = await _wires(connection, claimed, action, question, ground)
+        return await _ask_anew(connection, action, question, context)
+    wires = await _wires(connection, claimed, action, question, context)
     return Authorized(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 
 
-async def _ask_anew(connection: Connection, action: Record, question: Asked, ground: Ground) -> Blocked:
+async def _ask_anew(connection: Connection, action: Record, question: Asked, context: Context) -> Blocked:
     """Ask the question in a new revision and cancel this card.
 
     INVARIANT: a button binds what its card shows, and not a hash that somebody else wrote beside the question.
     """
-    why, ttl = "What would go out is not what was asked.", ground.settings.approval_ttl
+    why, ttl = "What would go out is not what was asked.", context.settings.approval_ttl
     kept, said = action["tool_args"], action["agent_summary"]
     anew = Revision(action["id"], action["revision"], question.content_sha, kept, ttl, said)
     await pending_actions.revise(connection, anew, Why("messenger", why))
     return Blocked("cancelled", (Finding("changed", why),))
 
 
-def sheet(question: Asked, action_id: str, ground: Ground) -> Sheet:
+def sheet(question: Asked, action_id: str, context: Context) -> Sheet:
     """Return the question as a message: what is asked above and below the words that would go out."""
     head, where = approval.head(question), ""
     if not question.deliverable:
         unknown = not question.address
-        where = base.link(ground, *(("contacts", question.contact_id) if unknown else ("approvals", action_id)))
+        where = base.link(context, *(("contacts", question.contact_id) if unknown else ("approvals", action_id)))
         head.append(f"{'Add it' if unknown else 'Edit or deny it'} here: {where}")
     return Sheet("\n".join(head), approval.quotes(question), "\n".join(approval.foot(question)), where)
 
 
 async def _wires(
-    connection: Connection, claimed: Claimed, action: Record, question: Asked, ground: Ground
+    connection: Connection, claimed: Claimed, action: Record, question: Asked, context: Context
 ) -> tuple[Wire, ...]:
-    shown = sheet(question, action["id"], ground)
+    shown = sheet(question, action["id"], context)
     if not CHANNELS[claimed.channel].has_buttons:
         subject = f"{question.origin} asks: may this go out?"
-        return await base.mailed(connection, claimed, subject, shown, base.link(ground, "approvals", action["id"]))
+        return await base.mailed(connection, claimed, subject, shown, base.link(context, "approvals", action["id"]))
     wires = await base.told(connection, claimed, "", shown)
-    return base.with_keyboard(wires, buttons(ground.secret, action, can_approve=question.deliverable))
+    return base.with_keyboard(wires, buttons(context.secret, action, can_approve=question.deliverable))
 
 
 def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Button]]:
@@ -118,12 +118,12 @@ def genuine(secret: bytes, action: Record, press: Press) -> bool:
     )
 
 
-async def pressed(connection: Connection, press: Press, presser: Presser, ground: Ground) -> tuple[str, str]:
+async def pressed(connection: Connection, press: Press, presser: Presser, context: Context) -> tuple[str, str]:
     """Carry out the owner's word on an action; its card shows the outcome as soon as that is committed."""
     action = await pending_actions.open_action(connection, press.about)
-    if action is None or not genuine(ground.secret, action, press):
+    if action is None or not genuine(context.secret, action, press):
         return base.STALE, base.NOT_VALID
-    lasts, realm = ground.settings.approval_ttl, realms.realm_of(ground.settings, "telegram")
+    lasts, realm = context.settings.approval_ttl, realms.realm_of(context.settings, "telegram")
     decision = OwnerDecision(press.about, press.verb == "ok", presser.contact_id, "telegram", lasts, realm=realm)
     decided = await apply(connection, decision)
     if decided.code != base.NOT_HERE:

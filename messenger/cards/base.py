@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.channels.telegram import TelegramChannel
 from messenger.storage import queries
 from messenger.storage.deliveries import Claimed
@@ -46,7 +46,7 @@ class Presser:
     contact_id: str
     message_id: str
     # Carries out a word on what may have arrived, which is the work of a loop above all cards.
-    resolve: Callable[[Connection, Resolution, str, Ground], Awaitable[Outcome | None]]
+    resolve: Callable[[Connection, Resolution, str, Context], Awaitable[Outcome | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +56,24 @@ class CardKind:
     # As the rows of its cards say it, in `card_kind`.
     name: str
     # Return the wires of a claimed card as it would be written now, buttons and all, or why it is not needed any more.
-    authorize: Callable[[Connection, Claimed, Ground], Awaitable[Authorized | Blocked]]
+    authorize: Callable[[Connection, Claimed, Context], Awaitable[Authorized | Blocked]]
     # Queue the cards that are missing, a butler's burst being so many, and return how many; None where whoever finds
     # something to tell queues its card at once.
     ask: Callable[[Connection, int], Awaitable[int]] | None = None
     # What its buttons say; each verb is one kind's only.
     verbs: Collection[str] = ()
     # Carry out a press by the owner if its tag is genuine; return the outcome, and the words for the owner.
-    pressed: Callable[[Connection, Press, Presser, Ground], Awaitable[tuple[str, str]]] | None = None
+    pressed: Callable[[Connection, Press, Presser, Context], Awaitable[tuple[str, str]]] | None = None
     # Return the cards in Telegram that are over and still show their buttons, and what became of one.
     over: Callable[[Connection], Awaitable[list[Record]]] | None = None
     outcome: Callable[[Connection, Record], Awaitable[str]] | None = None
     # Edit the cards that list what has changed, and return how many.
-    refresh: Callable[[Ground, TelegramChannel], Awaitable[int]] | None = None
+    refresh: Callable[[Context, TelegramChannel], Awaitable[int]] | None = None
 
 
-async def elsewhere(connection: Connection, claimed: Claimed, about: str, ground: Ground) -> Blocked | None:
+async def elsewhere(connection: Connection, claimed: Claimed, about: str, context: Context) -> Blocked | None:
     """Return why the card cannot go where it was to go; None if the owner is still asked there. `about` is a realm."""
-    if not realms.may_ask(realms.realm_of(ground.settings, claimed.channel), about):
+    if not realms.may_ask(realms.realm_of(context.settings, claimed.channel), about):
         return Blocked("cancelled", (Finding("sandbox", "Nothing live is shown in the sandbox."),))
     address = await queries.owner_at(connection, claimed.channel)
     if address is None:
@@ -120,7 +120,7 @@ def read(text: str, verbs: Collection[str]) -> Press | None:
     return Press(about, pieces[2], pieces[3])
 
 
-def link(ground: Ground, *page: str) -> str:
+def link(context: Context, *page: str) -> str:
     """Return the address of a page of the console."""
-    base = ground.settings.public_url or f"http://127.0.0.1:{ground.settings.port_base + 2}"
+    base = context.settings.public_url or f"http://127.0.0.1:{context.settings.port_base + 2}"
     return "/".join([base, *page])

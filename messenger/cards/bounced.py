@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind
 from messenger.storage import cards, queries
@@ -32,17 +32,17 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
     return title, Sheet("\n".join(lines), (Quote(report, "The report"), *words))
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the wires of the notice to the owner about what came back."""
     row = await queries.doubt(connection, str(claimed.about), claimed.revision)
     if row is None or row["status"] != "bounced":
         return Blocked("cancelled", (Finding("over", "It has not come back."),))
-    stopped = await base.elsewhere(connection, claimed, row["realm"], ground)
+    stopped = await base.elsewhere(connection, claimed, row["realm"], context)
     if stopped is not None:
         return stopped
     answered = await notifications.one(connection, row["notification_id"])
     title, shown = words(row, answered["answer"] if answered is not None else {})
-    where = base.link(ground, "deliveries", row["id"])
+    where = base.link(context, "deliveries", row["id"])
     subject = f"A message came back (ref {reference(row['id'])})"
     wires = await base.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
     return Authorized(wires, Decision("allow", (Finding("bounced", title),)))

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind
 from messenger.storage import breakers
@@ -15,14 +15,14 @@ from shared.display.quotes import Quote
 from shared.model import Decision, Finding
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the wires of the notice about the other channel's pause, as long as the pause stands."""
     found = [row for row in await breakers.paused(connection) if row["channel"] != claimed.channel]
     if not found:
         await breakers.told_nothing(connection, claimed.channel)
         return Blocked("cancelled", (Finding("pause_over", "The channel works again."),))
-    about = realms.realm_of(ground.settings, found[0]["channel"])
-    stopped = await base.elsewhere(connection, claimed, about, ground)
+    about = realms.realm_of(context.settings, found[0]["channel"])
+    stopped = await base.elsewhere(connection, claimed, about, context)
     if stopped is not None:
         return stopped
     title, shown = words(found[0])

@@ -7,7 +7,7 @@ or on the command line shows in Telegram too.
 from collections.abc import Mapping
 from typing import Any
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards.base import CardKind
 from messenger.cards.kinds import KINDS
 from messenger.channels.telegram import ProviderRefused, TelegramChannel
@@ -25,30 +25,30 @@ from shared.telemetry.logs import logger
 log = logger("messenger.cards.closing")
 
 
-async def close(ground: Ground, telegram: TelegramChannel) -> int:
+async def close(context: Context, telegram: TelegramChannel) -> int:
     """Show on each open card what became of its question; return how many there were.
 
     A card whose change Telegram refuses for good is not tried again. Raises ProviderRefused at the first that Telegram
     puts off for all.
     """
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         over = [(card, kind) for kind in KINDS.values() if kind.over for card in await kind.over(connection)]
     for card, kind in over:
         with apart(log, "a card was not closed", through=(ProviderRefused,), card=card["id"]):
-            await _close_one(ground, telegram, card, kind)
+            await _close_one(context, telegram, card, kind)
     return len(over)
 
 
-async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, kind: CardKind) -> None:
+async def _close_one(context: Context, telegram: TelegramChannel, card: Record, kind: CardKind) -> None:
     # A card whose outcome cannot be read loses its buttons all the same, and does not stop the others.
     said = ""
     with apart(log, "a card shows no outcome", card=card["id"]):
         try:
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 said = await kind.outcome(connection, card) if kind.outcome else ""
         except Unavailable:
             return
-    here = realms.realm_of(ground.settings, "telegram")
+    here = realms.realm_of(context.settings, "telegram")
     method, payload = edited(card, said if realms.may_ask(here, card["realm"]) else "")
     try:
         await telegram.call(method, payload, wait=10)
@@ -58,7 +58,7 @@ async def _close_one(ground: Ground, telegram: TelegramChannel, card: Record, ki
         log.info("a card was not changed", why=refused.message)
         if refused.retryable:
             return
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         await cards.close_card(connection, card["id"])
 
 

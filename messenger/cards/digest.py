@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlencode
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger import poison
 from messenger.cards import approval, base
 from messenger.cards.base import CardKind, Press, Presser
@@ -29,7 +29,7 @@ from shared.errors import Unreadable
 from shared.loops import apart
 from shared.model import Decision, Finding
 from shared.storage import notifications, pending_actions
-from shared.storage.recipients import Recipient, recipient
+from shared.storage.addressees import Addressee, addressee
 from shared.telemetry.logs import logger
 
 log = logger("messenger.cards.digest")
@@ -44,21 +44,21 @@ NAME_ROOM: Final = 32
 ADDRESS_ROOM: Final = 64
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the digest's wires as long as anything in it waits.
 
     What its message lists is written down with its marker.
     """
     digest_id = str(claimed.digest_id)
-    rows = await waiting(connection, digest_id, realms.realm_of(ground.settings, claimed.channel))
+    rows = await waiting(connection, digest_id, realms.realm_of(context.settings, claimed.channel))
     if not rows:
         return Blocked("cancelled", (Finding("answered", "All of it is answered."),))
-    stopped = await base.elsewhere(connection, claimed, rows[0]["realm"], ground)
+    stopped = await base.elsewhere(connection, claimed, rows[0]["realm"], context)
     if stopped is not None:
         return stopped
     if CHANNELS[claimed.channel].has_buttons:
         await cards.digest_shows(connection, digest_id, listed(rows))
-    wires = await _wires(connection, claimed, rows, ground)
+    wires = await _wires(connection, claimed, rows, context)
     return Authorized(wires, Decision("allow", (Finding("digest", "Questions to the owner."),)))
 
 
@@ -80,28 +80,28 @@ def _readable(row: Record) -> bool:
     return True
 
 
-async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], ground: Ground) -> tuple[Wire, ...]:
-    title, shown = words(rows, await recipients_of(connection, rows), _page(ground, rows))
+async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], context: Context) -> tuple[Wire, ...]:
+    title, shown = words(rows, await recipients_of(connection, rows), _page(context, rows))
     if not CHANNELS[claimed.channel].has_buttons:
-        pages = [f"{n}. {base.link(ground, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
+        pages = [f"{n}. {base.link(context, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
         body = "\n".join([shown.foot, "", "Read and decide them here:", *pages])
         return await base.told(connection, claimed, title, replace(shown, foot=body))
-    return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(ground.secret, rows))
+    return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(context.secret, rows))
 
 
-def _page(ground: Ground, rows: list[Record]) -> str:
+def _page(context: Context, rows: list[Record]) -> str:
     """Return the link to the page that lists what this butler asks, whatever others ask."""
     butler = notifications.envelope_of(rows[0]).origin_butler
-    return f"{base.link(ground, 'approvals')}?{urlencode({'butler': butler})}"
+    return f"{base.link(context, 'approvals')}?{urlencode({'butler': butler})}"
 
 
-async def recipients_of(connection: Connection, rows: list[Record]) -> list[Recipient]:
+async def recipients_of(connection: Connection, rows: list[Record]) -> list[Addressee]:
     """Return whom each question is for, as its card will say: looked up by the house itself."""
     channels = [notifications.envelope_of(row).delivery.channel for row in rows]
-    return [await recipient(connection, row["whom"], channel) for row, channel in zip(rows, channels, strict=True)]
+    return [await addressee(connection, row["whom"], channel) for row, channel in zip(rows, channels, strict=True)]
 
 
-def words(rows: list[Record], to: Sequence[Recipient], where: str) -> tuple[str, Sheet]:
+def words(rows: list[Record], to: Sequence[Addressee], where: str) -> tuple[str, Sheet]:
     """Return title and a numbered line for each; `where` is the page that lists those for which there is no room."""
     total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
     title = f"{butler} asks {total} more thing{'' if total == 1 else 's'}"
@@ -110,7 +110,7 @@ def words(rows: list[Record], to: Sequence[Recipient], where: str) -> tuple[str,
     return title, Sheet(f"{title}:", foot="\n".join([*lines, *more, "", NO_ANSWER_HERE]), link=where)
 
 
-def _line(row: Record, one: Recipient) -> str:
+def _line(row: Record, one: Addressee) -> str:
     """Return whom it is for, by which channel, and how long it is: no word of the message itself."""
     delivery = notifications.envelope_of(row).delivery
     address = one.address or "no identifier on file"
@@ -130,15 +130,15 @@ def listed(rows: list[Record]) -> list[str]:
     return [*(f"{row['id']}:{row['revision']}" for row in rows), *(str(row["total"]) for row in rows[:1])]
 
 
-async def pressed(connection: Connection, press: Press, presser: Presser, ground: Ground) -> tuple[str, str]:
+async def pressed(connection: Connection, press: Press, presser: Presser, context: Context) -> tuple[str, str]:
     """Send the card of the one question that the owner wants to see, at once, whatever its butler has asked before.
 
     Return the outcome, and the words for the owner.
     """
     action = await pending_actions.open_action(connection, press.about)
-    if action is None or not approval.genuine(ground.secret, action, press):
+    if action is None or not approval.genuine(context.secret, action, press):
         return base.STALE, base.NOT_VALID
-    if not realms.may_decide("telegram", realms.realm_of(ground.settings, "telegram"), action["realm"]):
+    if not realms.may_decide("telegram", realms.realm_of(context.settings, "telegram"), action["realm"]):
         return base.NOT_HERE, realms.NOT_HERE
     digest_id = await queries.digest_of(connection, press.about)
     if digest_id is not None:
@@ -152,35 +152,35 @@ async def pressed(connection: Connection, press: Press, presser: Presser, ground
     return "shown", "Its card follows."
 
 
-async def refresh(ground: Ground, telegram: TelegramChannel) -> int:
+async def refresh(context: Context, telegram: TelegramChannel) -> int:
     """Let each digest in Telegram list what waits in it now; return how many were changed.
 
     A change that Telegram refuses for good is not tried again. Raises ProviderRefused at the first that Telegram puts
     off for all.
     """
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         found = await queries.digests_open(connection, EDIT_SECONDS)
     changed = 0
     for card in found:
         with apart(log, "a digest was not looked at", through=(ProviderRefused,), digest=card["digest_id"]):
-            changed += await _refresh_one(ground, telegram, card)
+            changed += await _refresh_one(context, telegram, card)
     return changed
 
 
-async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) -> bool:
-    async with ground.db.work() as connection:
-        rows = await waiting(connection, card["digest_id"], realms.realm_of(ground.settings, "telegram"))
+async def _refresh_one(context: Context, telegram: TelegramChannel, card: Record) -> bool:
+    async with context.db.work() as connection:
+        rows = await waiting(connection, card["digest_id"], realms.realm_of(context.settings, "telegram"))
         to = await recipients_of(connection, rows)
     before, shown = list(card["shown"]), listed(rows)
     if shown != before:
         try:
-            await telegram.call("editMessageText", edited(ground, card, rows, to), wait=10)
+            await telegram.call("editMessageText", edited(context, card, rows, to), wait=10)
         except ProviderRefused as refused:
             if refused.is_for_all:
                 raise
             log.info("a digest was not changed", why=refused.message)
             shown = before if refused.retryable else shown
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         # Also where nothing is new: only a digest that is noted as looked at lets the others have their turn.
         await cards.digest_shows(connection, card["digest_id"], shown)
         if shown != before and not rows:
@@ -188,15 +188,15 @@ async def _refresh_one(ground: Ground, telegram: TelegramChannel, card: Record) 
     return shown != before
 
 
-def edited(ground: Ground, card: Record, rows: list[Record], to: Sequence[Recipient]) -> dict[str, object]:
+def edited(context: Context, card: Record, rows: list[Record], to: Sequence[Addressee]) -> dict[str, object]:
     """Return the message as it should stand now; without buttons once nothing in it waits."""
-    _, shown = words(rows, to, _page(ground, rows)) if rows else ("", Sheet(OVER))
+    _, shown = words(rows, to, _page(context, rows)) if rows else ("", Sheet(OVER))
     return {
         "chat_id": int(card["address"]),
         "message_id": int(card["provider_id"]),
         "link_preview_options": {"is_disabled": True},
         **owner.bubbles(shown)[-1].fields,
-        "reply_markup": {"inline_keyboard": keyboard(buttons(ground.secret, rows))},
+        "reply_markup": {"inline_keyboard": keyboard(buttons(context.secret, rows))},
     }
 
 

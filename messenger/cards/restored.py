@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind
 from messenger.storage.deliveries import Claimed
@@ -15,12 +15,12 @@ from shared.model import Decision, Finding
 from shared.storage import brakes
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the wires of the notice about the backup, as long as the brake stands; it holds nobody's words."""
     restored = await brakes.restored_at(connection)
     if restored is None:
         return Blocked("cancelled", (Finding("over", "The owner has looked."),))
-    stopped = await base.elsewhere(connection, claimed, SANDBOX, ground)
+    stopped = await base.elsewhere(connection, claimed, SANDBOX, context)
     if stopped is not None:
         return stopped
     title, body = words(restored)

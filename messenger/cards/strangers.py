@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind
 from messenger.storage.deliveries import Claimed
@@ -14,12 +14,12 @@ from shared.display.owner import Sheet
 from shared.model import Decision, Finding
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the wires of the notice to the owner that not everything strangers write is kept."""
     row = await counted(connection)
     if row is None:
         return Blocked("cancelled", (Finding("over", "A day has passed."),))
-    stopped = await base.elsewhere(connection, claimed, realm_of(ground.settings, "telegram"), ground)
+    stopped = await base.elsewhere(connection, claimed, realm_of(context.settings, "telegram"), context)
     if stopped is not None:
         return stopped
     title = "People you do not know write more to your bot than is kept."

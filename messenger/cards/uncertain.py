@@ -5,7 +5,7 @@ Of the owner's words on one attempt the first counts. Its buttons bind the deliv
 
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind, Press, Presser
 from messenger.storage import cards, queries
@@ -32,24 +32,24 @@ ARRIVED: Final = "Its receipt came after all: it arrived."
 BOTH: Final = "Its receipt came after all. You had it sent again: both may have arrived."
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the card's wires as long as nobody knows what became of this attempt."""
     row = await queries.doubt(connection, str(claimed.about), claimed.revision)
     if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
         return Blocked("cancelled", (Finding("answered", "It is not uncertain any more."),))
-    stopped = await base.elsewhere(connection, claimed, row["realm"], ground)
+    stopped = await base.elsewhere(connection, claimed, row["realm"], context)
     if stopped is not None:
         return stopped
-    wires = await _wires(connection, claimed, row, ground)
+    wires = await _wires(connection, claimed, row, context)
     return Authorized(wires, Decision("allow", (Finding("card", "A question to the owner."),)))
 
 
-async def _wires(connection: Connection, claimed: Claimed, row: Record, ground: Ground) -> tuple[Wire, ...]:
+async def _wires(connection: Connection, claimed: Claimed, row: Record, context: Context) -> tuple[Wire, ...]:
     shown = words(row)
     if not CHANNELS[claimed.channel].has_buttons:
         subject = f"Did it arrive? (ref {reference(row['id'])})"
-        return await base.mailed(connection, claimed, subject, shown, base.link(ground, "deliveries", row["id"]))
-    return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(ground.secret, row))
+        return await base.mailed(connection, claimed, subject, shown, base.link(context, "deliveries", row["id"]))
+    return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(context.secret, row))
 
 
 def words(row: Record) -> Sheet:
@@ -89,14 +89,14 @@ def genuine(secret: bytes, row: Record, press: Press) -> bool:
     return tag_matches(secret, press.tag, "uncertain", row["id"], str(row["attempt"]), press.verb)
 
 
-async def pressed(connection: Connection, press: Press, presser: Presser, ground: Ground) -> tuple[str, str]:
+async def pressed(connection: Connection, press: Press, presser: Presser, context: Context) -> tuple[str, str]:
     """Carry out the owner's word on what may have arrived; its card shows the outcome as soon as that is committed."""
     row = await queries.doubt(connection, press.about)
-    if row is None or not genuine(ground.secret, row, press):
+    if row is None or not genuine(context.secret, row, press):
         return base.STALE, base.NOT_VALID
-    word, realm = VERBS[press.verb], realms.realm_of(ground.settings, "telegram")
+    word, realm = VERBS[press.verb], realms.realm_of(context.settings, "telegram")
     given = Resolution(row["id"], row["attempt"], word, presser.contact_id, "telegram")
-    found = await presser.resolve(connection, given, realm, ground)
+    found = await presser.resolve(connection, given, realm, context)
     if found is None:
         return base.NOT_HERE, realms.NOT_HERE
     await cards.adopt(connection, KIND.name, row["id"], row["attempt"], presser.message_id)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.channels.base import Channel
 from messenger.delivery.witness import Witness
 from messenger.storage import deliveries
@@ -25,10 +25,10 @@ MARGIN_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class Desk:
+class Worker:
     """One Messenger at work: its channels, and since when, for a lease, it has held which delivery by its fence."""
 
-    ground: Ground
+    context: Context
     channels: Mapping[str, Channel]
     held: dict[tuple[str, int], Moment] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -40,33 +40,33 @@ class Desk:
 
     def __post_init__(self) -> None:
         """Make the witness, which lies in this Messenger's home."""
-        ground = self.ground
-        self.witness = Witness(witness.places(ground.home, ground.name, ground.settings.witness))
+        context = self.context
+        self.witness = Witness(witness.places(context.home, context.name, context.settings.witness))
 
     @property
     def holder(self) -> str:
         """The name under which this process holds leases."""
-        return self.ground.instance
+        return self.context.instance
 
 
-def still_held(desk: Desk, claimed: Claimed) -> bool:
+def still_held(worker: Worker, claimed: Claimed) -> bool:
     """Return whether the lease lasts, with its margin.
 
     A process that slept past its lease, with its computer or not, writes nothing: somebody else may have taken over.
     """
-    since = desk.held.get((claimed.id, claimed.fence))
-    return since is not None and since.passed(desk.clock()) < LEASE_SECONDS - MARGIN_SECONDS
+    since = worker.held.get((claimed.id, claimed.fence))
+    return since is not None and since.passed(worker.clock()) < LEASE_SECONDS - MARGIN_SECONDS
 
 
-async def renew(desk: Desk, stopping: asyncio.Event) -> None:
+async def renew(worker: Worker, stopping: asyncio.Event) -> None:
     """Renew the leases again and again, independent of any socket; when stopping, end only when nothing is in hand."""
-    while not stopping.is_set() or desk.tasks:
-        since = desk.clock()
+    while not stopping.is_set() or worker.tasks:
+        since = worker.clock()
         try:
-            async with desk.ground.db.work() as connection:
-                held = await deliveries.renew(connection, desk.holder, list(desk.held))
-            for claim in held & desk.held.keys():
-                desk.held[claim] = since
+            async with worker.context.db.work() as connection:
+                held = await deliveries.renew(connection, worker.holder, list(worker.held))
+            for claim in held & worker.held.keys():
+                worker.held[claim] = since
         except ButlersError as lost:
             log.warning("leases not renewed", why=lost.message)
         await (asyncio.sleep(0.2) if stopping.is_set() else pause(stopping, RENEW_SECONDS))

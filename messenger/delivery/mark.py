@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards.kinds import KINDS
 from messenger.delivery import stop
 from messenger.delivery.authorize import authorize
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.delivery.witness import Behind
 from messenger.poison import not_rendered
 from messenger.storage import deliveries, rate_limits
@@ -30,63 +30,63 @@ class OverLimit(ButlersError):
     """The marker found no room left in a rate limit, and is undone."""
 
 
-async def check(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
+async def check(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
     """Ask the gate whether the delivery may leave, and set the marker if one is given; None if it may not leave now.
 
     What has the same content as something sent before in the same lineage is ended as its duplicate. Raises NotOurs
     where the marker finds the delivery in other hands, or the database behind its witness.
     """
     try:
-        return await _asked(desk, claimed, marker=marker)
+        return await _asked(worker, claimed, marker=marker)
     except IdempotencyConflict:
-        async with desk.ground.db.work() as connection:
+        async with worker.context.db.work() as connection:
             await stop.duplicate(connection, claimed)
         return None
     except Behind:
-        await desk.witness.look(desk.ground)
+        await worker.witness.look(worker.context)
         raise NotOurs("A backup was put back; nothing of this was kept.") from None
     except OverLimit:
-        async with desk.ground.db.work() as connection:
+        async with worker.context.db.work() as connection:
             until = await rate_limits.free_at(connection, claimed.channel, claimed.address)
             await deliveries.delay(connection, claimed, "rate_limited", until or 0.0)
         rate_limited_total.labels(channel=claimed.channel).inc()
         return None
 
 
-async def _asked(desk: Desk, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
+async def _asked(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
     """Ask the gate and return its verdict; None if the delivery may not leave now.
 
     At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction.
     """
     covered = marker is not None and claimed.kind == "third_party"
     if covered:
-        await desk.witness.ready(desk.ground)
-    async with desk.ground.db.work() as connection:
+        await worker.witness.ready(worker.context)
+    async with worker.context.db.work() as connection:
         if marker is not None:
             await pending_actions.lock_authority(connection)
         try:
-            verdict = await _verdict(connection, claimed, desk.ground, marker=marker is not None)
+            verdict = await _verdict(connection, claimed, worker.context, marker=marker is not None)
         except (Unreadable, InvalidInput) as unfit:
             verdict = await not_rendered(connection, claimed, unfit)
         if isinstance(verdict, Blocked):
-            await stop.stopped(connection, claimed, verdict, desk.ground)
+            await stop.stopped(connection, claimed, verdict, worker.context)
             return None
         if marker is not None and not await _mark(connection, claimed, verdict, marker):
             raise NotOurs("The delivery is no longer held here, or its bytes changed.")
         if marker is not None and not await rate_limits.spend(
-            connection, claimed.channel, claimed.address, desk.limited
+            connection, claimed.channel, claimed.address, worker.limited
         ):
             raise OverLimit("Its limit is used up; nothing of this is kept.")
-        moved = await desk.witness.move(connection) if covered else None
+        moved = await worker.witness.move(connection) if covered else None
     if moved is not None:
-        await desk.witness.keep(moved)
+        await worker.witness.keep(moved)
     return verdict
 
 
-async def _verdict(connection: Connection, claimed: Claimed, ground: Ground, *, marker: bool) -> Authorized | Blocked:
+async def _verdict(connection: Connection, claimed: Claimed, context: Context, *, marker: bool) -> Authorized | Blocked:
     if claimed.kind == "card":
-        return await KINDS[str(claimed.card_kind)].authorize(connection, claimed, ground)
-    return await authorize(connection, claimed, realm_of(ground.settings, claimed.channel), marker=marker)
+        return await KINDS[str(claimed.card_kind)].authorize(connection, claimed, context)
+    return await authorize(connection, claimed, realm_of(context.settings, claimed.channel), marker=marker)
 
 
 async def _mark(connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire]) -> bool:

@@ -7,7 +7,7 @@ house puts on comes before all that.
 
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards.restored import KIND
 from messenger.storage import cards, deliveries, queries, targets, transitions, updates
 from messenger.storage.deliveries import Enqueued
@@ -24,26 +24,26 @@ MAY_HAVE_LEFT: Final = Why("messenger", "A backup was put back: it may have left
 ASKED_BEFORE: Final = "A backup was put back: you may have answered this since that was made, and it may have left."
 
 
-async def put_brake_on(connection: Connection, ground: Ground, **known: object) -> None:
+async def put_brake_on(connection: Connection, context: Context, **known: object) -> None:
     """Put the brake on and carry out what it means, in the caller's transaction.
 
     `known` is what gave the backup away; the audit keeps it.
     """
     owner = await contacts.owner(connection)
-    await brakes.restored(connection, ground.name, owner["id"] if owner else None, **known)
-    await carry_out(connection, ground)
+    await brakes.restored(connection, context.name, owner["id"] if owner else None, **known)
+    await carry_out(connection, context)
 
 
-async def look(ground: Ground) -> None:
+async def look(context: Context) -> None:
     """Carry out the owner's own word that a backup was put back, if there is one."""
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         waits = await brakes.unhandled(connection)
     if waits is not None:
-        async with ground.db.work() as connection:
-            await carry_out(connection, ground)
+        async with context.db.work() as connection:
+            await carry_out(connection, context)
 
 
-async def carry_out(connection: Connection, ground: Ground) -> None:
+async def carry_out(connection: Connection, context: Context) -> None:
     """Carry out what the brake means; do nothing if another process did.
 
     The brake's row is changed first, which makes every marker wait for the end of this transaction.
@@ -54,8 +54,8 @@ async def carry_out(connection: Connection, ground: Ground) -> None:
     await updates.let_go_presses(connection)
     await resolutions.let_go(connection)
     doubts = [one for one in await queries.queued(connection) if await _may_have_left(connection, one)]
-    asked = [one for one in await queries.asked_about_others(connection) if await _ask_anew(connection, one, ground)]
-    event = Event("restored_carried_out", ground.name)
+    asked = [one for one in await queries.asked_about_others(connection) if await _ask_anew(connection, one, context)]
+    event = Event("restored_carried_out", context.name)
     await pending_actions.record(connection, event, brake=brake, uncertain=len(doubts), asked_anew=len(asked))
     await cards.tell_of(connection, KIND.name, everywhere=True)
     await tell(connection, "cards")
@@ -91,12 +91,12 @@ async def _not_yet_brought(connection: Connection, row: Record) -> Enqueued:
     return Enqueued(row["id"], kind, channel, target.address, row["realm"], row["not_after"], *whose)
 
 
-async def _ask_anew(connection: Connection, action: Record, ground: Ground) -> bool:
+async def _ask_anew(connection: Connection, action: Record, context: Context) -> bool:
     """Ask by a fresh card, since the old one may show an answer by now; no earlier button counts."""
     row = await notifications.locked(connection, action["notification_id"])
     if row is None or row["status"] not in answers.ASKED:
         return False
     summary = f"{action['agent_summary']} {ASKED_BEFORE}"
-    ttl, kept = ground.settings.approval_ttl, action["tool_args"]
+    ttl, kept = context.settings.approval_ttl, action["tool_args"]
     anew = Revision(action["id"], action["revision"], action["content_sha"], kept, ttl, summary)
     return await pending_actions.revise(connection, anew, Why("messenger", ASKED_BEFORE)) is not None

@@ -5,7 +5,7 @@ from functools import partial
 from messenger.cards.kinds import shows_again
 from messenger.channels.base import Prepared, Receipt, SendFailed
 from messenger.delivery import settle, stop
-from messenger.delivery.lease import Desk, still_held
+from messenger.delivery.lease import Worker, still_held
 from messenger.delivery.mark import check
 from messenger.delivery.outcome import Ended, Next, after
 from messenger.delivery.settle import heed, write_down
@@ -17,41 +17,41 @@ from shared.errors import Unavailable
 from shared.telemetry.metrics import attempts_total
 
 
-async def deliver(desk: Desk, claimed: Claimed) -> None:
+async def deliver(worker: Worker, claimed: Claimed) -> None:
     """Check the delivery, then send each part that has no receipt yet, in order."""
-    cleared = await check(desk, claimed, marker=None)
+    cleared = await check(worker, claimed, marker=None)
     if cleared is None:
         return
     parts = dict(enumerate((wire.sha for wire in cleared.wires), start=1))
-    async with desk.ground.db.work() as connection:
+    async with worker.context.db.work() as connection:
         # What has buttons is edited when it is over, and then shows these words again.
         shown = words_of(cleared.wires[-1]) if shows_again(claimed) else None
         rows = await attempts.keep_parts(connection, claimed.id, list(parts.values()), shown)
     done = {row["n"]: row["wire_sha"] for row in rows if row["status"] == "sent"}
     if not done.items() < parts.items():
-        async with desk.ground.db.work() as connection:
+        async with worker.context.db.work() as connection:
             await stop.nothing_follows(connection, claimed, whole=done == parts)
         return
     total = len(parts)
     for n, wire in enumerate(cleared.wires, start=1):
-        if n not in done and not await send_part(desk, claimed, (n, total), wire):
+        if n not in done and not await send_part(worker, claimed, (n, total), wire):
             return
 
 
-async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
+async def send_part(worker: Worker, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
     """Take part n of total through stages 7 to 10; return whether it has its receipt and the next may follow."""
     n, total = place
-    prepared = await prepare(desk, claimed, place, wire)
+    prepared = await prepare(worker, claimed, place, wire)
     if prepared is None:
         return False
     try:
-        marked = await check(desk, claimed, marker=(n, wire))
+        marked = await check(worker, claimed, marker=(n, wire))
     except Unavailable as lost:
         # The marker may count all the same, and nobody else knows that the last byte was not written.
         await prepared.abandon()
         unsent = SendFailed("unavailable", lost.message, proved_not_sent=True)
-        then = _after(desk, claimed, unsent, wire, last=n == total)
-        await write_down(desk.ground, claimed, (n, unsent), then)
+        then = _after(worker, claimed, unsent, wire, last=n == total)
+        await write_down(worker.context, claimed, (n, unsent), then)
         return False
     except BaseException:
         await prepared.abandon()
@@ -59,32 +59,32 @@ async def send_part(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: 
     if marked is None:
         await prepared.abandon()
         return False
-    result = await finish(desk, claimed, prepared)
-    then = _after(desk, claimed, result, wire, last=n == total)
-    return await write_down(desk.ground, claimed, (n, result), then) and then.part == "sent"
+    result = await finish(worker, claimed, prepared)
+    then = _after(worker, claimed, result, wire, last=n == total)
+    return await write_down(worker.context, claimed, (n, result), then) and then.part == "sent"
 
 
-async def prepare(desk: Desk, claimed: Claimed, place: tuple[int, int], wire: Wire) -> Prepared | None:
+async def prepare(worker: Worker, claimed: Claimed, place: tuple[int, int], wire: Wire) -> Prepared | None:
     """Stage 7, prepare: write all but the last byte; where that fails, nothing was sent, which is settled at once."""
     n, total = place
-    prepared = await desk.channels[claimed.channel].prepare(wire)
+    prepared = await worker.channels[claimed.channel].prepare(wire)
     if not isinstance(prepared, SendFailed):
         return prepared
-    then = _after(desk, claimed, prepared, wire, last=n == total)
-    async with desk.ground.db.work() as connection:
+    then = _after(worker, claimed, prepared, wire, last=n == total)
+    async with worker.context.db.work() as connection:
         await settle.not_prepared(connection, claimed, n, then)
         await heed(connection, claimed, prepared)
     return None
 
 
-async def finish(desk: Desk, claimed: Claimed, prepared: Prepared) -> Receipt | SendFailed:
+async def finish(worker: Worker, claimed: Claimed, prepared: Prepared) -> Receipt | SendFailed:
     """Stage 9, finish: write the last byte under a lease that still lasts, then wait for the answer."""
-    return await prepared.finish(partial(still_held, desk, claimed))
+    return await prepared.finish(partial(still_held, worker, claimed))
 
 
-def _after(desk: Desk, claimed: Claimed, result: object, wire: Wire, *, last: bool) -> Next:
+def _after(worker: Worker, claimed: Claimed, result: object, wire: Wire, *, last: bool) -> Next:
     kind = "reaction" if wire.verb == "setMessageReaction" else claimed.kind
-    ended = Ended(result, last, kind, claimed.attempt, desk.jitter)  # type: ignore[arg-type]
+    ended = Ended(result, last, kind, claimed.attempt, worker.jitter)  # type: ignore[arg-type]
     then = after(ended)
     attempts_total.labels(channel=claimed.channel, outcome=then.outcome).inc()
     return then

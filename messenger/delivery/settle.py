@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.channels.base import Receipt, SendFailed
 from messenger.delivery.outcome import Ended, Next, after
 from messenger.retry import asked_for, backoff, until_written
@@ -169,7 +169,7 @@ async def heed(connection: Connection, claimed: Claimed, result: Receipt | SendF
     await breakers.heed(connection, claimed.channel, result)
 
 
-async def write_down(ground: Ground, claimed: Claimed, end: tuple[int, Receipt | SendFailed], then: Next) -> bool:
+async def write_down(context: Context, claimed: Claimed, end: tuple[int, Receipt | SendFailed], then: Next) -> bool:
     """Write down the end of part n's attempt, however long the database is away: only this process knows it.
 
     Return False if the database will not take it.
@@ -179,7 +179,7 @@ async def write_down(ground: Ground, claimed: Claimed, end: tuple[int, Receipt |
     try:
         for wait in until_written():
             try:
-                async with ground.db.work() as connection:
+                async with context.db.work() as connection:
                     await part_ended(connection, claimed, n, then)
                     await heed(connection, claimed, result)
                 written = True
@@ -192,7 +192,7 @@ async def write_down(ground: Ground, claimed: Claimed, end: tuple[int, Receipt |
     finally:
         if not written:
             log.error("an outcome is given up", delivery=claimed.id, outcome=then.outcome, receipt=then.provider_id)
-    ground.wakes["settled"](str(claimed.notification_id))
+    context.wakes["settled"](str(claimed.notification_id))
     return written
 
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.delivery import expire
 from messenger.delivery.outcome import Next
 from messenger.delivery.settle import transition
@@ -42,7 +42,7 @@ async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bo
         await expire.over(connection, notification_id, "failed", "half_sent", CHANGED)
 
 
-async def stopped(connection: Connection, claimed: Claimed, why: Blocked, ground: Ground) -> None:
+async def stopped(connection: Connection, claimed: Claimed, why: Blocked, context: Context) -> None:
     """Move what the gate stopped to where the gate says, with its answer."""
     if why.address and await _elsewhere(connection, claimed, why):
         return
@@ -60,7 +60,7 @@ async def stopped(connection: Connection, claimed: Claimed, why: Blocked, ground
         return
     deliveries_total.labels(channel=claimed.channel, state=why.to, reason=why.findings[0].code).inc()
     if why.to == "parked" and why.row is not None:
-        await park(connection, why, why.row, ground)
+        await park(connection, why, why.row, context)
     else:
         await _close(connection, claimed.notification_id, why)
 
@@ -129,10 +129,10 @@ async def _close(connection: Connection, notification_id: str, why: Blocked) -> 
     await expire.over(connection, notification_id, ended, happened, why.text)
 
 
-async def park(connection: Connection, why: Blocked, row: Record, ground: Ground) -> None:
+async def park(connection: Connection, why: Blocked, row: Record, context: Context) -> None:
     """Ask the owner by the open action as a new revision, or by a new action if there is none: at most one is open."""
     notification_id, envelope = row["id"], notifications.envelope_of(row)
-    kept, ttl = tool_args(envelope, row["whom"]), ground.settings.approval_ttl
+    kept, ttl = tool_args(envelope, row["whom"]), context.settings.approval_ttl
     summary = why_asked(row["origin_butler"], why.findings)
     found = await pending_actions.open_of(connection, notification_id)
     if found is not None:
@@ -140,7 +140,7 @@ async def park(connection: Connection, why: Blocked, row: Record, ground: Ground
         again = pending_actions.Revision(action_id, found["revision"], why.content_sha or "", kept, ttl, summary)
         await pending_actions.revise(connection, again, Why("messenger", why.text))
     else:
-        action_id = ground.new_id()
+        action_id = context.new_id()
         parked = Parked(action_id, notification_id, row["origin_butler"], kept, why.content_sha, summary)
         # A butler's process may keep the transaction of a question open: no lease runs out while this waits for it.
         await wait_briefly(connection)

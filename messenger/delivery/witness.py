@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.delivery import restored
 from shared.db import witness
 from shared.db.pool import Connection, Record
@@ -58,41 +58,41 @@ class Witness:
     _kept: int = -1
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def open(self, ground: Ground) -> None:
+    async def open(self, context: Context) -> None:
         """Look once before this process takes anything, and carry out what the owner said meanwhile.
 
         A file that cannot be written keeps nothing from the owner.
         """
         if self._newest is not None or self.trouble:
             return
-        await restored.look(ground)
+        await restored.look(context)
         try:
-            await self.look(ground)
+            await self.look(context)
         except Away:
             raise
         except Unavailable as unwritten:
             log.warning("nothing leaves for others", why=unwritten.message)
 
-    async def look(self, ground: Ground) -> None:
+    async def look(self, context: Context) -> None:
         """Move the beat without a marker; where the rows do not fit the witness, treat the house as restored."""
         if self._known() is None:
-            await self._begin(ground)
+            await self._begin(context)
         try:
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 moved = await self.move(connection)
         except Behind:
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 await brakes.hold_markers(connection)
-                moved = Seen(**await _restored(connection, ground, self._known()))
+                moved = Seen(**await _restored(connection, context, self._known()))
         await self.keep(moved)
 
-    async def ready(self, ground: Ground) -> None:
+    async def ready(self, context: Context) -> None:
         """Look, if that is needed, before a third party's marker.
 
         Raises Unavailable where no file can be written, so that no marker is in vain.
         """
         if self._newest is None or self.trouble:
-            await self.look(ground)
+            await self.look(context)
 
     async def move(self, connection: Connection) -> Seen:
         """Move the beat as a third party's marker's last statement: others wait for this row during the commit only.
@@ -115,27 +115,27 @@ class Witness:
             if self._kept < moved.beat:
                 await self._write(self._newest)
 
-    async def follow(self, ground: Ground, stopping: asyncio.Event) -> None:
+    async def follow(self, context: Context, stopping: asyncio.Event) -> None:
         """Note how far others have moved the beat, so that an idle Messenger's file is no older than a second."""
         while not stopping.is_set():
             await pause(stopping, FOLLOW_SECONDS)
             try:
                 if self.trouble:
-                    await self.look(ground)
+                    await self.look(context)
                 elif self._newest is not None:
-                    await self._note(ground)
+                    await self._note(context)
             except ButlersError as lost:
                 log.warning("the witness does not follow", why=lost.message)
 
-    async def _note(self, ground: Ground) -> None:
-        async with ground.db.work() as connection:
+    async def _note(self, context: Context) -> None:
+        async with context.db.work() as connection:
             row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(self._known())) or {})
         if row.pop("fits") and row["beat"] > self._kept:
             await self.keep(Seen(**row))
 
-    async def _begin(self, ground: Ground) -> None:
+    async def _begin(self, context: Context) -> None:
         """Write a home's first witness before the beat moves, so that a home without one is a home that lost it."""
-        async with ground.db.work() as connection:
+        async with context.db.work() as connection:
             row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(None)) or {})
         if row.pop("fits"):
             await self._write(Seen(**row))
@@ -165,7 +165,7 @@ def _arguments(seen: Seen | None) -> tuple[int | None, int, str]:
     return (None, 0, "") if seen is None else (seen.beat, seen.seal, seen.seal_hash)
 
 
-async def _restored(connection: Connection, ground: Ground, seen: Seen | None) -> Record:
+async def _restored(connection: Connection, context: Context, seen: Seen | None) -> Record:
     """Treat the house as restored, unless another Messenger did first, and return the beat as it is then.
 
     The rows are behind the witness, or another database's.
@@ -178,7 +178,7 @@ async def _restored(connection: Connection, ground: Ground, seen: Seen | None) -
         log.warning("the database is behind its witness", beat=found["beat"], witnessed=seen.beat if seen else None)
         before = {"beat": seen.beat, "seal": seen.seal, "system": seen.system, "at": seen.at} if seen else None
         now = {"beat": found["beat"], "seal": found["seal"], "system": found["system"]}
-        await restored.put_brake_on(connection, ground, witness=before, database=now)
+        await restored.put_brake_on(connection, context, witness=before, database=now)
         moved = await connection.fetchrow(LEAPT, before["beat"] if before else None)
     assert moved is not None  # noqa: S101  # it is held
     return moved

@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.channels.smtp import Relay
 from messenger.inbound.dsn import Bounce
 from messenger.inbound.mailbox import Found, Look, Seen
@@ -55,13 +55,13 @@ class Pace:
 
 
 async def run(
-    ground: Ground, account: Relay, unread: MutableMapping[str, str], stopping: asyncio.Event, pace: Pace = Pace()
+    context: Context, account: Relay, unread: MutableMapping[str, str], stopping: asyncio.Event, pace: Pace = Pace()
 ) -> None:
     """Look into the mailbox again and again until stopping; `unread` says why that fails as long as it does."""
     wait = pace.first
     while not await pause(stopping, wait):
         try:
-            await look(ground, account, stopping)
+            await look(context, account, stopping)
             unread.clear()
             wait = pace.every
         except ButlersError as failed:
@@ -70,29 +70,29 @@ async def run(
             # A login that is refused too often may be locked.
             wait = pace.every * (5 if isinstance(failed, Misconfigured) else 1)
     try:
-        async with ground.db.work() as connection:
-            await connection.execute(GIVE_UP_LEASE, _name(account), ground.instance)
+        async with context.db.work() as connection:
+            await connection.execute(GIVE_UP_LEASE, _name(account), context.instance)
     except ButlersError as lost:
         log.warning("the mailbox's lease left to run out", why=lost.message)
 
 
-async def look(ground: Ground, account: Relay, stopping: asyncio.Event) -> int:
+async def look(context: Context, account: Relay, stopping: asyncio.Event) -> int:
     """Look once, if it is this process's turn; return how many bounces it found that change something."""
-    async with ground.db.work() as connection:
-        row = await connection.fetchrow(TAKE_LEASE, _name(account), ground.instance)
+    async with context.db.work() as connection:
+        row = await connection.fetchrow(TAKE_LEASE, _name(account), context.instance)
     if row is None:
         return 0
     found = await taken(Look(account, Seen(*row.values())), stopping)
     changed, done, whole = 0, found.last_uid, found.whole
     for uid, bounce in found.bounces:
-        async with ground.db.work() as connection:
+        async with context.db.work() as connection:
             outcome = await came_back(connection, bounce)
         if outcome == "early":
             done, whole = uid - 1, False
             break
         changed += outcome == "bounced"
-    async with ground.db.work() as connection:
-        await connection.execute(READ, _name(account), ground.instance, found.uidvalidity, done, whole)
+    async with context.db.work() as connection:
+        await connection.execute(READ, _name(account), context.instance, found.uidvalidity, done, whole)
     return changed
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from messenger.cards.base import NOT_HERE, STALE, Presser
 from messenger.cards.kinds import pressed_kind
 from messenger.channels.telegram import Call
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.maintenance import resolver
 from messenger.storage import updates
 from shared.channels.telegram import is_private_chat
@@ -30,28 +30,28 @@ REFUSED: Final = {
 }
 
 
-async def handle_press(connection: Connection, desk: Desk, bot: str, row: Record) -> Sequence[Call]:
+async def handle_press(connection: Connection, worker: Worker, bot: str, row: Record) -> Sequence[Call]:
     """Carry out a press once, and answer it; return what Telegram is to be called with afterwards."""
     query = row["body"]["callback_query"]
     query = query if isinstance(query, dict) else {}
-    outcome, calls = await _press(connection, desk, query)
-    await _note_refusal(connection, desk, query, outcome)
+    outcome, calls = await _press(connection, worker, query)
+    await _note_refusal(connection, worker, query, outcome)
     await updates.handled(connection, bot, row["update_id"], outcome)
     return calls
 
 
-async def _note_refusal(connection: Connection, desk: Desk, update: Mapping[str, object], outcome: str) -> None:
+async def _note_refusal(connection: Connection, worker: Worker, update: Mapping[str, object], outcome: str) -> None:
     """Write into the audit who pressed, or said a pairing code, and what came of it, if that was refused."""
     if outcome not in REFUSED:
         return
     sender = update.get("from")
     number = str(sender.get("id")) if isinstance(sender, dict) else "nobody"
-    refused = Refused(desk.ground.name, f"telegram:{visible(number[:20])}", REFUSED[outcome])
+    refused = Refused(worker.context.name, f"telegram:{visible(number[:20])}", REFUSED[outcome])
     found = pressed_kind(update.get("data"))
-    await refusals.keep(connection, refused, desk.ground.new_id(), about=found[1].about if found else None)
+    await refusals.keep(connection, refused, worker.context.new_id(), about=found[1].about if found else None)
 
 
-async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]) -> tuple[str, list[Call]]:
+async def _press(connection: Connection, worker: Worker, query: Mapping[str, object]) -> tuple[str, list[Call]]:
     """Carry out a press by the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
     spinner: Call = ("answerCallbackQuery", {"callback_query_id": query.get("id")})
     message, sender = query.get("message"), query.get("from")
@@ -68,7 +68,7 @@ async def _press(connection: Connection, desk: Desk, query: Mapping[str, object]
         return "stranger", [spinner]
     kind, press = found
     presser = Presser(owner["id"], str(message.get("message_id")), resolver.heed_press)
-    code, said = await kind.pressed(connection, press, presser, desk.ground) if kind.pressed else ("not_ours", "")
+    code, said = await kind.pressed(connection, press, presser, worker.context) if kind.pressed else ("not_ours", "")
     return code, [acknowledge(query, said)]
 
 
@@ -81,5 +81,5 @@ async def _is_owner(connection: Connection, sender: str, chat: str) -> bool:
     """Return whether this is the owner in the owner's own private chat: both are the stored number."""
     if sender != chat or not is_private_chat(chat):
         return False
-    target = await contacts.target_of(connection, contacts.Whom("recipient", chat), "telegram")
+    target = await contacts.target_of(connection, contacts.Recipient("recipient", chat), "telegram")
     return isinstance(target, contacts.Target) and target.is_owner

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from messenger.channels.telegram import Call
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.inbound.callbacks import _note_refusal
 from messenger.storage import updates
 from shared.channels import realms
@@ -26,17 +26,17 @@ LATEST: Final = 2**32
 LONGEST: Final = 20_000
 
 
-async def handle_message(connection: Connection, desk: Desk, bot: str, row: Record) -> Sequence[Call]:
+async def handle_message(connection: Connection, worker: Worker, bot: str, row: Record) -> Sequence[Call]:
     """Pair the chat, or bring the words to the Switchboard; return what Telegram is to be called with afterwards."""
     message = row["body"].get("message")
     outcome = "ignored"
     if isinstance(message, dict) and isinstance(message.get("text"), str):
         code = _pairing_code(message)
         if code is not None:
-            outcome = await _pair(connection, code, message, realms.realm_of(desk.ground.settings, "telegram"))
-            await _note_refusal(connection, desk, message, outcome)
+            outcome = await _pair(connection, code, message, realms.realm_of(worker.context.settings, "telegram"))
+            await _note_refusal(connection, worker, message, outcome)
         else:
-            await _bring_in(desk, bot, row["update_id"], message)
+            await _bring_in(worker, bot, row["update_id"], message)
             outcome = "ingested"
     await updates.handled(connection, bot, row["update_id"], outcome)
     if outcome != "paired":
@@ -72,7 +72,7 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     return "paired"
 
 
-async def _bring_in(desk: Desk, bot: str, update_id: int, message: Mapping[str, object]) -> None:
+async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[str, object]) -> None:
     """Hand a message to the Switchboard's inbox; raise HopFailed while that is not there."""
     chat, sender = message.get("chat"), message.get("from")
     if not isinstance(chat, dict) or not isinstance(sender, dict):
@@ -93,7 +93,7 @@ async def _bring_in(desk: Desk, bot: str, update_id: int, message: Mapping[str, 
     except ValidationError:
         log.warning("an update is nobody's message", update=update_id)
         return
-    answer = await desk.ground.hops.call("switchboard", "ingest", wire(event), 5)
+    answer = await worker.context.daemons.call("switchboard", "ingest", wire(event), 5)
     if answer.get("status") != "ok":
         raise HopFailed("The Switchboard did not take an inbound message.")
 

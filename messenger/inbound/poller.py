@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.storage import strangers, updates
 from shared.errors import ButlersError
 from shared.loops import pause
@@ -15,28 +15,28 @@ POLL_SECONDS: Final = 5
 ALLOWED: Final = ["message", "callback_query"]
 
 
-async def poll(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
+async def poll(worker: Worker, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
     """Poll while this process holds the bot's lease; it outlives one poll and passes to another in ten seconds."""
     while not stopping.is_set():
         try:
-            async with desk.ground.db.work() as connection:
-                mine = await updates.take_lease(connection, bot, desk.holder)
+            async with worker.context.db.work() as connection:
+                mine = await updates.take_lease(connection, bot, worker.holder)
                 offset = await updates.next_offset(connection, bot) if mine else 0
             if mine:
-                await _poll_once(desk, telegram, bot, offset, stopping)
+                await _poll_once(worker, telegram, bot, offset, stopping)
             else:
                 await pause(stopping, 1)
         except (ButlersError, TimeoutError) as failed:
             log.warning("not polled", why=str(failed) or type(failed).__name__)
             await pause(stopping, 1)
     try:
-        async with desk.ground.db.work() as connection:
-            await updates.give_up_lease(connection, bot, desk.holder)
+        async with worker.context.db.work() as connection:
+            await updates.give_up_lease(connection, bot, worker.holder)
     except ButlersError as lost:
         log.warning("poll lease left to run out", why=lost.message)
 
 
-async def _poll_once(desk: Desk, telegram: TelegramChannel, bot: str, offset: int, stopping: asyncio.Event) -> None:
+async def _poll_once(worker: Worker, telegram: TelegramChannel, bot: str, offset: int, stopping: asyncio.Event) -> None:
     payload = {"offset": offset, "timeout": POLL_SECONDS, "allowed_updates": ALLOWED}
     asking = asyncio.ensure_future(telegram.call("getUpdates", payload, wait=POLL_SECONDS + 10))
     stop = asyncio.ensure_future(stopping.wait())
@@ -48,9 +48,9 @@ async def _poll_once(desk: Desk, telegram: TelegramChannel, bot: str, offset: in
     found = asking.result().get("result")
     if isinstance(found, list) and found:
         came = updates.pared(found)
-        async with desk.ground.db.work() as connection:
+        async with worker.context.db.work() as connection:
             over = await strangers.beyond(connection, came)
             await updates.store(connection, bot, [one for one in came if one["update_id"] not in over])
             if over:
                 await updates.count(connection, bot, max(over))
-        desk.ground.wakes["updates"]()
+        worker.context.wakes["updates"]()

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from messenger.channels.telegram import Call, ProviderRefused, TelegramChannel
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.inbound.callbacks import acknowledge, handle_press
 from messenger.inbound.messages import handle_message
 from messenger.storage import updates
@@ -18,23 +18,23 @@ from shared.telemetry.logs import logger
 log = logger("messenger.inbound.updates")
 
 
-async def handle(desk: Desk, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
+async def handle(worker: Worker, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
     """Handle what is stored; no press waits for more than one message, and a message waits for the Switchboard."""
     while not stopping.is_set():
-        ticket = desk.ground.wakes["updates"].ticket()
+        ticket = worker.context.wakes["updates"].ticket()
         try:
-            turn = partial(_turn, desk, telegram, bot)
+            turn = partial(_turn, worker, telegram, bot)
             while await turn(presses=True) or await turn(presses=False):
                 pass
         except ButlersError as failed:
             log.warning("inbound left for later", why=failed.message)
         waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
-        await asyncio.wait(waiting, timeout=desk.ground.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=worker.context.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
 
 
-async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: bool) -> bool:
+async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, presses: bool) -> bool:
     """Handle the oldest press, or the oldest other update; return whether another may follow at once.
 
     What fails is tried again when all others had their turn, and is given up after a minute: what fails each time keeps
@@ -44,20 +44,20 @@ async def _turn(desk: Desk, telegram: TelegramChannel, bot: str, *, presses: boo
     calls: Sequence[Call] = ()
     done = False
     with apart(log, "an update was not handled", through=PASSING):
-        async with desk.ground.db.work() as connection:
+        async with worker.context.db.work() as connection:
             row = await updates.oldest_unhandled(connection, bot, presses=presses)
             if row is not None:
-                calls = await (handle_press if presses else handle_message)(connection, desk, bot, row)
+                calls = await (handle_press if presses else handle_message)(connection, worker, bot, row)
         done = True
     if row is None:
         return False
     if not done:
-        async with desk.ground.db.work() as connection:
+        async with worker.context.db.work() as connection:
             await updates.failed(connection, bot, row["update_id"])
         query = (row["body"] or {}).get("callback_query")
         calls = [acknowledge(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
     for wake in ("released", "deliveries") if presses else ():
-        desk.ground.wakes[wake]()
+        worker.context.wakes[wake]()
     for method, payload in calls:
         try:
             await telegram.call(method, payload, wait=10)

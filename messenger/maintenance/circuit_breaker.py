@@ -7,7 +7,7 @@ one Messenger at a time probes, and the owner is told once, by the other channel
 import asyncio
 from collections.abc import Mapping, MutableMapping
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards.channel_paused import sentences
 from messenger.channels.base import Channel
 from messenger.storage import breakers, transitions
@@ -21,7 +21,7 @@ log = logger("messenger.maintenance.circuit_breaker")
 
 
 async def run(
-    ground: Ground, channels: Mapping[str, Channel], paused: MutableMapping[str, str], stopping: asyncio.Event
+    context: Context, channels: Mapping[str, Channel], paused: MutableMapping[str, str], stopping: asyncio.Event
 ) -> None:
     """Probe what is paused, until stopping; `paused` shows how it is.
 
@@ -30,13 +30,13 @@ async def run(
     first = True
     while not stopping.is_set():
         try:
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 if first:
                     await breakers.probe_now(connection)
                 due = await breakers.take_probes(connection)
             first = False
-            await asyncio.gather(*(_probe(ground, channels[name]) for name in due if name in channels))
-            async with ground.db.work() as connection:
+            await asyncio.gather(*(_probe(context, channels[name]) for name in due if name in channels))
+            async with context.db.work() as connection:
                 rows = await breakers.paused(connection)
             paused.clear()
             paused.update(sentences(rows))
@@ -44,13 +44,13 @@ async def run(
                 channel_paused.labels(channel=name).set(name in paused)
         except ButlersError as lost:
             log.warning("not probed", why=lost.message)
-        await wait_for(stopping, ground.settings.sweep_seconds)
+        await wait_for(stopping, context.settings.sweep_seconds)
 
 
-async def _probe(ground: Ground, channel: Channel) -> None:
+async def _probe(context: Context, channel: Channel) -> None:
     """Ask the provider for nothing but an answer; if it gives one, lift the pause and make due all that waited."""
     failed = await channel.probe()
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         if failed is not None:
             await breakers.still_paused(connection, channel.name, failed)
             return
@@ -58,4 +58,4 @@ async def _probe(ground: Ground, channel: Channel) -> None:
         await breakers.lift(connection, channel.name)
         await tell(connection, "deliveries")
     log.warning("the channel works again", channel=channel.name)
-    ground.wakes["deliveries"]()
+    context.wakes["deliveries"]()

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.storage import queries
 from shared.db.pool import Connection
 from shared.errors import ButlersError
@@ -15,11 +15,11 @@ log = logger("messenger.maintenance.metrics")
 EVERY_SECONDS: Final = 15.0
 
 
-async def run(ground: Ground, stopping: asyncio.Event) -> None:
+async def run(context: Context, stopping: asyncio.Event) -> None:
     """Read the gauges again and again, until stopping."""
     while not stopping.is_set():
         try:
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 await read(connection)
         except ButlersError as lost:
             log.warning("no gauges read", why=lost.message)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from shared import answers, retention
 from shared.db import clock
 from shared.db.pool import Connection, Database
@@ -225,7 +225,7 @@ class Pace:
 
 
 async def run(
-    ground: Ground,
+    context: Context,
     jitter: float,
     stopping: asyncio.Event,
     pace: Pace = Pace(),
@@ -236,7 +236,7 @@ async def run(
     wait = pace.first
     while not await pause(stopping, wait * (1 + jitter / 2)):
         wait = pace.every
-        earlier = await round_after(ground.db, earlier, ticks, stopping)
+        earlier = await round_after(context.db, earlier, ticks, stopping)
 
 
 async def round_after(

@@ -5,7 +5,7 @@ from typing import Final
 
 from messenger.cards import kinds
 from messenger.delivery import expire
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.delivery.stop import NOT_SENT
 from messenger.loop import either
 from messenger.storage import breakers, queries, rate_limits, transitions
@@ -57,26 +57,26 @@ async def close_unanswered(connection: Connection) -> int:
     return closed
 
 
-async def tidy(desk: Desk, stopping: asyncio.Event) -> None:
+async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
     """Take over what silent holders left, and write the cards that are missing, again and again until stopping."""
-    wake = desk.ground.wakes["cards"]
+    wake = worker.context.wakes["cards"]
     while not stopping.is_set():
         ticket = wake.ticket()
         try:
-            async with desk.ground.db.work() as connection:
+            async with worker.context.db.work() as connection:
                 reaped = await reap(connection) + await close_unanswered(connection)
                 await transitions.close_answered(connection)
                 written = await transitions.delayed_no_more(connection) + await transitions.sooner(connection)
                 written += await breakers.tell_owner(connection)
                 await rate_limits.forget(connection)
-            reaped += await expire.all_ended(desk.ground.db)
-            async with desk.ground.db.work() as connection:
-                written += await kinds.write_missing(connection, desk.ground.settings.card_burst)
+            reaped += await expire.all_ended(worker.context.db)
+            async with worker.context.db.work() as connection:
+                written += await kinds.write_missing(connection, worker.context.settings.card_burst)
             if reaped or written:
-                desk.ground.wakes["deliveries"]()
-            async with desk.ground.db.work() as connection:
-                await rules.expire_overdue(connection, desk.ground.name)
+                worker.context.wakes["deliveries"]()
+            async with worker.context.db.work() as connection:
+                await rules.expire_overdue(connection, worker.context.name)
                 await pairings.expire(connection)
         except ButlersError as lost:
             log.warning("not tidied", why=lost.message)
-        await either(desk.ground.settings.sweep_seconds, ticket, stopping)
+        await either(worker.context.settings.sweep_seconds, ticket, stopping)

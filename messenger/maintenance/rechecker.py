@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger import loop, poison
 from messenger.delivery import restored
 from messenger.maintenance import resolver
@@ -31,22 +31,22 @@ log = logger("messenger.maintenance.rechecker")
 ENDED: Final = frozenset({"ok", "error", "uncertain"})
 
 
-async def run(ground: Ground, stopping: asyncio.Event) -> None:
+async def run(context: Context, stopping: asyncio.Event) -> None:
     """Look again on each hint and each tick, until stopping."""
-    await loop.go(ground, stopping, partial(look_again, ground))
+    await loop.go(context, stopping, partial(look_again, context))
 
 
-async def look_again(ground: Ground) -> float:
+async def look_again(context: Context) -> float:
     """Take each step once; one that breaks does not stop the others.
 
     Return 0, as there are no seconds to wait for.
     """
     steps: dict[str, Callable[[], Awaitable[object]]] = {
-        "restored": partial(restored.look, ground),
-        "withdrawn": partial(_withdrawn, ground),
-        "identified": partial(identified, ground),
-        "carry_out": partial(resolver.carry_out, ground),
-        "repeat_to_owner": partial(resolver.repeat_to_owner, ground),
+        "restored": partial(restored.look, context),
+        "withdrawn": partial(_withdrawn, context),
+        "identified": partial(identified, context),
+        "carry_out": partial(resolver.carry_out, context),
+        "repeat_to_owner": partial(resolver.repeat_to_owner, context),
     }
     for name, step in steps.items():
         with apart(log, "not looked again", step=name):
@@ -54,11 +54,11 @@ async def look_again(ground: Ground) -> float:
     return 0.0
 
 
-async def _withdrawn(ground: Ground) -> None:
-    async with ground.db.work() as connection:
+async def _withdrawn(context: Context) -> None:
+    async with context.db.work() as connection:
         done = await withdrawn(connection)
     for notification_id in done:
-        ground.wakes["settled"](notification_id)
+        context.wakes["settled"](notification_id)
 
 
 async def withdrawn(connection: Connection) -> list[str]:
@@ -95,21 +95,21 @@ async def _taken_back(connection: Connection, wish: Record) -> str | None:
     return "cancelled"
 
 
-async def identified(ground: Ground) -> int:
+async def identified(context: Context) -> int:
     """Ask, or let go by a standing rule, what was short of an identifier that is there now; return how many."""
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         found = await transitions.identified(connection)
     for notification_id in found:
         with apart(log, "the identifier cannot be used", notification=notification_id):
-            async with ground.db.work() as connection:
+            async with context.db.work() as connection:
                 try:
-                    await _released(connection, notification_id, ground)
+                    await _released(connection, notification_id, context)
                 except (Unreadable, UnknownContact) as unfit:
                     await poison.end(connection, notification_id, unfit.message)
     return len(found)
 
 
-async def _released(connection: Connection, notification_id: str, ground: Ground) -> None:
+async def _released(connection: Connection, notification_id: str, context: Context) -> None:
     """Make the question an ordinary one, with an address, or end it; nothing leaves that nothing allows."""
     judged = await evaluate(connection, notification_id, lock=True)
     action = await pending_actions.open_of(connection, notification_id)
@@ -125,14 +125,14 @@ async def _released(connection: Connection, notification_id: str, ground: Ground
     elif judged.decision.verdict == "deny":
         await _refused(connection, judged)
     else:
-        await _asked(connection, judged, action, ground)
+        await _asked(connection, judged, action, context)
 
 
-async def _asked(connection: Connection, judged: Evaluation, action: Record, ground: Ground) -> None:
+async def _asked(connection: Connection, judged: Evaluation, action: Record, context: Context) -> None:
     envelope, target, notification_id = judged.envelope, judged.target, judged.row["id"]
     said = f"{envelope.origin_butler} wants to send this to {target.contact_name}. {judged.decision.text}"
     kept = tool_args(envelope, judged.row["whom"])
-    sha, ttl = judged.action.content_sha, ground.settings.approval_ttl
+    sha, ttl = judged.action.content_sha, context.settings.approval_ttl
     # The owner's own word may have asked anew before: one card with this address is enough.
     found = await pending_actions.open_action(connection, action["id"])
     if found is None or found["content_sha"] != sha:

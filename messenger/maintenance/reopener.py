@@ -7,7 +7,7 @@ of now; an earlier yes counts no more. What was denied, refused, withdrawn or is
 from dataclasses import replace
 from typing import Literal
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.delivery import stop
 from messenger.storage import queries, transitions
 from messenger.verdict import Blocked
@@ -23,7 +23,7 @@ from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event
 
 
-async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
+async def reopen(connection: Connection, row: Record, context: Context) -> bool:
     """Begin it anew, allowed or parked, and return whether that was done; the caller holds the notification's row."""
     ended = await _ended(connection, row)
     if ended is None or await _cools(connection, row):
@@ -31,10 +31,10 @@ async def reopen(connection: Connection, row: Record, ground: Ground) -> bool:
     # Its one time to begin anew is used up only where nothing else is in the way.
     if ended == "expired" and not await notifications.expired_again(connection, row["id"]):
         return False
-    return await begin_anew(connection, row["id"], ground, "The Switchboard brought the same call again.")
+    return await begin_anew(connection, row["id"], context, "The Switchboard brought the same call again.")
 
 
-async def begin_anew(connection: Connection, notification_id: str, ground: Ground, said: str) -> bool:
+async def begin_anew(connection: Connection, notification_id: str, context: Context, said: str) -> bool:
     """Begin anew, by this word, what ended unsent, decided afresh; return whether that was done.
 
     The caller holds the notification's row.
@@ -54,9 +54,9 @@ async def begin_anew(connection: Connection, notification_id: str, ground: Groun
     else:
         sha = judged.action.content_sha if isinstance(judged, Evaluation) else None
         missing = isinstance(judged, MissingIdentifier)
-        await stop.park(connection, Blocked("parked", decision.findings, row, sha, missing=missing), row, ground)
+        await stop.park(connection, Blocked("parked", decision.findings, row, sha, missing=missing), row, context)
         await tell(connection, "cards")
-    event = Event("reopened", ground.name, None, decision.rule_id, notification_id, said)
+    event = Event("reopened", context.name, None, decision.rule_id, notification_id, said)
     await pending_actions.record(connection, event)
     return True
 

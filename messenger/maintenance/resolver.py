@@ -6,7 +6,7 @@ counts; a word on an earlier attempt changes nothing. Lock order: notification, 
 
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.maintenance import reopener
 from messenger.storage import queries, transitions
 from shared import answers
@@ -25,45 +25,45 @@ log = logger("messenger.maintenance.resolver")
 CONFIRMED: Final = "confirmed by the owner"
 
 
-async def carry_out(ground: Ground) -> int:
+async def carry_out(context: Context) -> int:
     """Carry out what the owner said on the console and the command line, word by word; return how many."""
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         words = await resolutions.waiting(connection)
     for word in words:
         with apart(log, "a word was not carried out", word=word["id"]):
-            async with ground.db.work() as connection:
-                await take(connection, word, ground)
+            async with context.db.work() as connection:
+                await take(connection, word, context)
     if words:
-        ground.wakes["deliveries"]()
-        ground.wakes["released"]()
+        context.wakes["deliveries"]()
+        context.wakes["released"]()
     return len(words)
 
 
-async def heed_press(connection: Connection, given: Resolution, realm: str, ground: Ground) -> Outcome | None:
+async def heed_press(connection: Connection, given: Resolution, realm: str, context: Context) -> Outcome | None:
     """Carry out a word given here and now, by a press; return None where that realm may say nothing of it."""
     row = await queries.doubt(connection, given.delivery_id)
     if row is None or not realms.may_decide(given.surface, realm, row["realm"]):
         return None
     resolution_id = await resolutions.ask(connection, given)
     word = await resolutions.one(connection, resolution_id)
-    return await take(connection, word, ground)
+    return await take(connection, word, context)
 
 
-async def take(connection: Connection, word: Record, ground: Ground) -> Outcome:
+async def take(connection: Connection, word: Record, context: Context) -> Outcome:
     """Carry one word out in the caller's transaction, note what came of it, and return that."""
-    done = await _carry_out(connection, word, ground)
+    done = await _carry_out(connection, word, context)
     outcome: Outcome = "done" if done else "late"
     await resolutions.handled(connection, word["id"], outcome)
     await tell(connection, "cards")
     return outcome
 
 
-async def _carry_out(connection: Connection, word: Record, ground: Ground) -> bool:
+async def _carry_out(connection: Connection, word: Record, context: Context) -> bool:
     delivery = await queries.doubt(connection, word["delivery_id"])
     if delivery is None:
         return False
     row = await notifications.locked(connection, delivery["notification_id"])
-    if row is None or not await _WAYS[word["word"]](connection, word, row, ground):
+    if row is None or not await _WAYS[word["word"]](connection, word, row, context):
         return False
     event = Event(f"owner_said_{word['word']}", "owner", notification_id=row["id"])
     await pending_actions.record(
@@ -72,7 +72,7 @@ async def _carry_out(connection: Connection, word: Record, ground: Ground) -> bo
     return True
 
 
-async def _arrived(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
+async def _arrived(connection: Connection, word: Record, row: Record, _ground: Context) -> bool:
     """Count it as sent, with the owner's word for a receipt; parts that nobody has tried follow."""
     found = await transitions.arrived(connection, word["delivery_id"], word["attempt"], CONFIRMED, SEND_WITHIN)
     if found is None:
@@ -96,7 +96,7 @@ async def _arrived_answer(connection: Connection, word: Record, row: Record) -> 
     return answers.sent(row["id"], delivered, answers.BY_OWNER)
 
 
-async def _again(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
+async def _again(connection: Connection, word: Record, row: Record, _ground: Context) -> bool:
     """Queue it for one more attempt under the owner's word; the marker asks again whether it may leave."""
     if not await transitions.again(connection, word["delivery_id"], word["attempt"], SEND_WITHIN):
         return False
@@ -109,7 +109,7 @@ async def _on_its_way(connection: Connection, word: Record, row: Record) -> bool
     return True
 
 
-async def _leave(connection: Connection, word: Record, row: Record, _ground: Ground) -> bool:
+async def _leave(connection: Connection, word: Record, row: Record, _ground: Context) -> bool:
     """Leave it as it is: nobody will know whether it arrived, and nobody sends it again."""
     if not await transitions.leave(connection, word["delivery_id"], word["attempt"]):
         return False
@@ -119,14 +119,14 @@ async def _leave(connection: Connection, word: Record, row: Record, _ground: Gro
     return True
 
 
-async def _retry(connection: Connection, word: Record, row: Record, ground: Ground) -> bool:
+async def _retry(connection: Connection, word: Record, row: Record, context: Context) -> bool:
     """Begin anew what did not go, and of which nothing can have left: decided afresh, under the same key."""
     delivery = await queries.one(connection, row["id"])
     if delivery is None or delivery["status"] not in resolutions.UNSENT or delivery["attempt"] != word["attempt"]:
         return False
     if row["status"] != "error" or await deliveries.begun(connection, row["id"]):
         return False
-    return await reopener.begin_anew(connection, row["id"], ground, "The owner wants it tried again.")
+    return await reopener.begin_anew(connection, row["id"], context, "The owner wants it tried again.")
 
 
 _WAYS: Final = {"arrived": _arrived, "again": _again, "leave": _leave, "retry": _retry}
@@ -137,23 +137,23 @@ def _why(word: Record) -> Why:
     return Why("owner", said, surface=word["surface"], contact=word["by"])
 
 
-async def repeat_to_owner(ground: Ground) -> int:
+async def repeat_to_owner(context: Context) -> int:
     """Send once more what went to the owner and nobody answered for; return how many.
 
     It is marked as a possible repeat.
     """
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         due = await queries.to_repeat(connection)
     for row in due:
         with apart(log, "not repeated to the owner", delivery=row["id"]):
-            await _repeat(ground, row)
+            await _repeat(context, row)
     if due:
-        ground.wakes["deliveries"]()
+        context.wakes["deliveries"]()
     return len(due)
 
 
-async def _repeat(ground: Ground, row: Record) -> None:
-    async with ground.db.work() as connection:
+async def _repeat(context: Context, row: Record) -> None:
+    async with context.db.work() as connection:
         await notifications.locked(connection, row["notification_id"])
         if await transitions.again(connection, row["id"], row["attempt"], None):
             event = Event("possible_repeat", "messenger", notification_id=row["notification_id"])

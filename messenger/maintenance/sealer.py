@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from shared.audit import Cover, Seal
 from shared.auth import keystore
 from shared.auth.keypairs import sign
@@ -22,17 +22,17 @@ log = logger("messenger.maintenance.sealer")
 EVERY: Final = 60.0
 
 
-async def run(ground: Ground, stopping: asyncio.Event, every: float = EVERY) -> None:
+async def run(context: Context, stopping: asyncio.Event, every: float = EVERY) -> None:
     """Seal at once, so that nothing waits from before the start, then again and again; `every` is in seconds."""
     while not stopping.is_set():
         try:
-            await seal(ground, every)
+            await seal(context, every)
         except ButlersError as failed:
             log.warning("the audit was not sealed", why=failed.message)
         await pause(stopping, every)
 
 
-async def seal(ground: Ground, every: float = EVERY, most: int = audit_seals.MOST) -> Seal | None:
+async def seal(context: Context, every: float = EVERY, most: int = audit_seals.MOST) -> Seal | None:
     """Make the next link and return it; None if there is nothing to seal, if the last is too young, or if another did.
 
     The last is too young if it is younger than half of `every`. So two links lie at least half a minute apart, however
@@ -40,8 +40,8 @@ async def seal(ground: Ground, every: float = EVERY, most: int = audit_seals.MOS
     the next or the one after that. A link covers `most` lines, the lowest first, and the next goes on from there: a
     flood of lines waits, and nothing grows with it.
     """
-    key = keystore.read(ground.home, ground.name).private_pem
-    async with ground.db.work() as connection:
+    key = keystore.read(context.home, context.name).private_pem
+    async with context.db.work() as connection:
         last = await audit_seals.last(connection, timedelta(seconds=every / 2))
         if not last.due:
             return None

@@ -2,14 +2,14 @@
 
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Misconfigured
-from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
+from shared.storage.contacts import MissingIdentifier, Recipient, Target, target_of
 
 
 async def target_now(connection: Connection, row: Record) -> Target:
     """Return the target of a notification's row; where there is none, one that nobody could be reached at."""
     channel = row["envelope"]["delivery"]["channel"]
     try:
-        found = await target_of(connection, Whom.parse(row["whom"]), channel)
+        found = await target_of(connection, Recipient.parse(row["whom"]), channel)
     except (InvalidInput, Misconfigured):
         return Target(address="?")
     return Target(address="?") if isinstance(found, MissingIdentifier) else found

@@ -17,7 +17,7 @@ from shared.channels import CHANNELS, channel_of
 from shared.contracts import Delivery, Intent, NotifyEnvelope, as_sent
 from shared.errors import InvalidInput
 from shared.idempotency import Asked, request_sha, said_sha, stated_lineage
-from shared.storage.contacts import Whom
+from shared.storage.contacts import Recipient
 
 PARAMETERS: Final = (
     "channel",
@@ -43,7 +43,7 @@ class NotifyCall:
     """One valid call: the envelope as it will travel, whom it means, and what identifies equal calls."""
 
     envelope: NotifyEnvelope
-    whom: Whom
+    whom: Recipient
     # The hash of the request, which calls share whichever way they spell an address; and of the call as it was said.
     request_sha: str
     said_sha: str
@@ -119,7 +119,7 @@ def _call(envelope: NotifyEnvelope, contact_id: str | None) -> NotifyCall:
     return NotifyCall(envelope, whom, request_sha(asked), said_sha(asked), stated_lineage(context), note)
 
 
-def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Whom, str | None]:
+def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Recipient, str | None]:
     """Return whom the call means, and a note on parameters that were not used.
 
     That is contact_id, then recipient, then the owner; a reply or reaction goes to its thread.
@@ -131,13 +131,13 @@ def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Whom, str |
         )
         thread = CHANNELS[envelope.delivery.channel].thread
         answered = "source_thread_identity" if thread.address else "source_sender_identity"
-        return Whom("thread", str(context[answered])), note
+        return Recipient("thread", str(context[answered])), note
     if contact_id:
         note = "contact_id was used; recipient was not." if recipient else None
-        return Whom("contact", _uuid(contact_id)), note
+        return Recipient("contact", _uuid(contact_id)), note
     if recipient:
-        return Whom("recipient", parse_recipient(recipient).value), None
-    return Whom("owner"), None
+        return Recipient("recipient", parse_recipient(recipient).value), None
+    return Recipient("owner"), None
 
 
 def _is_absent(value: object) -> bool:

@@ -19,7 +19,7 @@ from shared.gate.gather import gather
 from shared.gate.resolve import action_of, going, resolve
 from shared.model import Finding
 from shared.storage import notifications
-from shared.storage.contacts import MissingIdentifier, Target, UnknownContact, Whom
+from shared.storage.contacts import MissingIdentifier, Recipient, Target, UnknownContact
 
 # Why this revision was made, if the house or the owner made it: a butler can write in no name but its own.
 MADE: Final = """
@@ -80,7 +80,7 @@ async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -
 
     Raises InvalidInput if the row itself names nobody.
     """
-    meant = Whom.parse(whom)
+    meant = Recipient.parse(whom)
     try:
         return await resolve(connection, envelope, meant)
     except UnknownContact:

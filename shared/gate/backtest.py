@@ -15,7 +15,7 @@ from shared.gate.decide import decide, matches
 from shared.gate.resolve import action_of, resolve
 from shared.model import Action, Decision, Facts, Rule, Verdict
 from shared.storage import rules
-from shared.storage.contacts import MissingIdentifier, Whom
+from shared.storage.contacts import MissingIdentifier, Recipient
 from shared.storage.rules import VERDICTS
 
 DAY: Final = timedelta(days=1)
@@ -38,7 +38,7 @@ async def actions(connection: Connection) -> list[Past]:
     for row in reversed(await rules.past(connection)):
         try:
             envelope = NotifyEnvelope.model_validate(row["envelope"])
-            target = await resolve(connection, envelope, Whom.parse(row["whom"]))
+            target = await resolve(connection, envelope, Recipient.parse(row["whom"]))
         except (InvalidInput, Misconfigured, ValidationError):
             continue
         if not isinstance(target, MissingIdentifier):

@@ -20,7 +20,7 @@ from shared.gate.gather import gather
 from shared.gate.resolve import action_of, going, resolve
 from shared.model import Action, Decision, Facts
 from shared.storage import cooldown, notifications
-from shared.storage.contacts import MissingIdentifier, Target, Whom
+from shared.storage.contacts import MissingIdentifier, Recipient, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ async def evaluate(connection: Connection, notification_id: str, *, lock: bool) 
     if row is None:
         raise ButlersError("The notification is not there.")
     envelope = notifications.envelope_of(row)
-    target = await resolve(connection, envelope, Whom.parse(row["whom"]))
+    target = await resolve(connection, envelope, Recipient.parse(row["whom"]))
     if isinstance(target, MissingIdentifier):
         return target
     channel, asked_at = envelope.delivery.channel, row["created_at"]

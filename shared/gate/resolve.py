@@ -16,10 +16,10 @@ from shared.gate.accept import thread_of
 from shared.hashing import Content, content_sha
 from shared.model import Action
 from shared.storage import threads
-from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
+from shared.storage.contacts import MissingIdentifier, Recipient, Target, target_of
 
 
-async def resolve(connection: Connection, envelope: NotifyEnvelope, whom: Whom) -> Target | MissingIdentifier:
+async def resolve(connection: Connection, envelope: NotifyEnvelope, whom: Recipient) -> Target | MissingIdentifier:
     """Resolve the address meant, and whether the thread that names it is proved (stage 2).
 
     What cannot be read raises.

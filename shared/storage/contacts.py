@@ -21,7 +21,7 @@ Kind = Literal["contact", "recipient", "owner", "thread"]
 
 
 @dataclass(frozen=True, slots=True)
-class Whom:
+class Recipient:
     """Whom the caller means, as the caller said it; `value` is a contact id, an address, a thread or empty."""
 
     kind: Kind
@@ -32,7 +32,7 @@ class Whom:
         return f"{self.kind}:{self.value}" if self.value else self.kind
 
     @classmethod
-    def parse(cls, text: str) -> "Whom":
+    def parse(cls, text: str) -> "Recipient":
         """Parse what `str()` made; raise InvalidInput if it names nobody."""
         kind, _, value = text.partition(":")
         if kind not in {"contact", "recipient", "owner", "thread"}:
@@ -68,7 +68,7 @@ class MissingIdentifier:
     contact_name: str
 
 
-async def target_of(connection: Connection, whom: Whom, channel: str) -> Target | MissingIdentifier:
+async def target_of(connection: Connection, whom: Recipient, channel: str) -> Target | MissingIdentifier:
     """Return the address meant, or that there is none on file (seed 001, Default Recipient Resolution).
 
     Raises InvalidInput for an unknown contact and Misconfigured for an owner without an entry.

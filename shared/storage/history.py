@@ -10,7 +10,7 @@ from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, said
 from shared.errors import InvalidInput, Unreadable
-from shared.storage.recipients import Recipient, recipient
+from shared.storage.addressees import Addressee, addressee
 
 SHORTEST: Final = 4
 DECIDING: Final = frozenset({"owner", "console", "messenger"})
@@ -123,11 +123,11 @@ async def life(connection: Connection, beginning: str) -> Life:
     asked = await connection.fetchrow(ASKED, key)
     assert asked is not None  # noqa: S101  # a notification is never deleted
     rows = await connection.fetch(STEPS, key)
-    to = await recipient(connection, asked["whom"], asked["channel"], asked["sent_to"])
+    to = await addressee(connection, asked["whom"], asked["channel"], asked["sent_to"])
     return told(asked, to, rows, left_out=rows[0]["total"] - len(rows) if rows else 0)
 
 
-def told(asked: Record, to: Recipient, rows: Sequence[Record], *, left_out: int = 0) -> Life:
+def told(asked: Record, to: Addressee, rows: Sequence[Record], *, left_out: int = 0) -> Life:
     """Tell the rows as sentences, in the order in which they happened, and how many older ones there are. Pure.
 
     What butlers and providers wrote stands in quotation marks: the rest of each sentence is the house's.
@@ -143,7 +143,7 @@ def told(asked: Record, to: Recipient, rows: Sequence[Record], *, left_out: int 
     return Life(asked["id"], asked["status"], asked["answer"], tuple(steps))
 
 
-def _asked(asked: Record, to: Recipient) -> list[Step]:
+def _asked(asked: Record, to: Addressee) -> list[Step]:
     at, origin = asked["created_at"], in_line(asked["origin_butler"])
     where = f"in {said(asked['lineage'])}, realm {said(asked['realm'])}"
     steps = [
@@ -155,7 +155,7 @@ def _asked(asked: Record, to: Recipient) -> list[Step]:
     return steps
 
 
-def _words(asked: Record, to: Recipient) -> str:
+def _words(asked: Record, to: Addressee) -> str:
     """Say what the butler asked for; its own step tells what the owner put in its place."""
     from shared.storage.notifications import envelope_of  # noqa: PLC0415  # keeps --help quick
 

@@ -53,7 +53,7 @@ ROUTES: Final = "SELECT string_agg(r::text, E'\\n') FROM switchboard.routes r"
 # The place is told, with its line of source, and so the words must not stand in it.
 CRASH: Final = f"""
     words = bytes.fromhex("{WORDS["crash"].encode().hex()}").decode()
-    raise ValueError(words) from RuntimeError(words, ground)
+    raise ValueError(words) from RuntimeError(words, context)
 """
 
 

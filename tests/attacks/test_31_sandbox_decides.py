@@ -325,6 +325,6 @@ async def approved_in_the_sandbox(on: Mixed, action: str) -> None:
 
 async def test_the_owner_is_who_the_test_means(live_mail: Mixed) -> None:
     """The attacker presses as the owner: were it not so, it would be refused for that."""
-    found = await contacts.target_of(live_mail.fleet.db, contacts.Whom("recipient", str(OWNER)), "telegram")
+    found = await contacts.target_of(live_mail.fleet.db, contacts.Recipient("recipient", str(OWNER)), "telegram")
     assert isinstance(found, contacts.Target)
     assert found.is_owner

@@ -17,16 +17,16 @@ import pytest_asyncio
 from butlers.cli.audit import Report, judge
 from butlers.console.storage import sessions
 from butlers.daemon import discovery
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.inbound import bounces
 from messenger.maintenance import purger, reaper, sealer
 from messenger.storage import attempts, deliveries, updates
 from shared.config.settings import Secret
 from shared.storage import pairings, pending_actions
 from shared.storage.pending_actions import Event
-from tests.integration.desks import admitted, friend, in_queue, new_chat, reap, work
 from tests.integration.doubts import card_of
 from tests.integration.house import House, opened
+from tests.integration.workers import admitted, friend, in_queue, new_chat, reap, work
 from tests.rig.clocks import DAY, HOUR, Clock, clock_of
 from tests.rig.cluster import Cluster, running
 
@@ -74,17 +74,17 @@ def message() -> str:
     return f"words {uuid4()}"
 
 
-async def tidied(desk: Desk) -> None:
+async def tidied(worker: Worker) -> None:
     """What the Messenger does by itself every few seconds, for a moment."""
     stopping = asyncio.Event()
-    tidying = asyncio.ensure_future(reaper.tidy(desk, stopping))
+    tidying = asyncio.ensure_future(reaper.tidy(worker, stopping))
     await asyncio.sleep(0.5)
     stopping.set()
     await tidying
 
 
 async def line(house: House) -> None:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await pending_actions.record(connection, Event("told", "messenger", reason="a line"), n=1)
 
 
@@ -95,45 +95,45 @@ async def verified(house: House) -> Report:
 async def test_a_clock_that_is_wrong_for_a_moment_takes_no_fence_away(house: House, clock: Clock, message: str) -> None:
     asked = {"contact_id": await friend(house), "request_context": {"request_id": uuid4().hex}}
     told = await in_queue(house, message, **asked)
-    await work(house.desk())
+    await work(house.worker())
     stopping = asyncio.Event()
     clock.off_by(401 * DAY)
-    running = asyncio.ensure_future(purger.run(house.ground("messenger"), 0.0, stopping, purger.Pace(SPAN / 10, SPAN)))
+    running = asyncio.ensure_future(purger.run(house.context("messenger"), 0.0, stopping, purger.Pace(SPAN / 10, SPAN)))
     await asyncio.sleep(SPAN * 0.6)
     clock.off_by(0)
     await asyncio.sleep(SPAN * 2)
     stopping.set()
     await running
     assert await admitted(house, message, **asked) == told, "its fence is gone, and it goes out once more"
-    await work(house.desk())
+    await work(house.worker())
     assert len(house.sent(message)) == 1
 
 
 async def test_a_seal_of_the_future_holds_up_no_other(house: House, clock: Clock) -> None:
-    ground = house.ground("messenger")
+    context = house.context("messenger")
     clock.off_by(401 * DAY)
     await line(house)
-    assert await sealer.seal(ground, 60)
+    assert await sealer.seal(context, 60)
     clock.off_by(0)
     await line(house)
-    assert await sealer.seal(ground, 60), "sealing stands still"
+    assert await sealer.seal(context, 60), "sealing stands still"
     assert (await verified(house)).count == 0
 
 
 async def test_who_verifies_is_told_of_lines_that_nobody_seals(house: House, clock: Clock) -> None:
     await house.sql.execute(GONE)
-    await sealer.seal(house.ground("messenger"), 0)
+    await sealer.seal(house.context("messenger"), 0)
     await line(house)
     clock.off_by(11 * 60)
     assert (await verified(house)).count == 0, "no Messenger is up that could seal them"
     await house.sql.execute(UP)
     assert [flaw.what for flaw in (await verified(house)).flaws] == ["unsealed"]
-    assert await sealer.seal(house.ground("messenger"), 60)
+    assert await sealer.seal(house.context("messenger"), 60)
     assert (await verified(house)).count == 0
 
 
 async def test_a_bots_lease_of_the_future_keeps_nobody_from_polling(house: House, clock: Clock) -> None:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         clock.off_by(HOUR)
         assert await updates.take_lease(connection, "1", "who fell silent")
         clock.off_by(0)
@@ -142,7 +142,7 @@ async def test_a_bots_lease_of_the_future_keeps_nobody_from_polling(house: House
 
 
 async def test_a_mailboxs_lease_of_the_future_keeps_nobody_from_reading(house: House, clock: Clock) -> None:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         clock.off_by(HOUR)
         assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "who fell silent")
         clock.off_by(0)
@@ -155,38 +155,38 @@ async def test_what_a_silent_holder_claimed_in_the_future_is_taken_over(
 ) -> None:
     clock.off_by(HOUR)
     told = await in_queue(house, message)
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         assert await deliveries.claim(connection, "who fell silent", {"telegram": 16})
     clock.off_by(0)
     assert await reap(house) == 1
-    desk = house.desk()
-    await tidied(desk)
-    await work(desk)
+    worker = house.worker()
+    await tidied(worker)
+    await work(worker)
     assert (await house.delivery(told))["status"] == "sent"
 
 
 async def test_a_doubt_of_the_future_is_shown_at_once(house: House, clock: Clock, message: str) -> None:
     clock.off_by(HOUR)
     told = await in_queue(house, message)
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         [held] = await deliveries.claim(connection, "who fell silent", {"telegram": 16})
         await attempts.keep_parts(connection, held.id, ["0" * 64])
         assert await deliveries.mark(connection, held, (1, "0" * 64), None)
     clock.off_by(0)
-    await tidied(house.desk())
+    await tidied(house.worker())
     assert (await house.delivery(told))["status"] == "uncertain"
     assert await card_of(house, told)
 
 
 async def test_what_was_sent_in_the_future_leaves_no_limit_behind(house: House, clock: Clock, message: str) -> None:
-    contact, desk = await friend(house), house.desk()
-    desk.limited = frozenset({"telegram"})
+    contact, worker = await friend(house), house.worker()
+    worker.limited = frozenset({"telegram"})
     clock.off_by(HOUR)
     for n in range(2):
         await in_queue(house, f"{message} {n}", contact_id=contact)
-        await work(desk)
+        await work(worker)
         clock.off_by(0)
-        await tidied(desk)
+        await tidied(worker)
     assert len(house.sent(message)) == 2
 
 
@@ -210,7 +210,7 @@ async def test_a_rule_that_has_expired_stays_so_when_the_clock_is_put_back(
     await house.rule({"recipient": forbidden})
     await house.rule({"recipient": forbidden}, effect="deny", expires_at=IN_HALF_AN_HOUR)
     clock.off_by(HOUR)
-    await tidied(house.desk())
+    await tidied(house.worker())
     clock.off_by(0)
     assert await house.status(await admitted(house, f"{message} allowed", contact_id=allowed)) == "pending_approval"
     assert await house.status(await admitted(house, f"{message} denied", recipient=forbidden)) == "error"
@@ -219,29 +219,29 @@ async def test_a_rule_that_has_expired_stays_so_when_the_clock_is_put_back(
 
 
 async def test_a_pairing_code_that_has_expired_stays_so_when_the_clock_is_put_back(house: House, clock: Clock) -> None:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await pairings.offer(house.sql, "a code")
         clock.off_by(HOUR)
-        await tidied(house.desk())
+        await tidied(house.worker())
         clock.off_by(0)
         assert not await pairings.use(connection, "a code")
 
 
 async def test_a_sign_in_link_that_has_expired_stays_so_when_the_clock_is_put_back(house: House, clock: Clock) -> None:
     daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
-    assert daemon.ground is not None
+    assert daemon.context is not None
     stopping = asyncio.Event()
     beside = [asyncio.ensure_future(loop(stopping)) for loop in daemon.loops]
-    async with daemon.ground.db.work() as connection:
+    async with daemon.context.db.work() as connection:
         await sessions.make_sign_in_link(connection, "", "a code")
     clock.off_by(HOUR)
     await asyncio.sleep(SPAN)
     clock.off_by(0)
-    async with daemon.ground.db.work() as connection:
+    async with daemon.context.db.work() as connection:
         assert not await sessions.use_link(connection, "a code")
     stopping.set()
     await asyncio.gather(*beside)
-    await daemon.ground.hops.close()
+    await daemon.context.daemons.close()
 
 
 async def test_a_daemon_last_heard_of_in_the_future_is_not_called(house: House, clock: Clock) -> None:

@@ -17,12 +17,12 @@ import pytest
 import pytest_asyncio
 
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed
-from messenger.delivery.lease import LEASE_SECONDS, Desk
+from messenger.delivery.lease import LEASE_SECONDS, Worker
 from shared.channels.base import Wire
 from shared.db.clock import Moment, moment
 from tests.chaos.crew import begin, stands
-from tests.integration.desks import DUE, in_queue, work
 from tests.integration.house import House, opened
+from tests.integration.workers import DUE, in_queue, work
 from tests.rig import fresh
 from tests.rig.bench import OWNER, OWNER_EMAIL, Bench
 from tests.rig.cluster import Cluster
@@ -124,8 +124,8 @@ async def house(cluster: Cluster) -> AsyncIterator[House]:
         yield made
 
 
-def asleep_for(house: House, channel: str, boot: float, wall: float) -> Desk:
-    """A desk whose computer's clocks go on so far between the marker and the last byte, without it."""
+def asleep_for(house: House, channel: str, boot: float, wall: float) -> Worker:
+    """A worker whose computer's clocks go on so far between the marker and the last byte, without it."""
     gone = [0.0, 0.0]
 
     def clock() -> Moment:
@@ -135,10 +135,10 @@ def asleep_for(house: House, channel: str, boot: float, wall: float) -> Desk:
     def sleep() -> None:
         gone[:] = boot, wall
 
-    real = house.desk()
-    desk = house.desk(**{channel: Sleeping(real.channels[channel], sleep)})
-    desk.clock = clock
-    return desk
+    real = house.worker()
+    worker = house.worker(**{channel: Sleeping(real.channels[channel], sleep)})
+    worker.clock = clock
+    return worker
 
 
 @pytest.mark.parametrize("channel", ["telegram", "email"])
@@ -152,7 +152,7 @@ async def test_a_computer_that_slept_does_not_write_the_last_byte(
     row = await house.delivery(told)
     assert (house.sent(said), row["status"], row["reason"]) == ([], "queued", "unavailable")
     await house.sql.execute(DUE, told)
-    await work(house.desk())
+    await work(house.worker())
     assert len(house.sent(said)) == 1
 
 
@@ -167,6 +167,6 @@ async def test_who_was_away_for_a_stagewrites_it(house: House) -> None:
 async def test_what_stands_still_after_the_marker_is_seen_right_before_the_byte(house: House) -> None:
     said = fresh.words("still")
     await in_queue(house, said)
-    real = house.desk().channels["telegram"]
-    await work(house.desk(telegram=Sleeping(real, lambda: time.sleep(LEASE_SECONDS))))
+    real = house.worker().channels["telegram"]
+    await work(house.worker(telegram=Sleeping(real, lambda: time.sleep(LEASE_SECONDS))))
     assert house.sent(said) == []

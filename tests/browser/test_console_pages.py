@@ -74,7 +74,7 @@ async def test_an_ended_session_leads_the_open_page_to_the_sign_in(page: Page, c
 
 
 async def test_a_link_signs_in_by_its_button_only(page: Page, console: Running) -> None:
-    async with console.ground.db.work() as connection:
+    async with console.context.db.work() as connection:
         link = await make_sign_in_link(connection, console.url, "a-code")
     await page.goto(link)
     await page.reload()

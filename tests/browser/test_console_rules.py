@@ -67,7 +67,7 @@ async def test_where_no_password_is_set_a_fresh_link_confirms(
     cluster: Cluster, browser: Browser, tmp_path: Path
 ) -> None:
     async with running(cluster, tmp_path, BUTLERS_CONSOLE_PASSWORD="") as console:
-        async with console.ground.db.work() as connection:
+        async with console.context.db.work() as connection:
             first, second = [await make_sign_in_link(connection, console.url, code) for code in ("first", "second")]
         page = await browser.new_page()
         await page.goto(first)

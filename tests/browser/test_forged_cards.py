@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import approval
 from shared.channels.base import Message
 from shared.display import owner
@@ -110,7 +110,7 @@ async def _sent(box: Running, name: str, words: str) -> list[tuple[str, owner.Sa
     """The messages of the card that asks with these words as text, as headline and as a reason, once they are there."""
     question = replace(QUESTION, message=words, subject=words[:500], summary=words)
     # A page is named only where nothing can be delivered.
-    sheet = approval.sheet(question, str(uuid4()), cast("Ground", None))
+    sheet = approval.sheet(question, str(uuid4()), cast("Context", None))
     for wire in owner.by_house(Message("d1", "telegram", "send", str(OWNER), ""), sheet):
         status, _ = await box.bot("sendMessage", **json.loads(wire.body))
         assert status == HTTPStatus.OK

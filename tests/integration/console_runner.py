@@ -15,14 +15,14 @@ import asyncpg
 from starlette.applications import Starlette
 from starlette.types import Scope
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from butlers.console.app import create_app
 from butlers.console.peer import uid_of
 from shared.auth.keypairs import generate_key
 from shared.auth.tokens import Signer
 from shared.config.settings import Settings
 from shared.db.pool import Database
-from shared.rpc import Hops
+from shared.rpc import DaemonClient
 from tests.rig.cluster import Cluster
 from tests.rig.served import served as serving
 
@@ -58,7 +58,7 @@ class Running:
 
     url: str
     app: Starlette
-    ground: Ground
+    context: Context
     sql: "asyncpg.Connection[asyncpg.Record]"
     http: aiohttp.ClientSession
 
@@ -108,13 +108,13 @@ def no_finder(_name: str) -> NoReturn:
     raise AssertionError("the console called another daemon")
 
 
-def ground_of(home: Path, db: Database, **variables: str) -> Ground:
-    """A console's ground; variables override the settings a test starts with."""
+def ground_of(home: Path, db: Database, **variables: str) -> Context:
+    """A console's context; variables override the settings a test starts with."""
     environ = {"BUTLERS_HOME": str(home), "BUTLERS_SWEEP_SECONDS": "0.1", "BUTLERS_CONSOLE_PASSWORD": PASSWORD}
     environ |= variables
     settings = Settings.from_env({name: value for name, value in environ.items() if value})
-    hops = Hops(Signer("console", generate_key()[0], time.time), no_finder)
-    return Ground("console", "console-1", home, settings, db, hops, b"k" * 32, lambda: str(uuid.uuid4()), {})
+    daemons = DaemonClient(Signer("console", generate_key()[0], time.time), no_finder)
+    return Context("console", "console-1", home, settings, db, daemons, b"k" * 32, lambda: str(uuid.uuid4()), {})
 
 
 def browsing() -> aiohttp.ClientSession:
@@ -145,11 +145,11 @@ async def running(
         await sql.execute(f"CREATE ROLE {name}_console LOGIN IN ROLE butlers_group_console")
         db = await Database.open(dsn, role=f"{name}_console", most=8)
         held.push_async_callback(db.close)
-        ground = ground_of(home, db, **variables)
-        app = create_app(ground, clock=time.monotonic, allowed_hosts=frozenset(), uid_of=uid_of)
+        context = ground_of(home, db, **variables)
+        app = create_app(context, clock=time.monotonic, allowed_hosts=frozenset(), uid_of=uid_of)
         url = await held.enter_async_context(served(app))
         http = await held.enter_async_context(browsing())
-        yield Running(url, app, ground, sql, http)
+        yield Running(url, app, context, sql, http)
 
 
 async def events_of(stream: aiohttp.ClientResponse) -> AsyncIterator[Mapping[str, str]]:

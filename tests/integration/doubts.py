@@ -11,8 +11,8 @@ from shared.channels.realms import SANDBOX_TOKEN
 from shared.hashing import reference
 from shared.storage import resolutions
 from shared.storage.resolutions import Resolution, Word
-from tests.integration.desks import in_queue, work
 from tests.integration.house import House
+from tests.integration.workers import in_queue, work
 
 ATTEMPTS: Final = """
 SELECT a.attempt, a.outcome, a.detail FROM messenger.attempts a JOIN messenger.deliveries d ON d.id = a.delivery_id
@@ -30,13 +30,13 @@ async def uncertain(house: House, message: str, **arguments: object) -> str:
     """A notification to somebody else whose provider accepted it and never said so."""
     told = await in_queue(house, message, **arguments)
     await house.fault(message, "accept_reset", times=1)
-    await work(house.desk())
+    await work(house.worker())
     assert await house.status(told) == "uncertain"
     return told
 
 
 async def cards_written(house: House) -> int:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await kinds.write_missing(connection, 1000)
 
 
@@ -51,18 +51,18 @@ async def card_of(house: House, told: str) -> Mapping[str, object]:
 async def all_cards(house: House) -> None:
     """Send what the owner is to be asked, one after the other."""
     while await house.sql.fetch("SELECT FROM messenger.deliveries WHERE class = 'card' AND status = 'queued'"):
-        await work(house.desk())
+        await work(house.worker())
 
 
 async def say(house: House, told: str, word: Word, attempt: int | None = None) -> str | None:
     """Give the owner's word as the command line does, let the Messenger carry it out; what came of it."""
     delivery = await house.delivery(told)
     by = await house.row("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)")
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         given = Resolution(delivery["id"], attempt or delivery["attempt"], word, by["id"], "test")
         made = await resolutions.ask(connection, given)
-    await resolver.carry_out(house.ground("messenger"))
-    async with house.ground("messenger").db.work() as connection:
+    await resolver.carry_out(house.context("messenger"))
+    async with house.context("messenger").db.work() as connection:
         return await resolutions.outcome(connection, made)
 
 
@@ -74,7 +74,7 @@ async def answer(house: House, told: str) -> Mapping[str, object]:
 async def closed(house: House) -> None:
     """Let the cards show what became of their questions."""
     telegram = TelegramChannel(house.box.url, SANDBOX_TOKEN)
-    await close(house.ground("messenger"), telegram)
+    await close(house.context("messenger"), telegram)
     await telegram.close()
 
 

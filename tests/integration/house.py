@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from butlers import fleet
-from butlers.butler import Ground
+from butlers.butler import Context
 from butlers.daemon.app import Daemon
 from butlers.daemon.assembly import Assembly, Plan, database, listening_dsn
 from butlers.daemon.discovery import keep_token
@@ -27,7 +27,7 @@ from butlers.setup import migrate
 from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_client_token
 from shared.channels.realms import SANDBOX_TOKEN
@@ -66,20 +66,20 @@ class House:
     sql: Rows
     # Client tokens by butler.
     tokens: Mapping[str, str]
-    desks: list[Desk] = field(default_factory=list)
+    workers: list[Worker] = field(default_factory=list)
 
-    def ground(self, name: str) -> Ground:
+    def context(self, name: str) -> Context:
         """What the daemon of that name stands on."""
-        return self.assembly.grounds[name]
+        return self.assembly.contexts[name]
 
     async def notify(self, butler: str = "greeter", /, **arguments: object) -> Answer:
         """Call the butler's tool as its client does."""
         call = {"channel": "telegram", **arguments}
-        return await self.assembly.doors[butler].call(self.tokens[butler], "notify", call)
+        return await self.assembly.local[butler].call(self.tokens[butler], "notify", call)
 
     async def hop(self, caller: str, target: str, tool: str, arguments: Answer) -> Answer:
         """Call a daemon's tool as another daemon does."""
-        return await self.ground(caller).hops.call(target, tool, arguments, 14)
+        return await self.context(caller).daemons.call(target, tool, arguments, 14)
 
     async def contact(self, name: str, *, telegram: str | None = None, email: str | None = None) -> str:
         """A contact's id; with no identifier named it has a Telegram chat of its own."""
@@ -134,7 +134,7 @@ class House:
         self, action_id: object, *, approve: bool = True, reason: str | None = None
     ) -> owner_decision.Outcome:
         """The owner's word, as the Messenger takes it from a press."""
-        async with self.ground("messenger").db.work() as connection:
+        async with self.context("messenger").db.work() as connection:
             owner = await contacts.owner(connection)
             assert owner is not None
             word = owner_decision.OwnerDecision(
@@ -168,14 +168,14 @@ class House:
 
         return await eventually(look)
 
-    def desk(self, **channels: Channel) -> Desk:
-        """A Messenger's desk that does nothing by itself; channels not given go to the sandbox."""
+    def worker(self, **channels: Channel) -> Worker:
+        """A Messenger's worker that does nothing by itself; channels not given go to the sandbox."""
         smtp = f"smtp://127.0.0.1:{self.box.smtp_port}"
         ways: dict[str, Channel] = dict(channels)
         ways.setdefault("telegram", TelegramChannel(self.box.url, SANDBOX_TOKEN))
         ways.setdefault("email", EmailChannel.from_url(smtp))
-        made = Desk(replace(self.ground("messenger"), instance=f"desk-{next(_numbers)}"), ways, jitter=0.0)
-        self.desks.append(made)
+        made = Worker(replace(self.context("messenger"), instance=f"worker-{next(_numbers)}"), ways, jitter=0.0)
+        self.workers.append(made)
         return made
 
     async def plan_of(self, text: str, *arguments: object) -> str:
@@ -188,9 +188,9 @@ class House:
             await connection.close()
 
     async def close(self) -> None:
-        """Close what its desks hold."""
-        for desk in self.desks:
-            for channel in desk.channels.values():
+        """Close what its workers hold."""
+        for worker in self.workers:
+            for channel in worker.channels.values():
                 await channel.close()
 
 
@@ -300,5 +300,5 @@ async def _close(house: House) -> None:
     for daemon in house.daemons.values():
         if daemon.parts.close is not None:
             await daemon.parts.close()
-        assert daemon.ground is not None
-        await daemon.ground.hops.close()
+        assert daemon.context is not None
+        await daemon.context.daemons.close()

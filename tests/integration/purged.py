@@ -43,7 +43,7 @@ async def age(house: House, notification_id: object, days: int) -> None:
 
 async def purge(house: House, batch: int = 100) -> int:
     """One round of the Messenger's; how many rows."""
-    db = house.ground("messenger").db
+    db = house.context("messenger").db
     async with db.work() as connection:
         by = await now(connection)
     return await purger.purge(db, by, asyncio.Event(), batch)

@@ -17,15 +17,15 @@ async def signed_in(house: House) -> AsyncIterator[Running]:
     """The house's console, and a browser's session in it."""
     async with AsyncExitStack() as held:
         daemon = house.assembly.daemon("console", "http://127.0.0.1:1")
-        assert daemon.ground is not None
+        assert daemon.context is not None
         url = await held.enter_async_context(served(daemon.app))  # type: ignore[arg-type]  # it is a Starlette app
         http = await held.enter_async_context(browsing())
-        running = Running(url, daemon.app, daemon.ground, house.sql, http)  # type: ignore[arg-type]
-        async with daemon.ground.db.work() as connection:
+        running = Running(url, daemon.app, daemon.context, house.sql, http)  # type: ignore[arg-type]
+        async with daemon.context.db.work() as connection:
             await make_sign_in_link(connection, url, "module")
         assert (await running.post("/sign-in", code="module")).status == 303
         yield running
-        await daemon.ground.hops.close()
+        await daemon.context.daemons.close()
 
 
 async def page(console: Running, path: str, status: int = 200) -> str:

@@ -124,8 +124,8 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("wait.answered", B, "outcomes.wait_settled"),
     after("tell.answered", B, "notify.tell"),
     *commit("withdraw.asked", B, "withdraw._withdraw"),
-    before("heartbeat.begun", B, "rpc.Hops.call", when=_argument("heartbeat")),
-    after("heartbeat.told", B, "rpc.Hops.call", when=_argument("heartbeat")),
+    before("heartbeat.begun", B, "rpc.DaemonClient.call", when=_argument("heartbeat")),
+    after("heartbeat.told", B, "rpc.DaemonClient.call", when=_argument("heartbeat")),
     # Stage 6 in the Switchboard
     after("route.read", S, "switchboard.daemon.notify_request"),
     after("route.proved", S, "switchboard.daemon.demand_own_origin"),
@@ -146,7 +146,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("execute.answered", M, "route_execute.execute"),
     *commit("enqueue.put", M, "route_execute.enqueue"),
     # Stage 7
-    *commit("claim.taken", M, "worker.claim_some", when=lambda seen: bool(seen.get("taken"))),
+    *commit("claim.taken", M, "loop.claim_some", when=lambda seen: bool(seen.get("taken"))),
     *commit("check.asked", M, "mark._asked", when=_local("marker", is_set=False)),
     *commit("parts.kept", M, "send.deliver"),
     before("prepare.begun", M, "send.prepare"),

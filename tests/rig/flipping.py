@@ -101,7 +101,7 @@ class Flipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Context:
     """The fleet, the owner's way to its rows, and whom messages go to."""
 
     fleet: Fleet
@@ -113,7 +113,7 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(fleet: Fleet) -> AsyncIterator[Ground]:
+async def context(fleet: Fleet) -> AsyncIterator[Context]:
     """A fleet with a second Messenger, people to whom a rule lets messages out, and one for whom the owner is asked."""
     second = fleet.house.spawn(["run", "messenger"], "second-messenger")
     fleet.started.append(second)
@@ -131,12 +131,12 @@ async def ground(fleet: Fleet) -> AsyncIterator[Ground]:
         for one in people[1:]:
             async with owner.work() as connection:
                 await rules.add(connection, NewRule("allow", {"contact_id": one}), by["id"])
-        yield Ground(fleet, owner, by["id"], people[1:], people[0])
+        yield Context(fleet, owner, by["id"], people[1:], people[0])
         codes = await fleet.kill("second", signal.SIGTERM)
         assert codes == [0], fleet.logs()
 
 
-async def flip(on: Ground, many: int, random: Random) -> Flipped:
+async def flip(on: Context, many: int, random: Random) -> Flipped:
     """So many flips while messages flow, and more for a while until enough was marked to prove something.
 
     AssertionError for what was marked after what forbids it.
@@ -158,13 +158,13 @@ async def flip(on: Ground, many: int, random: Random) -> Flipped:
     return flipped
 
 
-async def _busy(on: Ground, many: int) -> bool:
+async def _busy(on: Context, many: int) -> bool:
     """Whether enough was marked for so many flips, and in enough states of the authority."""
     [(marks, between)] = await on.fleet.sql(BUSY)
     return bool(marks > many / 2 and between > many / 4)
 
 
-async def _flip(on: Ground, flipped: Flipped, random: Random, chat: str) -> None:
+async def _flip(on: Context, flipped: Flipped, random: Random, chat: str) -> None:
     n, kind = flipped.flips, KINDS[flipped.flips % len(KINDS)]
     # Now and then the brake of everything a butler says.
     who = None if kind == "brake" and random.random() < 0.3 else random.choice([*on.people, on.asked])
@@ -196,7 +196,7 @@ async def _flip(on: Ground, flipped: Flipped, random: Random, chat: str) -> None
     await asyncio.sleep(random.random() * HOLDS)
 
 
-async def _notify(on: Ground, flipped: Flipped, contact_id: str) -> Mapping[str, object]:
+async def _notify(on: Context, flipped: Flipped, contact_id: str) -> Mapping[str, object]:
     """One message of the butler's, and its answer."""
     asked = {"channel": "telegram", "contact_id": contact_id, "message": f"words {uuid4()}"}
     headers, body = request_of(await on.fleet.token("health"), "notify", asked, 1)
@@ -206,13 +206,13 @@ async def _notify(on: Ground, flipped: Flipped, contact_id: str) -> Mapping[str,
     return told
 
 
-async def _talk(on: Ground, stop: asyncio.Event, flipped: Flipped, n: int) -> None:
+async def _talk(on: Context, stop: asyncio.Event, flipped: Flipped, n: int) -> None:
     """By a standing rule, without end."""
     while not stop.is_set():
         await _notify(on, flipped, on.people[n])
 
 
-async def _ask(on: Ground, stop: asyncio.Event, flipped: Flipped) -> None:
+async def _ask(on: Context, stop: asyncio.Event, flipped: Flipped) -> None:
     """By the owner's yes, without end."""
     while not stop.is_set():
         told = await _notify(on, flipped, on.asked)
@@ -224,7 +224,7 @@ async def _ask(on: Ground, stop: asyncio.Event, flipped: Flipped) -> None:
                 await apply(connection, word)
 
 
-async def _judge(on: Ground, flipped: Flipped) -> None:
+async def _judge(on: Context, flipped: Flipped) -> None:
     after = [tuple(row) for row in await on.fleet.sql(AFTER)]
     assert not after, (
         f"{len(after)} marked after what forbids it was committed, (flip, kind, address, epoch): {after[:5]}"

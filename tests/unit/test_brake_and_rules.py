@@ -11,8 +11,8 @@ from shared.errors import InvalidInput
 from shared.gate.backtest import Past, would_have
 from shared.gate.delays import delay
 from shared.model import Brake, Facts, Rule
+from shared.storage.addressees import Addressee
 from shared.storage.history import told
-from shared.storage.recipients import Recipient
 from shared.storage.rules import constraints_of, scope
 from tests.unit.test_policy import ANNA, TO_ANNA, TO_OWNER
 
@@ -122,7 +122,7 @@ def test_a_life_is_told_in_order() -> None:
     event = {"kind": "event", "what": "approved", "who": "owner", "text": None, "place": "cli", "by": "Ida"}
     ended = {"kind": "end", "what": "sent", "who": "17", "text": None, "place": "1", "by": None}
     rows = [cast("Record", {"at": NOON, **row}) for row in (event, ended)]
-    steps = told(cast("Record", asked), Recipient("Anna", "4242", ANNA), rows).steps
+    steps = told(cast("Record", asked), Addressee("Anna", "4242", ANNA), rows).steps
     assert [step.what for step in steps] == ["asked", "admitted", "approved", "sent"]
     assert steps[0].text == 'health asked to send by telegram to Anna (4242): "Hello"'
     assert steps[2].text == "owner (Ida) said yes by way of cli."

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import approval, base
 from shared.channels.base import Message
 from shared.channels.telegram import utf16_units
@@ -53,7 +53,7 @@ def card(question: Asked) -> list[dict[str, object]]:
     """The bodies of the card that asks this."""
     keyboard = approval.buttons(SECRET, action(), can_approve=True)
     # A page is named only where nothing can be delivered.
-    shown = approval.sheet(question, ID, cast("Ground", None))
+    shown = approval.sheet(question, ID, cast("Context", None))
     wires = owner.by_house(Message("d1", "telegram", "send", "5000000000000001", ""), shown)
     return [json.loads(wire.body) for wire in base.with_keyboard(wires, keyboard)]
 

@@ -295,6 +295,22 @@ def sql_elsewhere(name: str, source: str) -> Iterator[str]:
         yield f"{name}:{node.lineno}: SQL stands only in the files listed for it"
 
 
+def sql_far_from_its_function(name: str, source: str) -> Iterator[str]:
+    """Find an SQL text below which another function comes before the first that runs it."""
+    if not any(fnmatch(name, pattern) for pattern in SQL_FILES[:2]):
+        return
+    tree = parsed(source)
+    sql = {id(node) for node in sql_strings(tree)}
+    used = [(node, {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}) for node in tree.body]
+    for node, _ in used:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and any(id(one) in sql for one in ast.walk(node)):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            below = [names for one, names in used if isinstance(one, Function) and one.lineno > node.lineno]
+            runs = [isinstance(target, ast.Name) and target.id in names for names in below]
+            if any(runs) and not runs[0]:
+                yield f"{name}:{node.lineno}: an SQL text stands directly above the function that runs it"
+
+
 def sql_put_together(name: str, source: str) -> Iterator[str]:
     if name.startswith("migrations/"):
         return
@@ -428,6 +444,7 @@ OF_PACKAGES: tuple[Checker, ...] = (
     reads_environment,
     broad_except,
     sql_elsewhere,
+    sql_far_from_its_function,
     sql_put_together,
     any_in_signature,
     empty_words,
@@ -547,6 +564,7 @@ PLANTED: list[tuple[Checker, str, str]] = [
     (lock_names_a_source, "requirements-dev.lock", "thing @ https://example.test/thing.whl"),
     (sql_elsewhere, "butlers/daemon/app.py", "x = 'SELECT 1'"),
     (sql_elsewhere, "butlers/daemon/app.py", "x = f'UPDATE {t} SET a = 1'"),
+    (sql_far_from_its_function, "shared/storage/x.py", "A = 'SELECT 1'\ndef f(): ...\ndef g(): run(A)"),
     (sql_put_together, "shared/db/pool.py", "def f(table): return f'SELECT * FROM {table}'"),
     (sql_put_together, "shared/db/pool.py", "def f(x): return 'SELECT {} '.format(x)"),
     (any_in_signature, "shared/x.py", "class A:\n def f(self, a: list[dict[str, Any]]): ..."),

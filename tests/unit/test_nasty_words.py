@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from butlers.cli.session import GOES_ON, broken
 from butlers.console import labels as console
 from messenger.cards import approval as cards
@@ -23,7 +23,7 @@ from shared.display.approval import Asked
 from shared.display.owner import Sheet
 from shared.display.visible import in_line, quoted, said, seen, visible
 from shared.hashing import short
-from shared.storage.recipients import Recipient
+from shared.storage.addressees import Addressee
 
 ID = "882f944d-051b-4fa8-a3cf-373336d2e355"
 UNTIL = datetime(2026, 1, 4, 12, 30, tzinfo=UTC)
@@ -145,7 +145,7 @@ def asked(message: str, **changes: object) -> Asked:
 
 def sheet_of(question: Asked) -> Sheet:
     # A page is named only where nothing can be delivered.
-    return cards.sheet(question, ID, cast("Ground", None))
+    return cards.sheet(question, ID, cast("Context", None))
 
 
 def test_there_are_enough_of_them() -> None:
@@ -264,7 +264,7 @@ def item(**delivery: object) -> Record:
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, shown: str) -> None:
     _, sheet = digest.words(
-        [item(recipient="eve@example.org")], [Recipient(words or shown, "anna@example.org")], "link"
+        [item(recipient="eve@example.org")], [Addressee(words or shown, "anna@example.org")], "link"
     )
     first, empty, last = sheet.foot.split("\n")
     assert first.startswith("1. to ")

@@ -9,7 +9,7 @@ from random import Random
 from tests.rig import figures
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
-from tests.rig.flipping import flip, ground
+from tests.rig.flipping import context, flip
 
 FLIPS = 1_000
 # The database's own limit to a statement; on a quiet machine a flip waits for a marker or two, which is a figure.
@@ -18,7 +18,7 @@ SLOWEST_MS = 20_000
 
 async def test_a_thousand_flips_each_count_from_their_commit(bench: Bench) -> None:
     fleet, started = await Fleet.start(await bench.house(BUTLERS_CARD_BURST="100000"), "one"), time.monotonic()
-    async with ground(fleet) as on:
+    async with context(fleet) as on:
         flipped = await flip(on, FLIPS, Random(FLIPS))
     await fleet.stop()
     assert flipped.flips >= FLIPS

@@ -254,7 +254,13 @@ async def test_a_butler_s_process_finds_its_own_keys_its_own_cells_and_nothing_e
     own = dsn.dsn_as(machine.dsn, "greeter", password)
     keys = home.folder(machine.home, "greeter")
     told = machine.probe(
-        {"files": files, "folders": folders, "doors": [*doors(machine, password), own], "own": own, "cells": tried}
+        {
+            "files": files,
+            "folders": folders,
+            "doors": [*doors(machine, password), own],
+            "own": own,
+            "cells": tried,
+        }
     )
     assert set(told["files"]) == {str(machine.home / "ports"), *(str(path) for path in keys.rglob("*"))}
     assert set(told["folders"]) == {str(machine.home / "keys"), str(keys)}

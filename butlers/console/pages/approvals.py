@@ -24,7 +24,7 @@ async def index(house: House, request: Request, session: Session) -> Response:
     """Show one page of what waits, of one butler only if that is asked for, then what was decided lately."""
     number, butler = request.query_params.get("page", "1"), request.query_params.get("butler", "").replace("\0", "")
     known = number.isdecimal() and 0 < len(number) <= LONGEST_NUMBER
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         shown = await start_page.page_of_waiting(connection, butler or None, max(1, int(number)) if known else 1)
         decided = await views_decided.decided(connection)
     return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", shown=shown, decided=decided)
@@ -44,8 +44,8 @@ async def submit(house: House, request: Request, session: Session) -> Response:
         raise InvalidInput("The form says neither yes nor no.", "Load the page again and use its buttons.")
     typed = form.get("message", "").replace("\r\n", "\n")
     try:
-        async with house.ground.db.work() as connection:
-            by, lasts = await owner_id(connection), house.ground.settings.approval_ttl
+        async with house.context.db.work() as connection:
+            by, lasts = await owner_id(connection), house.context.settings.approval_ttl
             if word == "edit":
                 outcome = await edit(connection, Edit(action_id, typed, by, "console", lasts, int(revision)))
             else:
@@ -73,7 +73,7 @@ async def owner_id(connection: Connection) -> str:
 async def _page(
     house: House, action_id: str, session: Session, *, notice: str = "", typed: str | None = None
 ) -> Response:
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         question = await approvals.one(connection, action_id)
     if question is None:
         raise HTTPException(404)

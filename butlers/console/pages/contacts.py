@@ -26,7 +26,7 @@ LOOK_AGAIN: Final = "This is how it stands now; look again."
 
 async def index(house: House, _request: Request, session: Session) -> Response:
     """Show everybody the butlers know."""
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         people = await contacts_shown.people(connection)
     return house.pages.page("contacts.html", csrf=session.csrf, here="/contacts", people=people)
 
@@ -46,7 +46,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     demand_csrf(house, session, form)
     contact_id, typed, sends = demand_id(request), _typed(form), form.get("do") == "send"
     try:
-        async with house.ground.db.work() as connection:
+        async with house.context.db.work() as connection:
             unasked = await contacts_shown.hears_unasked(connection, contact_id)
             if unasked and not await sessions.has_proved(connection, session.id):
                 return to_confirm(f"/contacts/{contact_id}", **typed)
@@ -85,7 +85,7 @@ async def _send(house: House, connection: Connection, row: Record, by: str, entr
     judged = await evaluate(connection, row["notification_id"], lock=True)
     if not isinstance(judged, Evaluation) or judged.target.entry_id != entry:
         raise InvalidInput(MOVED, LOOK_AGAIN)
-    lasts, kept = house.ground.settings.approval_ttl, tool_args(judged.envelope, judged.row["whom"])
+    lasts, kept = house.context.settings.approval_ttl, tool_args(judged.envelope, judged.row["whom"])
     sha, word = judged.action.content_sha, Why("owner", None, surface="console", contact=by)
     bound = Revision(row["id"], row["revision"], sha, kept, lasts, event="identifier_added")
     revision = await pending_actions.revise(connection, bound, word)
@@ -99,7 +99,7 @@ async def _send(house: House, connection: Connection, row: Record, by: str, entr
 async def _page(
     house: House, contact_id: str, session: Session, *, typed: Mapping[str, str], notice: str = ""
 ) -> Response:
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         person = await contacts_shown.person(connection, contact_id)
         groups = await contacts_shown.groups(connection, contact_id)
     if person is None:

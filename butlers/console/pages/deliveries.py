@@ -23,7 +23,7 @@ async def index(house: House, request: Request, session: Session) -> Response:
     status = request.query_params.get("status", "")
     if status not in dict(deliveries.FILTERS):
         raise InvalidInput("There is no such filter.", "Use the page's own links.")
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         lines = await deliveries.lines(connection, status)
     filters = deliveries.FILTERS
     return house.pages.page(
@@ -44,7 +44,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     word = next((one for one in resolutions.ANSWERS if one == form.get("word")), None)
     if word is None or not attempt.isdecimal() or len(attempt) > len("999999"):
         raise InvalidInput("The form says nothing that can be done.", "Load the page again and use its buttons.")
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         if await deliveries.doubt(connection, delivery_id) is None:
             made = None
         else:
@@ -57,7 +57,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
 
 async def _outcome(house: House, resolution_id: str) -> Outcome | None:
     for _ in range(LOOKS):
-        async with house.ground.db.work() as connection:
+        async with house.context.db.work() as connection:
             found = await resolutions.outcome(connection, resolution_id)
         if found is not None:
             return found
@@ -66,7 +66,7 @@ async def _outcome(house: House, resolution_id: str) -> Outcome | None:
 
 
 async def _page(house: House, any_id: str, session: Session, notice: str = "") -> Response:
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         life = await history.life(connection, any_id)
         if life is None:
             question = await history.question_of_card(connection, any_id)

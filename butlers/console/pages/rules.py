@@ -46,7 +46,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     if form.get("do") not in {"add", "test"}:
         raise InvalidInput("The form says nothing that can be done.", "Load the page again and use its buttons.")
     try:
-        async with house.ground.db.work() as connection:
+        async with house.context.db.work() as connection:
             new = await _worded(connection, typed)
             rule = await rules.trial(connection, new)
             if form["do"] == "add" and not await sessions.has_proved(connection, session.id):
@@ -63,7 +63,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
 async def show(house: House, request: Request, session: Session) -> Response:
     """Show one rule; with `?test` also what it alone would have made of the last thousand messages."""
     rule_id, tried = demand_id(request), None
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         row = await rules.one(connection, rule_id)
         if row is None:
             raise HTTPException(404)
@@ -80,7 +80,7 @@ async def revoke(house: House, request: Request, session: Session) -> Response:
     """
     demand_csrf(house, session, await read_form(request))
     rule_id = demand_id(request)
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         row = await rules.one(connection, rule_id)
         if row is None:
             raise HTTPException(404)
@@ -148,7 +148,7 @@ async def _page(
     notice: str = "",
     tried: views_rules.Tried | None = None,
 ) -> Response:
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         standing = tuple(map(views_rules.standing, await rules.list_rules(connection)))
         people = [(one.id, one.name) for one in await contacts.people(connection)]
         butlers = [(name, name) for name in await discovery.names(connection)]

@@ -40,7 +40,7 @@ async def show(house: House, request: Request) -> Response:
 async def confirm(house: House, request: Request, session: Session) -> Response:
     """Ask who it is once more, unless that was proved just now; then lead to the page that was wanted."""
     wanted = safe_next(request.query_params.get("next", "/"))
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         proved = await sessions.has_proved(connection, session.id)
     return RedirectResponse(wanted, status_code=303) if proved else await _form(house, request, wanted)
 
@@ -51,7 +51,7 @@ async def submit(house: House, request: Request) -> Response:
     wanted = safe_next(form.get("next", "/"))
     if "code" not in form:
         return await _by_password(house, request, form.get("password", ""), wanted)
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         good = await sessions.use_link(connection, code_of(form["code"]))
     if good:
         return await _signed_in(house, request, wanted)
@@ -73,7 +73,7 @@ def code_of(pasted: str) -> str:
 async def sign_out(house: House, request: Request, session: Session) -> Response:
     """End the session here and in this browser."""
     demand_csrf(house, session, await read_form(request))
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         await sessions.sign_out(connection, session.id)
     answer = RedirectResponse("/sign-in", status_code=303)
     answer.delete_cookie(house.cookie(request), secure=house.is_https(request), httponly=True, samesite="strict")
@@ -81,18 +81,18 @@ async def sign_out(house: House, request: Request, session: Session) -> Response
 
 
 async def _by_password(house: House, request: Request, given: str, wanted: str) -> Response:
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         attempt = await sessions.reserve_attempt(connection)
     if attempt is None:
         log.warning("sign-in refused: too many wrong passwords")
         answer = await _form(house, request, wanted, status=429, trouble=TOO_MANY)
         answer.headers["Retry-After"] = str(int(sessions.WITHIN.total_seconds()))
         return answer
-    configured, folder = house.ground.settings.console_password, keystore.folder(house.ground.home, "console")
+    configured, folder = house.context.settings.console_password, keystore.folder(house.context.home, "console")
     if not await asyncio.to_thread(check_password, given, configured=configured, folder=folder):
         log.warning("sign-in refused: wrong password")
         return await _form(house, request, wanted, status=403, trouble=WRONG)
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         await sessions.forgive(connection, attempt)
     return await _signed_in(house, request, wanted)
 
@@ -100,7 +100,7 @@ async def _by_password(house: House, request: Request, given: str, wanted: str) 
 async def _signed_in(house: House, request: Request, wanted: str) -> Response:
     """Begin a fresh session, and end the one this browser had before."""
     name, fresh = house.cookie(request), house.random_bytes(32).hex()
-    async with house.ground.db.work() as connection:
+    async with house.context.db.work() as connection:
         await sessions.sign_out(connection, request.cookies.get(name, ""))
         await sessions.begin(connection, fresh, house.uid_of(request.scope))
     log.info("signed in")
@@ -118,7 +118,7 @@ async def _signed_in(house: House, request: Request, wanted: str) -> Response:
 
 
 async def _form(house: House, request: Request, wanted: str, *, status: int = 200, trouble: str = "") -> Response:
-    folder = keystore.folder(house.ground.home, "console")
-    known = house.ground.settings.console_password is not None or has_password(folder)
+    folder = keystore.folder(house.context.home, "console")
+    known = house.context.settings.console_password is not None or has_password(folder)
     again = await session_of(house, request) is not None
     return house.pages.page("sign_in.html", status=status, wanted=wanted, trouble=trouble, known=known, again=again)

@@ -15,11 +15,11 @@ from shared.gate.approval_request import asked
 from shared.gate.evaluate import Evaluation, evaluate
 from shared.gate.resolve import going
 from shared.hashing import short
-from shared.storage import notifications, pending_actions, recipients
+from shared.storage import addressees, notifications, pending_actions
+from shared.storage.addressees import addressee
 from shared.storage.contacts import MissingIdentifier
 from shared.storage.history import ALL, DECIDING
 from shared.storage.readable import unreadable
-from shared.storage.recipients import recipient
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +177,9 @@ async def letter(connection: Connection, row: Record) -> Letter:
         return _unreadable(row, odd)
     delivery, found = envelope.delivery, await _seen(connection, row)
     if row["open"] and isinstance(found, Evaluation):
-        to, delivery = recipients.found(found.target), going(envelope, found.target).delivery
+        to, delivery = addressees.found(found.target), going(envelope, found.target).delivery
     else:
-        to = await recipient(connection, row["whom"], delivery.channel, None if row["open"] else row["sent_to"])
+        to = await addressee(connection, row["whom"], delivery.channel, None if row["open"] else row["sent_to"])
     parts, trouble = _wires(found)
     return Letter(
         butler=visible(row["origin_butler"]),

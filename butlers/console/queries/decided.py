@@ -6,8 +6,8 @@ from butlers.console.labels import ACTION, ago, excerpt, text
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, visible
+from shared.storage.addressees import addressee
 from shared.storage.readable import message, shown
-from shared.storage.recipients import recipient
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ async def decided(connection: Connection) -> tuple[Decided, ...]:
 
 async def _decided(connection: Connection, row: Record) -> Decided:
     asked = shown(message(row), row["id"])
-    to = await recipient(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
+    to = await addressee(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
     status = "expired" if row["status"] == "pending" else row["status"]
     return Decided(
         id=row["id"],

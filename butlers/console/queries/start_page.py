@@ -9,8 +9,8 @@ from butlers.console.labels import STATUS, ago, count, excerpt, mapping, span, t
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, visible
+from shared.storage.addressees import addressee
 from shared.storage.readable import message, question, shown
-from shared.storage.recipients import recipient
 
 SILENT_AFTER: Final = 30.0  # seconds without a heartbeat
 
@@ -211,7 +211,7 @@ async def page_of_waiting(connection: Connection, butler: str | None, number: in
 async def _waiting(connection: Connection, row: Record) -> Waiting:
     asked = shown(question(row), row["id"])
     # A question that is about no message names nobody.
-    to = await recipient(connection, row["whom"] or "", str(asked.get("channel")))
+    to = await addressee(connection, row["whom"] or "", str(asked.get("channel")))
     return Waiting(
         action_id=row["id"],
         butler=visible(row["origin_butler"]),
@@ -255,7 +255,7 @@ def _seen(row: Record) -> Seen:
 
 async def _told(connection: Connection, row: Record) -> Told:
     asked, answer = shown(message(row), row["id"]), mapping(row["answer"])
-    to = await recipient(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
+    to = await addressee(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
     words = STATUS[row["status"]]
     if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
         words = f"{words} to the sandbox"

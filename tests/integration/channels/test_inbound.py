@@ -49,12 +49,12 @@ WHERE m.bot = $1 AND m.update_id <= 300 AND m.handled_at > p.handled_at
 
 
 async def test_a_press_does_not_wait_for_all_that_strangers_wrote_before_it(still_house: House, message: str) -> None:
-    desk = still_house.desk()
-    telegram, stopping = desk.channels["telegram"], asyncio.Event()
+    worker = still_house.worker()
+    telegram, stopping = worker.channels["telegram"], asyncio.Event()
     assert isinstance(telegram, TelegramChannel)
     assert not SANDBOX_TOKEN.startswith(BOT)
     await still_house.sql.execute(MESSAGES, BOT, message)
-    handling = asyncio.ensure_future(updates_inbound.handle(desk, telegram, BOT, stopping))
+    handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, BOT, stopping))
     try:
         await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 1))
         await still_house.sql.execute(PRESS, BOT)
@@ -67,12 +67,12 @@ async def test_a_press_does_not_wait_for_all_that_strangers_wrote_before_it(stil
 
 
 async def test_what_fails_stops_nothing_after_it_and_is_over_after_a_minute(still_house: House) -> None:
-    desk = still_house.desk()
-    telegram, stopping = desk.channels["telegram"], asyncio.Event()
+    worker = still_house.worker()
+    telegram, stopping = worker.channels["telegram"], asyncio.Event()
     assert isinstance(telegram, TelegramChannel)
     for number, body in enumerate(UPDATES, 1):
         await still_house.sql.execute(UPDATE, OTHER_BOT, number, body)
-    handling = asyncio.ensure_future(updates_inbound.handle(desk, telegram, OTHER_BOT, stopping))
+    handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, OTHER_BOT, stopping))
     try:
         for number in (3, 4):
             await eventually(partial(still_house.sql.fetchrow, HANDLED, OTHER_BOT, number))
@@ -104,7 +104,7 @@ def said(number: int, sender: int, text: str) -> dict[str, object]:
 
 
 async def beyond(house: House, *came: dict[str, object]) -> set[int]:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await strangers.beyond(connection, updates.pared(came))
 
 
@@ -160,7 +160,7 @@ async def test_a_good_pairing_code_is_heard_through_any_flood(still_house: House
     await beyond(still_house, *(said(n, one, "x") for n in range(30)))
     await still_house.sql.execute("DELETE FROM messenger.pairings")
     assert await beyond(still_house, said(1, one, f"/start {code}")) == {1}
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         await pairings.offer(connection, code)
     assert await beyond(still_house, said(2, one, f"/start {code}"), said(3, one, "not so")) == {3}
     await still_house.sql.execute("DELETE FROM messenger.pairings")
@@ -169,9 +169,9 @@ async def test_a_good_pairing_code_is_heard_through_any_flood(still_house: House
 async def test_of_what_is_only_counted_one_row_stays(still_house: House) -> None:
     bot = "4244"
     for highest in (5, 9, 9):
-        async with still_house.ground("messenger").db.work() as connection:
+        async with still_house.context("messenger").db.work() as connection:
             await updates.count(connection, bot, highest)
     rows = await still_house.sql.fetch("SELECT update_id, body, outcome FROM messenger.updates WHERE bot = $1", bot)
     assert [(row["update_id"], row["body"], row["outcome"]) for row in rows] == [(9, {}, "counted")]
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         assert await updates.next_offset(connection, bot) == 10

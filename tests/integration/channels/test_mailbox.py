@@ -20,9 +20,9 @@ from messenger.inbound.dsn import Bounce
 from messenger.inbound.mailbox import Found, Look, Seen, account_from
 from shared.config.settings import Secret
 from shared.errors import Misconfigured, Unavailable
-from tests.integration.desks import in_queue, work
 from tests.integration.house import House
 from tests.integration.mailboxes import Mailbox, mailbox
+from tests.integration.workers import in_queue, work
 from tests.rig.waiting import LONGEST, until
 
 REPORT = """\
@@ -212,14 +212,14 @@ async def sent(house: House, message: str) -> tuple[str, str, str]:
     contact = await house.contact("Anna", email=address)
     await house.rule({"contact_id": contact})
     told = await in_queue(house, message, channel="email", contact_id=contact)
-    await work(house.desk())
+    await work(house.worker())
     row = await house.row(RECEIPT, told)
     return told, row["provider_id"], row["address"]
 
 
 async def word_to_owner(house: House, told: str) -> int:
     """How many words to the owner there are about it."""
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await kinds.write_missing(connection, 1000)
     return len(await house.sql.fetch(TOLD, (await house.delivery(told))["id"]))
 
@@ -229,18 +229,18 @@ async def word_to_owner(house: House, told: str) -> int:
 async def test_from_the_mail_to_its_report_to_the_owner(still_house: House, box: Mailbox) -> None:
     told, message_id, recipient = await sent(still_house, f"words {uuid4()}")
     other, other_id, other_recipient = await sent(still_house, f"words {uuid4()}")
-    ground, account, stopping = still_house.ground("messenger"), account_from(box.url()), asyncio.Event()
+    context, account, stopping = still_house.context("messenger"), account_from(box.url()), asyncio.Event()
     box.put(report(message_id, other_recipient))
     box.put(report(ours(), recipient))
     box.put(report(other_id, other_recipient, action="delayed"))
-    assert await bounces.look(ground, account, stopping) == 0
+    assert await bounces.look(context, account, stopping) == 0
     assert [await still_house.status(one) for one in (told, other)] == ["ok", "ok"]
     box.put(report(message_id, recipient.upper()))
-    assert await bounces.look(ground, account, stopping) == 1
+    assert await bounces.look(context, account, stopping) == 1
     assert [await still_house.status(one) for one in (told, other)] == ["error", "ok"]
     assert await word_to_owner(still_house, told) == 1
     await still_house.sql.execute("UPDATE messenger.mailboxes SET last_uid = 0")
-    assert await bounces.look(ground, account, stopping) == 0
+    assert await bounces.look(context, account, stopping) == 0
     assert await word_to_owner(still_house, told) == 1
     row = await still_house.row(ACCOUNTS)
     assert row["account"] == f"house@127.0.0.1:{box.port}"
@@ -250,10 +250,10 @@ async def test_from_the_mail_to_its_report_to_the_owner(still_house: House, box:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_mailbox_that_is_away_is_said_and_read_when_it_is_back(still_house: House, box: Mailbox) -> None:
     told, message_id, recipient = await sent(still_house, f"words {uuid4()}")
-    ground, account, stopping = still_house.ground("messenger"), account_from(box.url()), asyncio.Event()
+    context, account, stopping = still_house.context("messenger"), account_from(box.url()), asyncio.Event()
     unread: dict[str, str] = {}
     box.stop()
-    running = asyncio.ensure_future(bounces.run(ground, account, unread, stopping, bounces.Pace(0.01, 0.1)))
+    running = asyncio.ensure_future(bounces.run(context, account, unread, stopping, bounces.Pace(0.01, 0.1)))
     assert await until(lambda: "cannot be read" in unread.get("127.0.0.1", ""))
     assert (await sent(still_house, f"words {uuid4()}"))[1]
     box.put(report(message_id, recipient))
@@ -270,9 +270,9 @@ async def test_one_messenger_reads_and_another_takes_over(still_house: House) ->
     answers = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"EXAMINE": b"* OK [UIDVALIDITY 7] x\r\n"}
     with listening({**answers, b"UID": b"* SEARCH\r\n"}) as (port, got):
         account, stopping = account_from(f"imap://house:x@127.0.0.1:{port}"), asyncio.Event()
-        first, second = still_house.desk().ground, still_house.desk().ground
-        for ground, connections in ((first, 1), (second, 1), (first, 2)):
-            await bounces.look(ground, account, stopping)
+        first, second = still_house.worker().context, still_house.worker().context
+        for context, connections in ((first, 1), (second, 1), (first, 2)):
+            await bounces.look(context, account, stopping)
             assert sum(b"EXAMINE" in line for line in got) == connections
         await still_house.sql.execute("UPDATE messenger.mailboxes SET lease_until = clock_timestamp()")
         await bounces.look(second, account, stopping)
@@ -281,9 +281,9 @@ async def test_one_messenger_reads_and_another_takes_over(still_house: House) ->
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_messenger_with_a_mailbox_reads_it_and_says_what_is_wrong_with_it(still_house: House) -> None:
-    ground = still_house.ground("messenger")
+    context = still_house.context("messenger")
     url = Secret("imap://house:secret@127.0.0.1:1")
-    plain, reading = build(ground), build(replace(ground, settings=replace(ground.settings, imap_url=url)))
+    plain, reading = build(context), build(replace(context, settings=replace(context.settings, imap_url=url)))
     more = reading.loops[len(plain.loops) :]
     assert [loop.func for loop in more if isinstance(loop, partial)] == [bounces.run]
     stopping = asyncio.Event()

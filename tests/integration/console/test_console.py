@@ -22,7 +22,7 @@ SECRET_TEXT = "Only the owner may read this."
 
 
 async def link_of(console: Running, code: str) -> str:
-    async with console.ground.db.work() as connection:
+    async with console.context.db.work() as connection:
         url = await make_sign_in_link(connection, f"{console.url}/", code)
     return url.removeprefix(console.url)
 
@@ -352,7 +352,7 @@ async def test_health_is_told_to_anybody_and_nothing_else(console: Running) -> N
     await console.park(message=SECRET_TEXT)
     assert await (await console.get("/healthz")).json() == {"status": "ok", "name": "console"}
     assert await (await console.get("/readyz")).json() == {"status": "ready", "troubles": []}
-    await console.ground.db.close()
+    await console.context.db.close()
     lost = await console.get("/readyz")
     assert (lost.status, await lost.json()) == (
         503,
@@ -369,7 +369,7 @@ async def test_a_lost_database_and_strange_requests_get_two_sentences(console: R
     assert (await console.http.put(f"{console.url}/", headers={"Origin": console.url})).status == 405
     missing = await console.get("/nothing/here")
     assert (missing.status, "There is no such page." in await missing.text()) == (404, True)
-    await console.ground.db.close()
+    await console.context.db.close()
     lost = await console.get("/")
     assert lost.status == 503
     page = await lost.text()

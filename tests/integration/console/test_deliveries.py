@@ -8,9 +8,9 @@ import pytest_asyncio
 
 from shared.hashing import reference
 from tests.integration.console_runner import Running
-from tests.integration.desks import friend, new_chat
 from tests.integration.house import House
 from tests.integration.signed_in import fields, page, plain, signed_in
+from tests.integration.workers import friend, new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -111,7 +111,7 @@ async def test_a_forms_token_is_worth_nothing_in_another_session(console: Runnin
 
 
 async def test_guessing_at_once_never_gets_past_the_limit_nor_shuts_a_link_out(console: Running) -> None:
-    async with console.ground.db.work() as connection:
+    async with console.context.db.work() as connection:
         for n in range(3):
             await make_sign_in_link(connection, console.url, f"link {n}")
     guesses = [console.post("/sign-in", password=f"guess {n}") for n in range(30)]
@@ -148,7 +148,7 @@ ELSEWHERE: Sequence[Mapping[str, str]] = (
 async def test_no_form_counts_that_a_page_of_somebody_else_sent(console: Running) -> None:
     ids = await peopled(console)
     await console.sign_in()
-    async with console.ground.db.work() as connection:
+    async with console.context.db.work() as connection:
         await make_sign_in_link(connection, console.url, "unused")
     csrf, before = await console.csrf(), await every_row(console.sql)
     assert len(before) > 20
@@ -217,7 +217,7 @@ def plausible(ids: Ids, csrf: str) -> Iterator[str]:
 async def test_a_thousand_looks_change_no_row(console: Running) -> None:
     ids = await peopled(console)
     await console.sign_in()
-    async with console.ground.db.work() as connection:
+    async with console.context.db.work() as connection:
         await make_sign_in_link(connection, console.url, "unused")
     csrf, before = await console.csrf(), await every_row(console.sql)
     waiting, statuses = asyncio.Semaphore(8), set[int]()

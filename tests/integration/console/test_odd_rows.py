@@ -15,9 +15,9 @@ from starlette.routing import Route
 from shared.errors import Unreadable
 from tests.integration.commands import call, said
 from tests.integration.console_runner import Running
-from tests.integration.desks import new_chat
 from tests.integration.house import House
 from tests.integration.signed_in import fields, page, plain, signed_in
+from tests.integration.workers import new_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

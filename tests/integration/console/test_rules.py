@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from shared.storage import contacts
 from tests.integration.console_runner import PASSWORD, Running
-from tests.integration.desks import new_chat
 from tests.integration.house import House
 from tests.integration.signed_in import page, plain, signed_in
+from tests.integration.workers import new_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -193,7 +193,7 @@ async def test_an_old_proof_leads_to_the_confirmation_and_back_to_the_filled_for
     old = {cookie.key: cookie.value for cookie in console.http.cookie_jar}
     assert (await console.post("/sign-in", code="wrong", next=wanted)).status == 403
     assert (await make(console, **typed)).headers["Location"].startswith("/confirm")
-    async with console.ground.db.work() as connection:
+    async with console.context.db.work() as connection:
         await connection.execute(
             "INSERT INTO console.sign_in_links VALUES (encode(sha256($1), 'hex'), now(), now() + interval '9 minutes')",
             b"fresh",

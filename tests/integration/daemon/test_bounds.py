@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Answer, Arguments, Butler, Parts, Tool
+from butlers.butler import Answer, Arguments, Butler, Components, Tool
 from butlers.daemon import connection_limits
 from butlers.daemon.app import Daemon, build
 from butlers.daemon.connection_limits import (
@@ -371,12 +371,12 @@ async def test_one_caller_has_its_share_and_leaves_the_others_theirs(house: Hous
         return {"status": "ok"}
 
     def make(url: str) -> Daemon:
-        ground = house.ground("switchboard")
+        context = house.context("switchboard")
         directory = house.assembly.directory
-        verifier = Verifier("switchboard", directory.keys_of, directory.clock, is_live=Directory(ground.db).is_live)
+        verifier = Verifier("switchboard", directory.keys_of, directory.clock, is_live=Directory(context.db).is_live)
         tools = [Tool("wait", "Wait.", {"type": "object"}, wait, hop=True)]
-        butler = Butler("switchboard", "Waits.", "butler", lambda _: Parts(tools))
-        return build(butler, ground, verifier, [url.removeprefix("http://")])[0]
+        butler = Butler("switchboard", "Waits.", "butler", lambda _: Components(tools))
+        return build(butler, context, verifier, [url.removeprefix("http://")])[0]
 
     class Roomy(BoundedConnection):
         MOST = 4 * MOST_OF_ONE_CALLER
@@ -384,7 +384,9 @@ async def test_one_caller_has_its_share_and_leaves_the_others_theirs(house: Hous
     async with serving(house, make, Roomy) as one:
         with ExitStack() as at_the_end:
             at_the_end.callback(free.set)
-            greedy, other = (house.ground(name).hops._signer.token_for("switchboard") for name in ("greeter", "health"))
+            greedy, other = (
+                house.context(name).daemons._signer.token_for("switchboard") for name in ("greeter", "health")
+            )
             calls = [asyncio.create_task(one.call("wait", {}, greedy)) for _ in range(MOST_OF_ONE_CALLER)]
             await come(lambda: busy == MOST_OF_ONE_CALLER)
             async with asyncio.timeout(LONGEST):

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from shared.auth.keypairs import generate_key
 from shared.auth.tokens import Signer
 from shared.errors import ButlersError, Forbidden, HopFailed
-from shared.rpc import Answer, Hops
+from shared.rpc import Answer, DaemonClient
 from tests.rig.served import served
 from tests.rig.waiting import LONGEST
 
@@ -76,7 +76,7 @@ async def streaming_url() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def hops(*urls: str, token: str | None = None) -> AsyncIterator[Hops]:
+async def daemon_client(*urls: str, token: str | None = None) -> AsyncIterator[DaemonClient]:
     """One daemon's way to a target at these URLs."""
     signer = Signer("greeter", generate_key()[0], time.time)
     if token is not None:
@@ -85,7 +85,7 @@ async def hops(*urls: str, token: str | None = None) -> AsyncIterator[Hops]:
     async def find(_: str) -> Sequence[str]:
         return urls
 
-    made = Hops(signer, find)
+    made = DaemonClient(signer, find)
     try:
         yield made
     finally:
@@ -127,14 +127,14 @@ async def failure(calling: Awaitable[object]) -> HopFailed:
 
 
 async def test_the_tools_object_comes_back(url: str) -> None:
-    async with hops(url) as way:
+    async with daemon_client(url) as way:
         assert await way.call("target", "echo", {"said": "grüß dich 👋"}, LONGEST) == {"said": "grüß dich 👋"}
         assert await way.call_for("target", "echo", {"said": "x"}, LONGEST, Told) == Told(said="x")
 
 
 async def test_it_gets_what_an_unmodified_client_gets(url: str) -> None:
     transport = StreamableHttpTransport(f"{url}/mcp", auth="a.b.c")
-    async with hops(url) as way, Client(transport) as client:
+    async with daemon_client(url) as way, Client(transport) as client:
         theirs = await client.call_tool("echo", {"said": "same"})
         assert theirs.structured_content == await way.call("target", "echo", {"said": "same"}, LONGEST)
 
@@ -151,7 +151,7 @@ async def test_it_gets_what_an_unmodified_client_gets(url: str) -> None:
 async def test_everything_but_an_object_is_a_failure(
     url: str, tool: str, arguments: Mapping[str, object], why: str
 ) -> None:
-    async with hops(url) as way:
+    async with daemon_client(url) as way:
         failed = await failure(way.call("target", tool, arguments, LONGEST))
     assert why in failed.message
     assert (failed.proved_not_begun, failed.timed_out) == (False, False)
@@ -161,7 +161,7 @@ async def test_an_object_that_is_none_of_the_wanted_is_a_failure(url: str) -> No
     class Other(BaseModel):
         heard: str
 
-    async with hops(url) as way:
+    async with daemon_client(url) as way:
         failed = await failure(way.call_for("target", "echo", {"said": "x"}, LONGEST, Other))
     assert "something that is no Other" in failed.message
 
@@ -182,7 +182,7 @@ async def test_an_object_that_is_none_of_the_wanted_is_a_failure(url: str) -> No
     ],
 )
 async def test_garbage_is_never_an_ok(body: bytes) -> None:
-    async with answering(JSON_200 % (len(body), body)) as (where, got), hops(where) as way:
+    async with answering(JSON_200 % (len(body), body)) as (where, got), daemon_client(where) as way:
         failed = await failure(way.call("target", "echo", {}, LONGEST))
     assert len(got) == 1
     assert not failed.proved_not_begun
@@ -191,65 +191,65 @@ async def test_garbage_is_never_an_ok(body: bytes) -> None:
 @pytest.mark.parametrize("status", [b"500 Oops", b"404 Not Found", b"302 Found"])
 async def test_a_page_instead_of_an_answer_is_a_failure(status: bytes) -> None:
     page = b"HTTP/1.1 %s\r\nContent-Length: 6\r\n\r\n<html>" % status
-    async with answering(page) as (where, _), hops(where) as way:
+    async with answering(page) as (where, _), daemon_client(where) as way:
         assert not (await failure(way.call("target", "echo", {}, LONGEST))).proved_not_begun
 
 
 async def test_who_has_too_much_to_do_has_proved_that_nothing_began() -> None:
     busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
-    async with answering(busy) as (where, _), hops(where) as way:
+    async with answering(busy) as (where, _), daemon_client(where) as way:
         assert (await failure(way.call("target", "echo", {}, LONGEST))).proved_not_begun
 
 
 async def test_a_token_that_is_refused_is_a_failure(url: str) -> None:
-    async with hops(url, token="unsigned") as way:
+    async with daemon_client(url, token="unsigned") as way:
         failed = await failure(way.call("target", "echo", {"said": "x"}, LONGEST))
     assert failed.message == "target refused this daemon (401)."
 
 
 async def test_the_next_instance_is_asked_where_a_stranger_listens_at_the_first(url: str) -> None:
     refusal = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
-    async with answering(refusal) as (stranger, got), hops(stranger, url) as way:
+    async with answering(refusal) as (stranger, got), daemon_client(stranger, url) as way:
         assert await way.call("target", "echo", {"said": "second"}, LONGEST) == {"said": "second"}
     assert len(got) == 1
 
 
 async def test_a_refused_connection_proves_that_nothing_began() -> None:
-    async with hops(nobody()) as way:
+    async with daemon_client(nobody()) as way:
         failed = await failure(way.call("target", "echo", {}, LONGEST))
     assert (failed.message, failed.proved_not_begun) == ("target cannot be reached.", True)
 
 
 async def test_no_instance_at_all_proves_that_nothing_began() -> None:
-    async with hops() as way:
+    async with daemon_client() as way:
         assert (await failure(way.call("target", "echo", {}, LONGEST))).proved_not_begun
 
 
 async def test_the_next_instance_is_asked_where_the_first_is_gone(url: str) -> None:
-    async with hops(nobody(), url) as way:
+    async with daemon_client(nobody(), url) as way:
         assert await way.call("target", "echo", {"said": "second"}, LONGEST) == {"said": "second"}
 
 
 async def test_a_cut_connection_proves_nothing_and_no_other_instance_is_asked(url: str) -> None:
-    async with answering(None) as (where, got), hops(where, url) as way:
+    async with answering(None) as (where, got), daemon_client(where, url) as way:
         failed = await failure(way.call("target", "echo", {"said": "x"}, LONGEST))
     assert (failed.proved_not_begun, len(got)) == (False, 1)
 
 
 async def test_no_answer_in_time_is_told_as_that(url: str) -> None:
-    async with hops(url) as way:
+    async with daemon_client(url) as way:
         failed = await failure(way.call("target", "sleeps", {}, 0.1))
         assert (failed.timed_out, failed.proved_not_begun) == (True, False)
         assert await way.call("target", "echo", {"said": "still there"}, LONGEST) == {"said": "still there"}
 
 
 async def test_many_at_once_get_each_its_own(url: str) -> None:
-    async with hops(url) as way:
+    async with daemon_client(url) as way:
         found = await asyncio.gather(*(way.call("target", "echo", {"said": str(n)}, LONGEST) for n in range(50)))
     assert [answer["said"] for answer in found] == [str(n) for n in range(50)]
 
 
-class Door:
+class LocalClient:
     """A daemon in this process that does what a test says."""
 
     def __init__(self, does: Callable[[], Answer]) -> None:
@@ -272,7 +272,7 @@ async def test_in_one_process_a_refusal_is_the_same_failure(error: ButlersError)
     async def find(_: str) -> Sequence[str]:
         return ()
 
-    way = Hops(Signer("greeter", generate_key()[0], time.time), find, {"target": Door(_raises(error))})
+    way = DaemonClient(Signer("greeter", generate_key()[0], time.time), find, {"target": LocalClient(_raises(error))})
     failed = await failure(way.call("target", "echo", {}, LONGEST))
     assert error.message in failed.message
     assert not failed.proved_not_begun

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from butlers.butler import Ground
-from butlers.daemon.app import Door
+from butlers.butler import Context
+from butlers.daemon.app import LocalClient
 from butlers.daemon.assembly import acting
 from butlers.tools.notify import tell
 from messenger.route_execute import execute
@@ -25,8 +25,8 @@ from shared.rpc import Answer
 from switchboard import daemon as switchboard
 from switchboard import sweeper
 from tests.integration.daemon.test_switchboard import envelope, inner
-from tests.integration.desks import OLDER, admitted, enqueue, friend, work
 from tests.integration.house import House
+from tests.integration.workers import OLDER, admitted, enqueue, friend, work
 from tests.rig.cutting import cutting
 from tests.rig.gate import Gate, server_of
 from tests.rig.gate import by_port as gated
@@ -46,7 +46,7 @@ OVER = "UPDATE shared.notifications SET answer = $2, status = 'error' WHERE id =
 PAST_ITS_MARKER = "UPDATE messenger.deliveries SET status = 'sending' WHERE notification_id = $1"
 
 
-class Played(Door):
+class Played(LocalClient):
     """A daemon of this process whose one tool a test plays."""
 
     def __init__(self, does: Callable[[Answer], Awaitable[Answer]]) -> None:
@@ -65,28 +65,28 @@ class Outage:
     gate: Gate
     database: Database
     # Whom the daemons find without any outage.
-    doors: Mapping[str, Door]
+    doors: Mapping[str, LocalClient]
 
-    def ground(self, name: str) -> Ground:
+    def context(self, name: str) -> Context:
         """What that daemon stands on, its rows behind the gate."""
-        return replace(self.house.ground(name), db=acting(self.house.assembly.plan, self.database, name))
+        return replace(self.house.context(name), db=acting(self.house.assembly.plan, self.database, name))
 
     def play(self, name: str, does: Callable[[Answer], Awaitable[Answer]]) -> None:
         """Let the others meet this where they look for that daemon."""
-        self.house.assembly.doors[name] = Played(does)
+        self.house.assembly.local[name] = Played(does)
 
     def behind_the_gate(self, name: str) -> None:
         """Let that daemon come to its rows by the gate."""
-        ground = self.ground(name)
+        context = self.context(name)
         if name == "messenger":
-            desk = replace(self.house.desk(), ground=ground)
-            self.play(name, partial(execute, desk, Caller("switchboard", "hop", "j")))
+            worker = replace(self.house.worker(), context=context)
+            self.play(name, partial(execute, worker, Caller("switchboard", "hop", "j")))
         else:
-            self.play(name, partial(switchboard.route, ground, Caller("greeter", "hop", "j")))
+            self.play(name, partial(switchboard.route, context, Caller("greeter", "hop", "j")))
 
     def end(self) -> None:
         """Let every daemon be what it was."""
-        self.house.assembly.doors.update(self.doors)
+        self.house.assembly.local.update(self.doors)
 
     async def shut_once_it_waits(self, message: str) -> None:
         """Shut the gate when the message lies in the Messenger's queue."""
@@ -98,8 +98,8 @@ class Outage:
         self.end()
         told = await self.house.sql.fetchval(ADMITTED, message)
         await self.house.sql.execute(OLDER, told)
-        await sweeper.sweep(self.house.ground("switchboard"))
-        await work(self.house.desk())
+        await sweeper.sweep(self.house.context("switchboard"))
+        await work(self.house.worker())
         assert (await self.house.status(told), len(self.house.sent(message))) == ("ok", 1)
 
 
@@ -108,7 +108,7 @@ async def outage(still_house: House) -> AsyncIterator[Outage]:
     gate = Gate(server_of(still_house.dsn))
     await gate.open()
     async with by_port(still_house, gate.port) as database:
-        made = Outage(still_house, gate, database, dict(still_house.assembly.doors))
+        made = Outage(still_house, gate, database, dict(still_house.assembly.local))
         yield made
         made.end()
     gate.shut()
@@ -130,8 +130,8 @@ async def carried(house: House, message: str) -> dict[str, object]:
     return route_request({**row["envelope"], "notification_id": told}, "greeter", told)
 
 
-async def notify(ground: Ground, message: str) -> Mapping[str, object]:
-    return await tell(ground, {"channel": "telegram", "message": message})
+async def notify(context: Context, message: str) -> Mapping[str, object]:
+    return await tell(context, {"channel": "telegram", "message": message})
 
 
 async def test_the_messenger_says_queued_when_its_database_is_gone_while_it_waits(outage: Outage, message: str) -> None:
@@ -203,7 +203,7 @@ async def test_what_cannot_be_reached_is_no_error_and_what_is_broken_is(
         )
 
     outage.play("switchboard", cannot)
-    answer = await notify(outage.house.ground("greeter"), message)
+    answer = await notify(outage.house.context("greeter"), message)
     assert answer["status"] == ("queued" if error_class == "target_unavailable" else "error"), answer
     await outage.arrives_once(message)
 
@@ -214,7 +214,7 @@ async def test_a_hop_that_breaks_while_the_database_is_away_is_no_error(outage: 
         raise ButlersError("It lost its database.")
 
     outage.play("switchboard", breaks)
-    answer = await notify(outage.ground("greeter"), message)
+    answer = await notify(outage.context("greeter"), message)
     assert (answer["status"], answer["message"]) == ("queued", answers.ACCEPTED)
     await outage.arrives_once(message)
 
@@ -222,7 +222,7 @@ async def test_a_hop_that_breaks_while_the_database_is_away_is_no_error(outage: 
 async def test_a_caller_whose_whole_fleet_loses_the_database_is_told_queued(outage: Outage, message: str) -> None:
     for name in ("messenger", "switchboard"):
         outage.behind_the_gate(name)
-    asked = asyncio.ensure_future(notify(outage.ground("greeter"), message))
+    asked = asyncio.ensure_future(notify(outage.context("greeter"), message))
     await outage.shut_once_it_waits(message)
     answer = await asked
     assert (answer["status"], answer["message"]) == ("queued", answers.ACCEPTED)
@@ -237,13 +237,13 @@ async def test_what_was_over_and_is_asked_again_is_not_called_kept_where_nobody_
         raise ButlersError("It lost its database.")
 
     outage.play("switchboard", breaks)
-    ground = outage.ground("greeter")
-    await notify(ground, message)
+    context = outage.context("greeter")
+    await notify(context, message)
     await outage.gate.open()
     told = await outage.house.sql.fetchval(ADMITTED, message)
     over = answers.failed(told, "provider_rejected", "The provider refused it: no.")
     await outage.house.sql.execute(OVER, told, wire(over))
-    answer = await notify(ground, message)
+    answer = await notify(context, message)
     assert (answer["status"], answer["error"]) == ("error", wire(over)["error"])
 
 

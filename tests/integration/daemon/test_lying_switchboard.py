@@ -15,8 +15,8 @@ from shared.idempotency import notification_key
 from shared.rpc import Answer
 from tests.integration.daemon.test_lost_while_waiting import Played
 from tests.integration.database.test_hardening import logged_in
-from tests.integration.desks import new_chat
 from tests.integration.house import House
+from tests.integration.workers import new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,7 +42,7 @@ class Liar:
 
     def says(self, *, told: Mapping[str, object] | None = None, brings: bool = False) -> None:
         """Let the Switchboard answer with this notify response, or with an error of its own."""
-        self.house.assembly.doors["switchboard"] = Played(partial(self._answer, told, brings))
+        self.house.assembly.local["switchboard"] = Played(partial(self._answer, told, brings))
 
     async def _answer(self, told: Mapping[str, object] | None, brings: bool, route: Answer) -> Answer:  # noqa: FBT001
         context: Mapping[str, object] = route["request_context"]  # type: ignore[assignment]  # an object
@@ -62,9 +62,9 @@ class Liar:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def liar(house: House) -> AsyncIterator[Liar]:
-    honest = house.assembly.doors["switchboard"]
+    honest = house.assembly.local["switchboard"]
     yield Liar(house)
-    house.assembly.doors["switchboard"] = honest
+    house.assembly.local["switchboard"] = honest
 
 
 async def test_what_it_says_was_sent_is_told_as_its_row_has_it(liar: Liar, message: str) -> None:

@@ -12,8 +12,8 @@ from shared.errors import HopFailed
 from shared.rpc import Answer
 from switchboard import sweeper
 from switchboard.storage import registry
-from tests.integration.desks import ACTION, OLDER, admitted, enqueue, friend, new_chat, work
 from tests.integration.house import House
+from tests.integration.workers import ACTION, OLDER, admitted, enqueue, friend, new_chat, work
 from tests.rig.waiting import LONGEST, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -188,50 +188,50 @@ async def swept_while_young(house: House) -> tuple[str, str, int]:
     """A message of which only the admission is done, its words, and how many the sweep took up in its three seconds."""
     message = f"words {uuid4()}"
     told = await admitted(house, message, contact_id=await friend(house))
-    swept = await sweeper.sweep(house.ground("switchboard"))
+    swept = await sweeper.sweep(house.context("switchboard"))
     if await house.sql.fetchval(IS_YOUNG, told):
         return told, message, swept
     # The machine was so slow that this may have been its turn.
-    await sweeper.sweep(house.ground("switchboard"))
+    await sweeper.sweep(house.context("switchboard"))
     return await swept_while_young(house)
 
 
 async def test_the_sweep_takes_up_what_was_admitted_and_forgotten(still_house: House) -> None:
     told, message, swept = await swept_while_young(still_house)
     assert swept == 0, "the live call has three seconds"
-    switchboard = still_house.ground("switchboard")
+    switchboard = still_house.context("switchboard")
     await still_house.sql.execute(OLDER, told)
     assert await sweeper.sweep(switchboard) == 1
     assert await sweeper.sweep(switchboard) == 0
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
 async def test_the_sweep_takes_up_at_once_what_was_approved(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Jo", telegram=new_chat()))
-    switchboard = still_house.ground("switchboard")
+    switchboard = still_house.context("switchboard")
     assert await sweeper.sweep(switchboard) == 0
     action = await still_house.row(ACTION, told)
     await still_house.decide(action["id"])
     assert await sweeper.sweep(switchboard) == 1
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
 async def test_the_sweep_leaves_alone_what_waits_for_the_owner(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await still_house.contact("Jill", telegram=new_chat()))
     await still_house.sql.execute(OLDER, told)
-    assert await sweeper.sweep(still_house.ground("switchboard")) == 0
+    assert await sweeper.sweep(still_house.context("switchboard")) == 0
 
 
 async def test_the_sweep_and_the_live_route_meet_and_it_goes_once(still_house: House, message: str) -> None:
     told = await admitted(still_house, message, contact_id=await friend(still_house))
     await still_house.sql.execute(OLDER, told)
     await enqueue(still_house, told)
-    assert await sweeper.sweep(still_house.ground("switchboard")) == 0
+    assert await sweeper.sweep(still_house.context("switchboard")) == 0
     await enqueue(still_house, told)
-    await work(still_house.desk())
-    await work(still_house.desk())
+    await work(still_house.worker())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -241,12 +241,12 @@ async def test_what_parked_at_the_messenger_goes_out_after_the_yes(still_house: 
     told = await admitted(still_house, message, contact_id=contact)
     await enqueue(still_house, told)
     await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)
-    await work(still_house.desk())
+    await work(still_house.worker())
     action = await still_house.row(ACTION, told)
     assert (action["status"], (await still_house.delivery(told))["status"]) == ("pending", "parked")
     assert (await still_house.decide(action["id"])).code == "approved"
-    assert await sweeper.sweep(still_house.ground("switchboard")) == 1
-    await work(still_house.desk())
+    assert await sweeper.sweep(still_house.context("switchboard")) == 1
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
@@ -273,7 +273,7 @@ async def test_a_message_from_outside_is_stored_once_with_its_context(house: Hou
 
 async def test_one_name_has_at_most_so_many_instances_and_the_latest_is_among_them(still_house: House) -> None:
     for n in range(registry.MOST_INSTANCES + 5):
-        async with still_house.ground("switchboard").db.work() as connection:
+        async with still_house.context("switchboard").db.work() as connection:
             await registry.seen(connection, "health", f"http://127.0.0.1:{20_000 + n}", "butler", [], "ready")
     rows = await still_house.sql.fetch("SELECT url FROM switchboard.butlers WHERE name = 'health'")
     assert len(rows) == registry.MOST_INSTANCES

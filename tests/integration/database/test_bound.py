@@ -7,9 +7,9 @@ import pytest
 
 from shared.retention import WORDS
 from shared.storage import audit_bindings, contacts
-from tests.integration.desks import PAST, admitted, enqueue, in_queue, new_chat, work
 from tests.integration.gate.test_editing import change
 from tests.integration.house import House
+from tests.integration.workers import PAST, admitted, enqueue, in_queue, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,7 +53,7 @@ async def said_of(house: House, notification_id: str) -> Sequence[str]:
 
 async def by_rule(house: House, message: str) -> str:
     told = await in_queue(house, message)
-    await work(house.desk())
+    await work(house.worker())
     assert await house.status(told) == "ok"
     return told
 
@@ -63,7 +63,7 @@ async def by_yes(house: House, message: str) -> str:
     told = await admitted(house, message, contact_id=contact)
     assert (await house.decide(await house.sql.fetchval(ACTION, told))).code == "approved"
     await enqueue(house, told)
-    await work(house.desk())
+    await work(house.worker())
     assert await house.status(told) == "ok"
     return told
 
@@ -83,7 +83,7 @@ async def test_a_rules_leave_names_the_rule(still_house: House, message: str) ->
     contact = await still_house.contact("Anna")
     rule = await still_house.rule({"contact_id": contact})
     told = await in_queue(still_house, message, contact_id=contact)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.row(LINE, told, "marked"))["rule_id"] == rule
 
 
@@ -169,7 +169,7 @@ async def test_the_lives_that_questions_have_are_no_change(still_house: House, m
     for life in lives:
         if life != "denied":
             await enqueue(still_house, told[life])
-    await work(still_house.desk())
+    await work(still_house.worker())
     states = {life: await still_house.status(told[life]) for life in lives}
     assert (states["edited"], states["denied"], states["moved"]) == ("ok", "error", "pending_approval")
     for life in lives:

@@ -13,8 +13,8 @@ from shared.rpc import Answer
 from shared.storage import brakes, contacts, pending_actions
 from shared.storage.brakes import Scope
 from shared.storage.pending_actions import Why
-from tests.integration.desks import new_chat
 from tests.integration.house import MOVED_WITHOUT_A_LINE, House
+from tests.integration.workers import new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -83,7 +83,7 @@ async def expired(house: House, message: str) -> str:
 async def withdrawn(house: House, message: str) -> str:
     answer = await parked(house, message)
     asked = {"notification_id": answer["notification_id"]}
-    await house.assembly.doors["greeter"].call(house.tokens["greeter"], "withdraw", asked)
+    await house.assembly.local["greeter"].call(house.tokens["greeter"], "withdraw", asked)
     await house.settled(answer["notification_id"], "error")
     return str(answer["action_id"])
 
@@ -157,7 +157,7 @@ async def edited(house: House, message: str) -> str:
     answer = await parked(house, message)
     owner = await contacts.owner(house.sql)
     assert owner is not None
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         change = owner_decision.Edit(
             str(answer["action_id"]), f"{message} edited", owner["id"], "test", timedelta(hours=72)
         )
@@ -225,7 +225,7 @@ async def test_a_move_that_moves_nothing_writes_no_line(watched: House, message:
     answer = await parked(watched, message)
     told, action = str(answer["notification_id"]), str(answer["action_id"])
     why = Why("messenger", "It was tried.")
-    async with watched.ground("messenger").db.work() as connection:
+    async with watched.context("messenger").db.work() as connection:
         assert await pending_actions.move(connection, told, ["approved"], "executing", why) is None
         assert await pending_actions.move(connection, told, ["pending"], "pending", why) is None
         assert not await pending_actions.expire(connection, action, why)

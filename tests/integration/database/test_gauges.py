@@ -6,9 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from messenger.maintenance import metrics, rechecker
 from shared.storage import withdrawals
 from shared.telemetry.metrics import metrics_text
-from tests.integration.desks import in_queue, work
 from tests.integration.doubts import say, uncertain
 from tests.integration.house import House
+from tests.integration.workers import in_queue, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +21,7 @@ UPDATE messenger.deliveries SET created_at = created_at - interval '10 minutes',
 
 async def shown(house: House) -> tuple[dict[str, float], float]:
     """The deliveries by Telegram in each state, and the age of the oldest open one."""
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await metrics.read(connection)
     families = {family.name: family.samples for family in text_string_to_metric_families(metrics_text().decode())}
     by_state = {
@@ -39,9 +39,9 @@ async def test_every_end_is_counted_whoever_wrote_it(still_house: House, message
     assert (before["uncertain"], before["queued"]) == (2, 1)
     await say(still_house, left, "leave")
     await say(still_house, arrived, "arrived")
-    async with still_house.ground("greeter").db.work() as connection:
+    async with still_house.context("greeter").db.work() as connection:
         await withdrawals.ask(connection, taken_back, "greeter")
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         await rechecker.withdrawn(connection)
     after, _ = await shown(still_house)
     assert after == {row["status"]: row["n"] for row in await still_house.sql.fetch(BY_STATE)}
@@ -49,7 +49,7 @@ async def test_every_end_is_counted_whoever_wrote_it(still_house: House, message
 
 
 async def test_what_is_tried_again_and_again_grows_old(still_house: House, message: str) -> None:
-    await work(still_house.desk())
+    await work(still_house.worker())
     told = await in_queue(still_house, message)
     await still_house.sql.execute(FAILING, told)
     assert (await shown(still_house))[1] >= 600

@@ -227,7 +227,7 @@ async def test_a_butler_that_floods_every_topic_and_holds_every_number_stops_nob
                 told = await house.notify(message=f"through the flood {n} {uuid4()}")
                 assert told["status"] in {"ok", "queued"}, told
                 await delivered(house, told["notification_id"])
-            async with asyncio.timeout(LONGEST), house.ground("messenger").db.work():
+            async with asyncio.timeout(LONGEST), house.context("messenger").db.work():
                 pass
             await sign_in(house)
             async with asyncio.timeout(3 * LONGEST):

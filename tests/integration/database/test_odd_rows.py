@@ -11,8 +11,8 @@ import pytest
 from shared.auth import keystore
 from shared.contracts import route_request
 from shared.db import dsn
-from tests.integration.desks import ACTION, admitted, new_chat
 from tests.integration.house import House, Rows, opened
+from tests.integration.workers import ACTION, admitted, new_chat
 from tests.rig.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

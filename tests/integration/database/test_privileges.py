@@ -10,8 +10,8 @@ import pytest
 
 from shared.auth import keystore
 from shared.db import dsn
-from tests.integration.desks import ACTION, OLDER, admitted, new_chat
 from tests.integration.house import NAMES, House, Rows
+from tests.integration.workers import ACTION, OLDER, admitted, new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

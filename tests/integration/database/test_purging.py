@@ -11,10 +11,10 @@ from shared import answers, retention
 from shared.channels.realms import SANDBOX
 from shared.storage import deliveries, history, notifications, rules
 from shared.storage.resolutions import Resolution
-from tests.integration.desks import ACTION, friend, in_queue, new_chat
 from tests.integration.house import House
 from tests.integration.purged import ANCIENT, OLD, age, everything, purge, row
 from tests.integration.signed_in import page, plain, signed_in
+from tests.integration.workers import ACTION, friend, in_queue, new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -87,9 +87,9 @@ async def test_what_did_not_go_is_not_taken_up_again_once_its_words_are_gone(hou
     assert again["error"] == {"class": "provider_rejected", "message": answers.WIPED, "retryable": False}
     delivery = await house.delivery(told["notification_id"])
     owner = str(await house.sql.fetchval("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)"))
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         word = Resolution(delivery["id"], delivery["attempt"], "retry", owner, "test")
-        assert await resolver.heed_press(connection, word, SANDBOX, house.ground("messenger")) == "late"
+        assert await resolver.heed_press(connection, word, SANDBOX, house.context("messenger")) == "late"
     assert house.sent(message) == []
 
 
@@ -97,7 +97,7 @@ async def test_what_the_owner_wrote_instead_is_wiped_too(house: House, message: 
     told = await house.notify(message="x", contact_id=await house.contact("Yan", telegram=new_chat()))
     await until(lambda: house.cards("greeter"))
     action = await house.row(ACTION, told["notification_id"])
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await notifications.edit(connection, str(told["notification_id"]), message)
     assert (await house.decide(action["id"], approve=False, reason="No.")).code == "denied"
     await age(house, told["notification_id"], OLD)
@@ -134,9 +134,9 @@ async def test_what_the_owner_left_at_that_is_wiped_and_still_says_so(house: Hou
     assert (await row(house, told["notification_id"]))["wiped_at"] is None
     delivery = await house.delivery(told["notification_id"])
     owner = str(await house.sql.fetchval("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)"))
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         word = Resolution(delivery["id"], delivery["attempt"], "leave", owner, "test")
-        assert await resolver.heed_press(connection, word, SANDBOX, house.ground("messenger")) == "done"
+        assert await resolver.heed_press(connection, word, SANDBOX, house.context("messenger")) == "done"
     await age(house, told["notification_id"], OLD)
     assert await purge(house) == 1
     assert message not in await everything(house)

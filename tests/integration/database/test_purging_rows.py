@@ -17,9 +17,9 @@ from shared.db.clock import Reading
 from shared.telemetry.metrics import metrics_text
 from tests.integration.database.test_privileges import logged_in, refused
 from tests.integration.delivery.test_returned import mailed, read, report_of
-from tests.integration.desks import friend, in_queue, work
 from tests.integration.house import House, standing_work
 from tests.integration.purged import ANCIENT, OLD, age, purge, row
+from tests.integration.workers import friend, in_queue, work
 from tests.rig.waiting import LONGEST, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -175,7 +175,7 @@ async def test_the_audit_holds_no_word_of_a_provider_or_of_a_far_end(still_house
     words = f"words {uuid4()}"
     await still_house.fault(words, "400", times=1)
     refused_one = await in_queue(still_house, words, contact_id=await friend(still_house))
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(refused_one) == "error"
     kept = await still_house.sql.fetchval("SELECT string_agg(e::text, E'\\n') FROM shared.approval_events e")
     for quoted in ("nobody of that name", words, "Bad Request"):
@@ -184,7 +184,7 @@ async def test_the_audit_holds_no_word_of_a_provider_or_of_a_far_end(still_house
 
 async def test_what_another_holds_is_left_for_later(still_house: House) -> None:
     held, free = await ended(still_house), await ended(still_house)
-    async with standing_work(still_house.ground("messenger").db) as connection:
+    async with standing_work(still_house.context("messenger").db) as connection:
         await connection.execute(
             "SELECT FROM shared.notifications WHERE id = $1 FOR UPDATE", await as_id(still_house, held)
         )
@@ -226,14 +226,14 @@ async def test_a_step_that_fails_stops_no_other(still_house: House) -> None:
 
 async def test_a_question_about_no_message_ends_when_its_time_is_over(still_house: House) -> None:
     action = await still_house.sql.fetchval(QUESTION_ABOUT_NOTHING)
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         assert await reaper.close_unanswered(connection) >= 1
     found = await still_house.row("SELECT status FROM shared.pending_actions WHERE id = $1", str(action))
     assert found["status"] == "expired"
 
 
 async def as_id(house: House, told: str) -> object:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await connection.fetchval("SELECT id FROM shared.notifications WHERE id::text = $1", told)
 
 
@@ -249,7 +249,7 @@ async def test_several_at_once_do_each_row_once(still_house: House) -> None:
 async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
     told, stopping = await ended(still_house), asyncio.Event()
     pace = purger.Pace(first=0.01, every=0.05)
-    running = asyncio.ensure_future(purger.run(still_house.ground("messenger"), 0.5, stopping, pace))
+    running = asyncio.ensure_future(purger.run(still_house.context("messenger"), 0.5, stopping, pace))
 
     async def wiped() -> bool:
         return (await row(still_house, told))["wiped_at"] is not None
@@ -261,7 +261,7 @@ async def test_it_runs_by_itself_and_ends_when_told(still_house: House) -> None:
 
 
 async def test_only_what_was_over_a_round_ago_goes_and_never_across_a_jump(still_house: House) -> None:
-    db, stopping = still_house.ground("messenger").db, asyncio.Event()
+    db, stopping = still_house.context("messenger").db, asyncio.Event()
     told, ticks = await ended(still_house), iter((0.0, 3600.0, 3600.0, 3600.0))
 
     async def next_round(earlier: Reading | None) -> tuple[Reading | None, bool]:

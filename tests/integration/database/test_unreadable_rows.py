@@ -11,7 +11,7 @@ import pytest_asyncio
 from messenger.cards import closing, kinds, updater
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.maintenance import rechecker
 from messenger.poison import CODE, SAID
 from shared.channels.base import Wire
@@ -21,9 +21,9 @@ from shared.rpc import Answer
 from shared.storage import contacts
 from switchboard import sweeper
 from tests.integration.daemon.test_switchboard import envelope, inner, route
-from tests.integration.desks import ACTION, OLDER, admitted, desk_where, friend, in_queue, new_chat, work
 from tests.integration.house import House, button_data, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import ACTION, OLDER, admitted, friend, in_queue, new_chat, work, worker_where
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import until
 
@@ -92,7 +92,7 @@ async def asked(house: House, message: str) -> tuple[str, str]:
 
 
 async def write(house: House) -> int:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await kinds.write_missing(connection, BURST)
 
 
@@ -108,13 +108,13 @@ def telegram(house: House) -> TelegramChannel:
 
 
 async def look_again(house: House, database: Database | None = None) -> None:
-    ground = house.ground("messenger")
-    await rechecker.look_again(replace(ground, db=database or ground.db))
+    context = house.context("messenger")
+    await rechecker.look_again(replace(context, db=database or context.db))
 
 
 async def show(house: House) -> None:
     channel = telegram(house)
-    await updater.show(house.ground("messenger"), channel)
+    await updater.show(house.context("messenger"), channel)
     await channel.close()
 
 
@@ -127,9 +127,9 @@ async def test_a_question_that_cannot_be_shown_ends_and_the_next_one_is_asked(
     await quiet.sql.execute(statement, told, {"whom": "contact:x", "a number": 5000, **ODD}[odd])
     await asked(quiet, f"{message} next")
     assert await write(quiet) == 2
-    desk = quiet.desk()
+    worker = quiet.worker()
     for _ in range(2):
-        await work(desk)
+        await work(worker)
     assert len(quiet.cards(f"{message} next")) == 1
     assert tuple(await quiet.row(CARD, action)) == ("refused", CODE)
     assert (await quiet.row(ACTION, told))["status"] == "cancelled"
@@ -141,7 +141,7 @@ async def test_an_entry_that_is_no_address_is_shown_and_can_only_be_denied(quiet
     told, action = await asked(quiet, message)
     await quiet.sql.execute(SPOIL, told)
     await write(quiet)
-    await work(quiet.desk())
+    await work(quiet.worker())
     [card] = quiet.cards(message)
     assert "no identifier that could be used" in str(card["payload"])
     assert [data.split(":")[2] for data in button_data(card)] == ["no"]
@@ -153,9 +153,9 @@ async def test_a_message_that_cannot_be_read_ends_and_the_next_one_goes(quiet: H
     odd = await in_queue(quiet, f"{message} odd", contact_id=contact)
     told = await in_queue(quiet, f"{message} next", contact_id=contact)
     await quiet.sql.execute(BREAK, odd, ODD["hollow"])
-    desk = quiet.desk()
+    worker = quiet.worker()
     for _ in range(2):
-        await work(desk)
+        await work(worker)
     assert await quiet.status(told) == "ok"
     found = await quiet.delivery(odd)
     assert (found["status"], found["reason"], await quiet.status(odd)) == ("refused", CODE, "error")
@@ -176,10 +176,10 @@ async def test_what_breaks_by_a_mistake_is_put_off_and_others_pass(quiet: House,
         broken_at.append(await quiet.sql.fetchval(NOW))
         raise RuntimeError("a mistake of ours")
 
-    await work(desk_where(quiet, broken))
+    await work(worker_where(quiet, broken))
     assert tuple(await quiet.row(PUT_OFF, delivery, *broken_at, 8)) == ("queued", "broken", True)
     await quiet.sql.execute(MADE_LONG_AGO, delivery)
-    await work(quiet.desk())
+    await work(quiet.worker())
     assert await quiet.status(told) == "ok"
 
 
@@ -213,8 +213,8 @@ class Unfinished:
         await self.inner.abandon()
 
 
-def breaking_desk(house: House) -> Desk:
-    return house.desk(telegram=Breaking(telegram(house)))
+def breaking_desk(house: House) -> Worker:
+    return house.worker(telegram=Breaking(telegram(house)))
 
 
 async def test_a_mistake_past_the_marker_is_an_answer_that_nobody_could_read(quiet: House, message: str) -> None:
@@ -238,9 +238,9 @@ async def test_a_digest_lists_what_can_be_read(quiet: House, message: str) -> No
     told = [(await asked(quiet, f"{message} n{n}"))[0] for n in range(BURST + 3)]
     await quiet.sql.execute(BREAK, told[BURST], ODD["hollow"])
     assert await write(quiet) == BURST + 1
-    desk = quiet.desk()
+    worker = quiet.worker()
     for _ in range(BURST + 1):
-        await work(desk)
+        await work(worker)
     [digest] = quiet.cards("more thing")
     assert "greeter asks 2 more things" in str(digest["payload"])
     assert len(button_data(digest)) == 2
@@ -256,13 +256,13 @@ async def test_a_digest_lists_what_can_be_read(quiet: House, message: str) -> No
 async def test_a_card_whose_outcome_cannot_be_read_loses_its_buttons(quiet: House, message: str) -> None:
     told, action = await asked(quiet, message)
     await write(quiet)
-    await work(quiet.desk())
+    await work(quiet.worker())
     await quiet.decide(action, approve=False)
     await quiet.sql.execute("UPDATE shared.pending_actions SET status = 'cancelled' WHERE id = $1", action)
     await quiet.sql.execute("UPDATE shared.notifications SET answer = '{}' WHERE id = $1", told)
     channel = telegram(quiet)
-    assert await closing.close(quiet.ground("messenger"), channel) == 1
-    assert await closing.close(quiet.ground("messenger"), channel) == 0
+    assert await closing.close(quiet.context("messenger"), channel) == 1
+    assert await closing.close(quiet.context("messenger"), channel) == 0
     await channel.close()
     methods = [str(line["payload"]["method"]) for line in quiet.box.sandbox.lines]  # type: ignore[index]
     assert methods.count("editMessageReplyMarkup") == 1
@@ -302,7 +302,7 @@ class BrokenOnce:
 
 async def test_a_step_that_breaks_keeps_none_of_the_others(quiet: House, message: str) -> None:
     told = await short(quiet, message)
-    broken = BrokenOnce(quiet.ground("messenger").db)
+    broken = BrokenOnce(quiet.context("messenger").db)
     await look_again(quiet, broken)  # type: ignore[arg-type]  # it does as one
     assert await quiet.status(told) == "pending_approval"
 
@@ -315,7 +315,7 @@ async def test_what_cannot_be_forwarded_of_one_butler_never_keeps_what_another_s
     await quiet.sql.execute(MANY, first, odd, 130)
     told = await admitted(quiet, f"{message} next", "health", contact_id=await friend(quiet))
     await quiet.sql.execute(OLDER, told)
-    switchboard = quiet.ground("switchboard")
+    switchboard = quiet.context("switchboard")
     assert await sweeper.sweep(switchboard) == 100
     assert (await quiet.delivery(told))["status"] == "queued"
     while await sweeper.sweep(switchboard):
@@ -337,7 +337,7 @@ async def test_an_envelope_that_changes_when_it_is_carried_is_refused_once(
     stored = (await quiet.row("SELECT envelope FROM shared.notifications WHERE id = $1", told))["envelope"]
     await quiet.sql.execute(BREAK, told, NOT_CANONICAL[how](stored))
     await quiet.sql.execute(OLDER, told)
-    switchboard = quiet.ground("switchboard")
+    switchboard = quiet.context("switchboard")
     assert [await sweeper.sweep(switchboard) for _ in range(2)] == [1, 0]
     assert await ended(quiet, told) == ["refused"]
     assert await quiet.sql.fetchval(REFUSALS) == 1

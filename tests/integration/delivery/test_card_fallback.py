@@ -5,8 +5,8 @@ from uuid import uuid4
 import pytest
 
 from messenger.cards import kinds
-from tests.integration.desks import new_chat
 from tests.integration.house import House
+from tests.integration.workers import new_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,7 +22,7 @@ async def asked(house: House) -> object:
 
 async def channels(house: House, action_id: object) -> list[str]:
     """By which channels it is asked, once what is missing is written."""
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await kinds.write_missing(connection, 1000)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action_id)]
 

@@ -12,14 +12,14 @@ import pytest
 
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery import worker
-from messenger.delivery.lease import Desk
+from messenger.delivery import loop
+from messenger.delivery.lease import Worker
 from messenger.storage import deliveries
-from tests.integration.desks import (
+from tests.integration.house import House
+from tests.integration.workers import (
     ACTION,
     DUE,
     admitted,
-    desk_where,
     due,
     enqueue,
     friend,
@@ -28,8 +28,8 @@ from tests.integration.desks import (
     new_chat,
     reap,
     work,
+    worker_where,
 )
-from tests.integration.house import House
 from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -94,13 +94,13 @@ def _whole_request(got: bytes) -> bool:
     return bool(blank) and len(body) >= length
 
 
-def desk_where_it_is_cut(house: House, words: str) -> Desk:
-    """A desk that comes to its marker when a fault for these words has cut the connection, however slow that is."""
+def desk_where_it_is_cut(house: House, words: str) -> Worker:
+    """A worker that comes to its marker when a fault for these words has cut the connection, however slow that is."""
 
     async def cut() -> None:
         await until(lambda: all(words not in fault.match for fault in house.box.sandbox.faults.armed()))
 
-    return desk_where(house, cut)
+    return worker_where(house, cut)
 
 
 async def test_the_marker_is_committed_before_telegram_has_the_last_byte(still_house: House, message: str) -> None:
@@ -108,7 +108,7 @@ async def test_the_marker_is_committed_before_telegram_has_the_last_byte(still_h
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     async with provider(still_house, answer, _whole_request) as (where, seen):
         told = await in_queue(still_house, message)
-        await work(still_house.desk(telegram=TelegramChannel(f"http://{where}", "1:t")))
+        await work(still_house.worker(telegram=TelegramChannel(f"http://{where}", "1:t")))
         assert seen == [1]
         assert (await still_house.delivery(told))["status"] == "sent"
 
@@ -116,7 +116,7 @@ async def test_the_marker_is_committed_before_telegram_has_the_last_byte(still_h
 async def test_the_marker_is_committed_before_the_mail_server_has_the_dot(still_house: House, message: str) -> None:
     async with provider(still_house, b"250 queued\r\n", lambda got: got.endswith(b"\r\n.\r\n")) as (where, seen):
         told = await in_queue(still_house, message, channel="email")
-        await work(still_house.desk(email=EmailChannel.from_url(f"smtp://{where}")))
+        await work(still_house.worker(email=EmailChannel.from_url(f"smtp://{where}")))
         assert seen == [1]
         assert (await still_house.delivery(told))["status"] == "sent"
 
@@ -125,10 +125,10 @@ async def test_a_lease_lost_before_the_marker_sends_nothing_and_another_takes_ov
     still_house: House, message: str
 ) -> None:
     told = await in_queue(still_house, message)
-    await work(desk_where(still_house, lambda: lose_lease(still_house, told)))
+    await work(worker_where(still_house, lambda: lose_lease(still_house, told)))
     assert still_house.sent(message) == []
     assert await reap(still_house) == 1
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -136,14 +136,14 @@ async def test_whoever_slept_past_its_lease_does_not_write_the_last_byte(still_h
     told = await in_queue(still_house, message)
 
     async def sleep_long() -> None:
-        desk.held.clear()
+        worker.held.clear()
 
-    desk = desk_where(still_house, sleep_long)
-    await work(desk)
+    worker = worker_where(still_house, sleep_long)
+    await work(worker)
     row = await still_house.delivery(told)
     assert (still_house.sent(message), row["status"], row["reason"]) == ([], "queued", "unavailable")
     await still_house.sql.execute(DUE, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -153,34 +153,34 @@ async def test_what_may_have_arrived_is_uncertain_and_never_sent_again(
 ) -> None:
     told = await in_queue(still_house, message)
     await still_house.fault(message, fault, times=1)
-    desk = still_house.desk()
-    await work(desk)
+    worker = still_house.worker()
+    await work(worker)
     assert (await still_house.delivery(told))["status"] == "uncertain"
     assert await still_house.status(told) == "uncertain"
     await still_house.sql.execute(DUE, told)
     await reap(still_house)
-    await work(desk)
+    await work(worker)
     await enqueue(still_house, told)
-    await work(desk)
+    await work(worker)
     assert len(still_house.sent(message)) == 1
 
 
 async def test_no_answer_in_time_is_uncertain_and_never_sent_again(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     await still_house.fault(message, "accept_hang", times=1)
-    desk = still_house.desk(telegram=TelegramChannel(still_house.box.url, "1:t", answer_timeout=0.1))
-    await work(desk)
+    worker = still_house.worker(telegram=TelegramChannel(still_house.box.url, "1:t", answer_timeout=0.1))
+    await work(worker)
     row = await still_house.delivery(told)
     assert (row["status"], row["reason"]) == ("uncertain", "timeout")
     await still_house.sql.execute(DUE, told)
-    await work(desk)
+    await work(worker)
     assert len(still_house.sent(message)) == 1
 
 
 async def test_a_mail_cut_after_its_dot_is_uncertain(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message, channel="email")
     await still_house.fault(message, "accept_reset", stage="dot", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(told))["status"] == "uncertain"
     assert len(still_house.sent(message)) == 1
 
@@ -194,22 +194,22 @@ async def test_what_is_proved_not_sent_waits_and_goes_out_once(
     told = await in_queue(still_house, message)
     await still_house.fault(message, fault, times=1)
     cut = fault == "drop_before_body"
-    desk = desk_where_it_is_cut(still_house, message) if cut else still_house.desk()
-    await work(desk)
+    worker = desk_where_it_is_cut(still_house, message) if cut else still_house.worker()
+    await work(worker)
     row = await still_house.delivery(told)
     assert (row["status"], row["reason"], still_house.sent(message)) == ("queued", reason, [])
     assert (await still_house.row(WAITS, told))["waits"] is True
     assert await still_house.status(told) == "queued"
     await due(still_house, told)
-    await work(desk)
-    await work(desk)
+    await work(worker)
+    await work(worker)
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
 async def test_a_refusal_ends_it_and_gives_the_rule_its_use_back(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message, contact_id=await friend(still_house, max_uses=1))
     await still_house.fault(message, "403", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     answer = (await still_house.row("SELECT answer FROM shared.notifications WHERE id = $1", told))["answer"]
     assert (answer["error"]["class"], answer["error"]["retryable"]) == ("provider_rejected", False)
     used = await still_house.row("SELECT count(*) AS n FROM shared.rule_uses WHERE notification_id = $1", told)
@@ -219,11 +219,11 @@ async def test_a_refusal_ends_it_and_gives_the_rule_its_use_back(still_house: Ho
 async def test_bytes_that_changed_before_the_marker_do_not_leave(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message, channel="email")
     try:
-        await work(desk_where(still_house, lambda: still_house.sql.execute(SENDER, "new@sandbox.test")))
+        await work(worker_where(still_house, lambda: still_house.sql.execute(SENDER, "new@sandbox.test")))
         assert still_house.sent(message) == []
         await lose_lease(still_house, told)
         await reap(still_house)
-        await work(still_house.desk())
+        await work(still_house.worker())
     finally:
         await still_house.sql.execute(SENDER, "butlers@sandbox.test")
     assert [line["payload"]["from"] for line in still_house.sent(message)] == ["new@sandbox.test"]  # type: ignore[index]
@@ -237,7 +237,7 @@ async def test_bytes_that_the_owner_did_not_approve_are_asked_for_again(still_ho
     try:
         await still_house.sql.execute(SENDER, "new@sandbox.test")
         await enqueue(still_house, told)
-        await work(still_house.desk())
+        await work(still_house.worker())
     finally:
         await still_house.sql.execute(SENDER, "butlers@sandbox.test")
     again = await still_house.row(ACTION, told)
@@ -254,7 +254,7 @@ async def test_an_approval_of_other_content_parks_again(still_house: House, mess
         "UPDATE shared.contact_info SET value = $2 WHERE contact_id = $1", contact, new_chat()
     )
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     again = await still_house.row(ACTION, told)
     assert (again["status"], again["revision"], again["wire_shas"]) == ("pending", 2, None)
     assert (await still_house.status(told), still_house.sent(message)) == ("pending_approval", [])
@@ -275,7 +275,7 @@ async def test_what_the_owner_changes_before_the_marker_counts(
     contact = await still_house.contact("Ruled", telegram=new_chat())
     rule = await still_house.rule({"contact_id": contact})
     told = await in_queue(still_house, message, contact_id=contact)
-    await work(desk_where(still_house, lambda: still_house.sql.execute(change, rule)))
+    await work(worker_where(still_house, lambda: still_house.sql.execute(change, rule)))
     assert still_house.sent(message) == []
     assert (await still_house.delivery(told))["status"] == status
     assert await still_house.status(told) == answer
@@ -286,10 +286,10 @@ async def test_a_rule_revoked_with_a_hundred_queued_lets_none_of_them_out(still_
     rule = await still_house.rule({"recipient": {"type": "domain", "value": domain}})
     told = [await in_queue(still_house, message, channel="email", recipient=f"a{n}@{domain}") for n in range(100)]
     await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)
-    desk = still_house.desk()
+    worker = still_house.worker()
     async with asyncio.timeout(LONGEST):
         while {await still_house.status(one) for one in told} != {"pending_approval"}:
-            await work(desk)
+            await work(worker)
     assert still_house.sent(message) == []
 
 
@@ -297,9 +297,9 @@ async def test_an_address_changed_before_the_marker_is_not_written_to(still_hous
     contact, moved = await friend(still_house), new_chat()
     told = await in_queue(still_house, message, contact_id=contact)
     change = "UPDATE shared.contact_info SET value = $2 WHERE contact_id = $1"
-    await work(desk_where(still_house, lambda: still_house.sql.execute(change, contact, moved)))
+    await work(worker_where(still_house, lambda: still_house.sql.execute(change, contact, moved)))
     assert still_house.sent(message) == []
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert [line["to"] for line in still_house.sent(message)] == [moved]
     assert await still_house.status(told) == "ok"
 
@@ -320,12 +320,12 @@ async def test_two_markers_at_one_rule_count_its_uses_one_after_the_other(still_
     domain = f"{uuid4().hex[:12]}.example.org"
     rule = await still_house.rule({"recipient": {"type": "domain", "value": domain}}, max_uses=1)
     told = [await in_queue(still_house, message, channel="email", recipient=f"a{n}@{domain}") for n in range(2)]
-    desk = still_house.desk()
+    worker = still_house.worker()
     async with still_house.sql.transaction():
         await still_house.sql.execute("SELECT FROM shared.approval_rules WHERE id = $1 FOR UPDATE", rule)
-        await worker.claim_some(desk)
+        await loop.claim_some(worker)
         await eventually(partial(still_house.sql.fetchval, f"SELECT ({WAITING}) = 2"))
-    await asyncio.gather(*desk.tasks)
+    await asyncio.gather(*worker.tasks)
     assert sorted([await still_house.status(one) for one in told]) == ["ok", "pending_approval"]
     assert len(still_house.sent(message)) == 1
 
@@ -334,16 +334,16 @@ async def test_per_address_the_order_is_kept_and_a_retry_keeps_its_place(still_h
     contact = await friend(still_house)
     told = [await in_queue(still_house, f"{message} {n}", contact_id=contact) for n in range(3)]
     await still_house.fault(f"{message} 0", "drop_before_body", times=1)
-    desk = desk_where_it_is_cut(still_house, message)
-    await work(desk)
+    worker = desk_where_it_is_cut(still_house, message)
+    await work(worker)
     row = await still_house.delivery(told[0])
     assert (row["status"], row["attempt"]) == ("queued", 1)
     await still_house.sql.execute(NOT_DUE, told[0])
-    await work(desk)
+    await work(worker)
     assert still_house.sent(message) == []
     await due(still_house, told[0])
     for _ in told:
-        await work(desk)
+        await work(worker)
     texts = [str(line["payload"]["text"]) for line in still_house.sent(message)]  # type: ignore[index]
     assert texts == [f"{message} {n}" for n in range(3)]
 
@@ -351,23 +351,23 @@ async def test_per_address_the_order_is_kept_and_a_retry_keeps_its_place(still_h
 async def test_per_address_one_is_in_flight(still_house: House, message: str) -> None:
     contact = await friend(still_house)
     told = [await in_queue(still_house, f"{message} {n}", contact_id=contact) for n in range(3)]
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         taken = await deliveries.claim(connection, "nobody", {"telegram": 16, "email": 16})
     assert [one.notification_id for one in taken] == [told[0]]
     await lose_lease(still_house, told[0])
     await reap(still_house)
     for _ in told:
-        await work(still_house.desk())
+        await work(still_house.worker())
     assert len(still_house.sent(message)) == 3
 
 
 async def test_two_desks_that_race_deliver_each_once(still_house: House, message: str) -> None:
     told = [await in_queue(still_house, f"{message} {n}") for n in range(20)]
     stopping = asyncio.Event()
-    desks = [asyncio.create_task(worker.run(still_house.desk(), stopping)) for _ in range(2)]
+    workers = [asyncio.create_task(loop.run(still_house.worker(), stopping)) for _ in range(2)]
     await until(lambda: len(still_house.sent(message)) >= len(told))
     stopping.set()
-    await asyncio.gather(*desks)
+    await asyncio.gather(*workers)
     assert {await still_house.status(one) for one in told} == {"ok"}
     assert len(still_house.sent(message)) == 20
     attempts = [(await still_house.delivery(one))["attempt"] for one in told]

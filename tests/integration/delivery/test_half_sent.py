@@ -8,7 +8,7 @@ import pytest
 
 from messenger.cards.approval import HAD_ARRIVED
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
-from messenger.delivery import worker
+from messenger.delivery import loop
 from messenger.maintenance import reaper, resolver
 from messenger.storage import attempts, deliveries, transitions
 from shared import answers
@@ -17,10 +17,12 @@ from shared.errors import InvalidInput
 from shared.gate.owner_decision import Edit, edit
 from shared.storage import contacts
 from tests.integration.delivery.test_late_receipts import Late, late_desk
-from tests.integration.desks import (
+from tests.integration.doubts import RECEIPTS, all_cards, answer, cards_written, closed, say, shown
+from tests.integration.house import House
+from tests.integration.sandbox_runner import OWNER as THE_OWNER
+from tests.integration.workers import (
     ACTION,
     admitted,
-    desk_where,
     due,
     enqueue,
     in_queue,
@@ -28,10 +30,8 @@ from tests.integration.desks import (
     new_chat,
     reap,
     work,
+    worker_where,
 )
-from tests.integration.doubts import RECEIPTS, all_cards, answer, cards_written, closed, say, shown
-from tests.integration.house import House
-from tests.integration.sandbox_runner import OWNER as THE_OWNER
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -78,14 +78,14 @@ async def carried(house: House, told: str) -> None:
         await lose_lease(house, told)
         await reap(house)
         await due(house, told)
-        await work(house.desk())
+        await work(house.worker())
 
 
 async def half_parked(house: House, message: str) -> str:
     """A notification that waits for the owner after its first part."""
     anna, rule = await known(house)
     told = await in_queue(house, in_two(message), contact_id=anna)
-    await work(desk_where(house, at_second(lambda: house.sql.execute(REVOKE, rule))))
+    await work(worker_where(house, at_second(lambda: house.sql.execute(REVOKE, rule))))
     assert await house.status(told) == "pending_approval"
     assert len(house.sent(f"first {message}")) == 1
     return told
@@ -94,7 +94,7 @@ async def half_parked(house: House, message: str) -> str:
 async def change(house: House, told: str, text: str) -> str:
     """The owner's text in its place; what came of that."""
     action = await house.row(ACTION, told)
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         owner = await contacts.owner(connection)
         assert owner is not None
         return (await edit(connection, Edit(action["id"], text, owner["id"], "test", timedelta(hours=72)))).code
@@ -113,7 +113,7 @@ async def ended_in_words(house: House, told: str, message: str) -> None:
 async def test_what_follows_a_part_goes_to_no_other_address(still_house: House, message: str) -> None:
     anna, _ = await known(still_house)
     told = await in_queue(still_house, in_two(message), contact_id=anna)
-    await work(desk_where(still_house, at_second(lambda: still_house.sql.execute(MOVE, anna, new_chat()))))
+    await work(worker_where(still_house, at_second(lambda: still_house.sql.execute(MOVE, anna, new_chat()))))
     await carried(still_house, told)
     assert (await still_house.delivery(told))["status"] == "failed"
     await ended_in_words(still_house, told, message)
@@ -127,7 +127,7 @@ async def test_nobody_is_asked_whether_the_rest_may_go_to_another_address(still_
         await still_house.sql.execute(MOVE, anna, new_chat())
         await still_house.sql.execute(REVOKE, rule)
 
-    await work(desk_where(still_house, at_second(moved_and_revoked)))
+    await work(worker_where(still_house, at_second(moved_and_revoked)))
     await ended_in_words(still_house, told, message)
     assert await still_house.sql.fetchrow(ACTION, told) is None
 
@@ -154,8 +154,8 @@ async def test_a_card_begins_anew_where_the_owner_is_by_now(still_house: House, 
     here = partial(contacts.set_identifier, still_house.sql, owner, "telegram", primary=True)
     moves = at_second(lambda: here(chat))
     while not still_house.sent(f"first {message}"):
-        await work(desk_where(still_house, moves))
-    await work(still_house.desk())
+        await work(worker_where(still_house, moves))
+    await work(still_house.worker())
     await here(str(THE_OWNER))
     texts = [line for line in still_house.box.sandbox.lines if line["to"] == chat]
     assert [words in str(texts) for words in (f"first {message}", f"last {message}")] == [True, True]
@@ -169,7 +169,7 @@ async def test_what_has_begun_keeps_its_words(still_house: House, message: str) 
         await change(still_house, told, f"short {message}")
     await still_house.decide((await still_house.row(ACTION, told))["id"])
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(told) == "ok"
     assert (len(still_house.sent(f"first {message}")), len(still_house.sent(f"last {message}"))) == (1, 1)
 
@@ -190,12 +190,12 @@ async def test_a_part_that_left_with_other_bytes_is_no_part_of_this(still_house:
 async def test_a_part_that_its_text_has_no_more_is_forgotten(still_house: House, message: str) -> None:
     anna, rule = await known(still_house)
     told = await in_queue(still_house, in_two(message), contact_id=anna)
-    await work(desk_where(still_house, lambda: still_house.sql.execute(REVOKE, rule)))
+    await work(worker_where(still_house, lambda: still_house.sql.execute(REVOKE, rule)))
     assert await change(still_house, told, f"short {message}") == "edited"
     await still_house.decide((await still_house.row(ACTION, told))["id"])
     await enqueue(still_house, told)
     await still_house.fault(f"short {message}", "accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await say(still_house, told, "arrived") == "done"
     assert [row["status"] for row in await still_house.sql.fetch(RECEIPTS, told)] == ["sent"]
     assert await still_house.status(told) == "ok"
@@ -216,7 +216,7 @@ async def owners_second_chat(house: House) -> tuple[str, Callable[[], Awaitable[
 
 async def repeated_by_machine(house: House, told: str) -> None:
     await house.sql.execute(OLDER, told)
-    await resolver.repeat_to_owner(house.ground("messenger"))
+    await resolver.repeat_to_owner(house.context("messenger"))
 
 
 async def test_what_goes_to_somebody_else_by_now_is_repeated_by_no_machine(still_house: House, message: str) -> None:
@@ -226,12 +226,12 @@ async def test_what_goes_to_somebody_else_by_now_is_repeated_by_no_machine(still
     assert (await still_house.delivery(told))["class"] == "owner"
     await still_house.fault(message, "accept_reset", times=1)
     await given_away()
-    await work(still_house.desk())
-    await work(still_house.desk())
+    await work(still_house.worker())
+    await work(still_house.worker())
     row = await still_house.delivery(told)
     assert (row["class"], row["status"], row["content_sha"] is None) == ("third_party", "uncertain", False)
     await repeated_by_machine(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -241,9 +241,9 @@ async def test_what_becomes_somebody_elses_before_its_marker_is_marked_as_theirs
     chat, given_away = await owners_second_chat(still_house)
     told = await admitted(still_house, message, recipient=chat)
     await enqueue(still_house, told)
-    await work(desk_where(still_house, given_away))
+    await work(worker_where(still_house, given_away))
     assert still_house.sent(message) == []
-    await work(still_house.desk())
+    await work(still_house.worker())
     row = await still_house.delivery(told)
     assert (row["class"], row["status"], row["content_sha"] is None) == ("third_party", "sent", False)
 
@@ -253,7 +253,7 @@ async def test_a_repeat_to_the_owner_goes_to_nobody_else(still_house: House, mes
     told = await admitted(still_house, message, recipient=chat)
     await enqueue(still_house, told)
     await still_house.fault(message, "accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await repeated_by_machine(still_house, told)
     assert await still_house.status(told) == "uncertain"
     await given_away()
@@ -266,7 +266,7 @@ async def slow_and_lost(house: House, message: str, text: str = "") -> tuple[str
     """A notification whose answer is on its way when its lease is lost, and the rule that let it go."""
     anna, rule = await known(house)
     told, late = await in_queue(house, text or message, contact_id=anna), late_desk(house)
-    await worker.claim_some(late.desk)
+    await loop.claim_some(late.worker)
     await until(lambda: house.sent(message))
     await lose_lease(house, told)
     assert await reap(house) == 1
@@ -276,7 +276,7 @@ async def slow_and_lost(house: House, message: str, text: str = "") -> tuple[str
 async def test_a_receipt_while_the_repeat_is_prepared_spares_it(still_house: House, message: str) -> None:
     told, _, first = await slow_and_lost(still_house, message)
     assert await say(still_house, told, "again") == "done"
-    await work(desk_where(still_house, first.answered))
+    await work(worker_where(still_house, first.answered))
     assert len(still_house.sent(message)) == 1
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
 
@@ -285,12 +285,12 @@ async def test_a_receipt_while_the_repeat_waits_for_the_owner_spares_it(still_ho
     told, rule, first = await slow_and_lost(still_house, message)
     await still_house.sql.execute(REVOKE, rule)
     assert await say(still_house, told, "again") == "done"
-    await work(still_house.desk())
+    await work(still_house.worker())
     await first.answered()
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
     action = await still_house.row(ACTION, told)
     assert (action["status"], (await still_house.decide(action["id"])).code) == ("cancelled", "late")
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -298,7 +298,7 @@ async def test_a_question_that_a_receipt_answers_says_so_on_its_card(still_house
     told, rule, first = await slow_and_lost(still_house, message)
     await still_house.sql.execute(REVOKE, rule)
     assert await say(still_house, told, "again") == "done"
-    await work(still_house.desk())
+    await work(still_house.worker())
     await cards_written(still_house)
     await all_cards(still_house)
     [card] = still_house.cards(message)
@@ -311,12 +311,12 @@ async def test_a_receipt_after_the_no_changes_no_answer(still_house: House, mess
     told, rule, first = await slow_and_lost(still_house, message)
     await still_house.sql.execute(REVOKE, rule)
     assert await say(still_house, told, "again") == "done"
-    await work(still_house.desk())
+    await work(still_house.worker())
     await still_house.decide((await still_house.row(ACTION, told))["id"], approve=False)
     before = await answer(still_house, told)
     await first.answered()
     assert await answer(still_house, told) == before
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         await transitions.close_answered(connection)
     assert ((await still_house.delivery(told))["status"], before["status"]) == ("cancelled", "error")
     assert (await still_house.row(ACTION, told))["status"] == "denied"
@@ -326,7 +326,7 @@ async def test_a_receipt_for_one_part_leaves_the_question_about_the_rest(still_h
     told, rule, first = await slow_and_lost(still_house, message, in_two(message))
     await still_house.sql.execute(REVOKE, rule)
     assert await say(still_house, told, "again") == "done"
-    await work(still_house.desk())
+    await work(still_house.worker())
     await first.answered()
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == (
         "parked",
@@ -334,14 +334,14 @@ async def test_a_receipt_for_one_part_leaves_the_question_about_the_rest(still_h
     )
     await still_house.decide((await still_house.row(ACTION, told))["id"])
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert [len(still_house.sent(f"{which} {message}")) for which in ("first", "last")] == [1, 1]
     assert (await still_house.row(ACTION, told))["status"] == "executed"
 
 
 async def test_no_marker_for_a_part_that_has_its_receipt(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         [claimed] = await deliveries.claim(connection, "test", {"telegram": 1})
         await attempts.keep_parts(connection, claimed.id, ["sha"])
         await connection.execute(RECEIPT_BEFORE, claimed.id)
@@ -353,7 +353,7 @@ async def test_a_refusal_of_its_second_part_says_that_the_first_has_left(still_h
     anna, _ = await known(still_house)
     told = await in_queue(still_house, in_two(message), contact_id=anna)
     await still_house.fault(f"last {message}", "403", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(told))["status"] == "failed"
     await ended_in_words(still_house, told, message)
 
@@ -362,7 +362,7 @@ async def test_what_is_forbidden_between_two_parts_says_so(still_house: House, m
     anna, _ = await known(still_house)
     told = await in_queue(still_house, in_two(message), contact_id=anna)
     forbid = at_second(lambda: still_house.rule({"contact_id": anna}, effect="deny"))
-    await work(desk_where(still_house, forbid))
+    await work(worker_where(still_house, forbid))
     assert (await still_house.delivery(told))["status"] == "refused"
     await ended_in_words(still_house, told, message)
 
@@ -370,7 +370,7 @@ async def test_what_is_forbidden_between_two_parts_says_so(still_house: House, m
 async def test_what_nobody_answers_after_a_part_says_so(still_house: House, message: str) -> None:
     told = await half_parked(still_house, message)
     await still_house.sql.execute(NOBODY, told)
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         assert await reaper.close_unanswered(connection) >= 1
     await ended_in_words(still_house, told, message)
 
@@ -400,14 +400,14 @@ async def goes_on_under_its_yes(house: House, told: str) -> None:
     """It is on its way again, as the answer and the action say, and needs no other yes."""
     assert [await house.status(told), (await house.row(ACTION, told))["status"]] == ["queued", "executing"]
     await due(house, told)
-    await work(house.desk())
+    await work(house.worker())
     assert [await house.status(told), (await house.row(ACTION, told))["status"]] == ["ok", "executed"]
 
 
 async def test_a_late_receipt_lets_the_rest_go_under_the_same_yes(still_house: House, message: str) -> None:
     told = await approved(still_house, in_two(message))
     late = late_desk(still_house)
-    await worker.claim_some(late.desk)
+    await loop.claim_some(late.worker)
     await until(lambda: still_house.sent(f"first {message}"))
     await lose_lease(still_house, told)
     assert await reap(still_house) == 1
@@ -453,5 +453,5 @@ async def test_a_late_proof_that_it_was_not_sent_lets_it_go_under_the_same_yes(
         assert await still_house.status(told) == "uncertain"
 
     way: Channel = Slow(meanwhile)
-    await work(still_house.desk(telegram=way))
+    await work(still_house.worker(telegram=way))
     await goes_on_under_its_yes(still_house, told)

@@ -6,11 +6,11 @@ import time
 import asyncpg
 import pytest
 
-from messenger.delivery import lease, worker
+from messenger.delivery import lease, loop
 from messenger.storage import deliveries
-from tests.integration.desks import desk_where, friend, in_queue, lose_lease, reap, work
 from tests.integration.doubts import ATTEMPTS
 from tests.integration.house import House
+from tests.integration.workers import friend, in_queue, lose_lease, reap, work, worker_where
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -29,26 +29,26 @@ async def test_a_lost_claim_takes_nothing_from_the_next_of_the_same_process(stil
         met.append(message)
         await gates[len(met) - 1].wait()
 
-    desk = desk_where(still_house, stands)
-    await worker.claim_some(desk)
-    [first] = desk.tasks
+    worker = worker_where(still_house, stands)
+    await loop.claim_some(worker)
+    [first] = worker.tasks
     await until(lambda: met or None)
     await lose_lease(still_house, told)
     assert await reap(still_house) == 1
-    await worker.claim_some(desk)
-    [second] = desk.tasks - {first}
+    await loop.claim_some(worker)
+    [second] = worker.tasks - {first}
     gates[0].set()
     await asyncio.wait([first])
     gates[1].set()
     await asyncio.wait([second])
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
     assert [row["outcome"] for row in await still_house.sql.fetch(ATTEMPTS, told)] == ["sent"], "at its first try"
-    assert desk.held == {}
+    assert worker.held == {}
 
 
 async def test_only_the_claim_that_holds_is_renewed(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
-    db = still_house.ground("messenger").db
+    db = still_house.context("messenger").db
     claims = []
     for _ in range(2):
         async with db.work() as connection:
@@ -65,7 +65,7 @@ async def test_only_the_claim_that_holds_is_renewed(still_house: House, message:
 async def left_to_its_lease(house: House, told: str) -> float:
     """After how many seconds a Messenger gives it up; its lease is over then."""
     started = time.monotonic()
-    await work(house.desk())
+    await work(house.worker())
     spent = time.monotonic() - started
     assert (await house.delivery(told))["status"] == "claimed"
     await lose_lease(house, told)
@@ -88,5 +88,5 @@ async def test_a_question_that_its_butler_holds_open_costs_nobody_a_lease(still_
         await holding.rollback()
     finally:
         await other.close()
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(told) == "pending_approval"

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from messenger.delivery import worker
-from messenger.delivery.lease import Desk
+from messenger.delivery import loop
+from messenger.delivery.lease import Worker
 from tests.integration.delivery.test_long_outage import Ending
-from tests.integration.desks import in_queue, lose_lease, reap, work
 from tests.integration.doubts import (
     ATTEMPTS,
     CARDS_ABOUT,
@@ -22,6 +21,7 @@ from tests.integration.doubts import (
     shown,
 )
 from tests.integration.house import House
+from tests.integration.workers import in_queue, lose_lease, reap, work
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -29,27 +29,27 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @dataclass(slots=True)
 class Late:
-    """A desk that hears of no answer before it is let through, however long all else takes."""
+    """A worker that hears of no answer before it is let through, however long all else takes."""
 
-    desk: Desk
+    worker: Worker
     through: asyncio.Event
 
     async def answered(self) -> None:
         """Let the answers through, until what they change is written."""
         self.through.set()
-        await asyncio.gather(*self.desk.tasks)
+        await asyncio.gather(*self.worker.tasks)
 
 
 def late_desk(house: House) -> Late:
     through = asyncio.Event()
-    way = Ending(house.desk().channels["telegram"], through.wait)
-    return Late(house.desk(telegram=way), through)
+    way = Ending(house.worker().channels["telegram"], through.wait)
+    return Late(house.worker(telegram=way), through)
 
 
 async def slow_and_lost(house: House, message: str) -> tuple[str, Late]:
     """A notification whose answer is on its way when its lease is lost."""
     told, late = await in_queue(house, message), late_desk(house)
-    await worker.claim_some(late.desk)
+    await loop.claim_some(late.worker)
     await until(lambda: house.sent(message))
     await lose_lease(house, told)
     assert await reap(house) == 1
@@ -61,7 +61,7 @@ async def test_a_receipt_before_the_repeat_begins_makes_it_needless(still_house:
     assert await say(still_house, told, "again") == "done"
     await late.answered()
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("sent", "ok")
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -69,7 +69,7 @@ async def test_a_receipt_after_the_repeat_is_shown_and_harms_no_later_attempt(st
     told, late = await slow_and_lost(still_house, message)
     card = await card_of(still_house, told)
     assert await say(still_house, told, "again") == "done"
-    await work(still_house.desk())
+    await work(still_house.worker())
     receipts = [row["provider_id"] for row in await still_house.sql.fetch(RECEIPTS, told)]
     await late.answered()
     rows = await still_house.sql.fetch(ATTEMPTS, told)
@@ -84,7 +84,7 @@ async def test_a_receipt_while_the_repeat_is_on_its_way_leaves_that_alone(still_
     told, first = await slow_and_lost(still_house, message)
     assert await say(still_house, told, "again") == "done"
     second = late_desk(still_house)
-    await worker.claim_some(second.desk)
+    await loop.claim_some(second.worker)
     await until(lambda: len(still_house.sent(message)) == 2)
     await first.answered()
     assert [row["status"] for row in await still_house.sql.fetch(RECEIPTS, told)] == ["sending"]
@@ -99,7 +99,7 @@ async def test_a_receipt_ends_the_doubt_about_a_later_attempt(still_house: House
     told, first = await slow_and_lost(still_house, message)
     assert await say(still_house, told, "again") == "done"
     await still_house.fault(message, "accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(told) == "uncertain"
     await first.answered()
     assert (await still_house.delivery(told))["status"] == "sent"

@@ -12,15 +12,15 @@ import pytest
 import pytest_asyncio
 
 from messenger.cards import kinds
-from messenger.delivery import worker
-from messenger.delivery.lease import Desk
+from messenger.delivery import loop
+from messenger.delivery.lease import Worker
 from messenger.storage import rate_limits
 from shared.channels import email, telegram
 from shared.channels.base import Limit
 from shared.db.pool import Connection, Record
-from tests.integration.desks import FREE, admitted, desk_where, due, enqueue, friend, in_queue, new_chat, work
 from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import FREE, admitted, due, enqueue, friend, in_queue, new_chat, work, worker_where
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import LONGEST
 
@@ -52,10 +52,10 @@ class Overheard:
         return list(await self.inner.fetch(text, *values))
 
 
-def limited_desk(house: House) -> Desk:
-    desk = house.desk()
-    desk.limited = BOTH
-    return desk
+def limited_worker(house: House) -> Worker:
+    worker = house.worker()
+    worker.limited = BOTH
+    return worker
 
 
 def most_within(moments: Sequence[datetime], window: timedelta) -> int:
@@ -67,10 +67,10 @@ def times(house: House, words: str) -> list[datetime]:
     return sorted(datetime.fromisoformat(str(line["at"])) for line in house.sent(words))
 
 
-async def flat_out(house: House, words: str, count: int, *desks: Desk) -> None:
-    """Let these desks work until so many have arrived."""
+async def flat_out(house: House, words: str, count: int, *workers: Worker) -> None:
+    """Let these workers work until so many have arrived."""
     stopping = asyncio.Event()
-    loops = [asyncio.create_task(worker.run(desk, stopping)) for desk in desks]
+    loops = [asyncio.create_task(loop.run(worker, stopping)) for worker in workers]
 
     async def arrived() -> bool:
         return len(house.sent(words)) >= count
@@ -131,7 +131,7 @@ async def test_burst_and_refill_together_stay_within_what_is_promised(
 async def test_two_desks_together_stay_below_thirty_in_a_second(own_house: House, message: str) -> None:
     for _ in range(70):
         await in_queue(own_house, message)
-    await flat_out(own_house, message, 70, limited_desk(own_house), limited_desk(own_house))
+    await flat_out(own_house, message, 70, limited_worker(own_house), limited_worker(own_house))
     moments = times(own_house, message)
     assert len(moments) == 70
     # The marker counts; on the way to the provider some may close up, but two buckets would let sixty through.
@@ -143,7 +143,7 @@ async def test_one_chat_gets_a_small_burst_and_then_one_a_second_in_order(own_ho
     contact = await friend(own_house)
     for n in range(5):
         await in_queue(own_house, f"{message} {n}", contact_id=contact)
-    await flat_out(own_house, message, 5, limited_desk(own_house), limited_desk(own_house))
+    await flat_out(own_house, message, 5, limited_worker(own_house), limited_worker(own_house))
     # From the first marker on: the way from there to the provider may take long, and the next ones catch up.
     first_marked = await own_house.sql.fetchval("SELECT min(marked_at) FROM messenger.attempts")
     assert times(own_house, message)[-1] - first_marked >= timedelta(seconds=1.8)
@@ -155,23 +155,23 @@ async def test_a_group_waits_at_its_fourth_message_without_an_attempt_counted(st
     group = f"-100{new_chat()}"
     await still_house.rule({"recipient": group})
     told = [await in_queue(still_house, f"{message} {n}", recipient=group) for n in range(4)]
-    desk = limited_desk(still_house)
+    worker = limited_worker(still_house)
     for _ in range(6):
-        await work(desk)
+        await work(worker)
     assert len(still_house.sent(message)) == 3
     row = await still_house.row(f"{LEFT} WHERE notification_id = $1", told[3])
     assert (row["status"], row["attempt"]) == ("queued", 0)
     await due(still_house, told[3])
-    await work(desk)
+    await work(worker)
     assert len(still_house.sent(message)) == 4
 
 
 async def test_the_marker_decides_and_puts_it_back_as_a_delay(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message, channel="email")
     used_up = (SEED, "email:day", 100, timedelta(seconds=216), timedelta(hours=-1))
-    desk = desk_where(still_house, lambda: still_house.sql.execute(*used_up))
-    desk.limited = BOTH
-    await work(desk)
+    worker = worker_where(still_house, lambda: still_house.sql.execute(*used_up))
+    worker.limited = BOTH
+    await work(worker)
     row = await still_house.row(f"{LEFT} WHERE notification_id = $1", told)
     assert (row["status"], row["reason"], row["attempt"]) == ("queued", "rate_limited", 0)
     assert 3500 < row["wait"] <= 3600
@@ -179,7 +179,7 @@ async def test_the_marker_decides_and_puts_it_back_as_a_delay(still_house: House
     marked = "SELECT count(*) AS n FROM messenger.attempts WHERE delivery_id = $1"
     assert (await still_house.row(marked, row["id"]))["n"] == 0, "the marker is undone with it"
     await due(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -187,31 +187,31 @@ async def test_what_is_left_of_the_day_is_sent_and_the_rest_not_even_prepared(st
     await still_house.sql.execute(FREE)
     await still_house.sql.execute(SEED, "email:day", 100, timedelta(seconds=216), timedelta(seconds=217))
     told = [await in_queue(still_house, f"{message} {n}", channel="email") for n in range(4)]
-    desk = limited_desk(still_house)
+    worker = limited_worker(still_house)
     for _ in range(4):
-        await work(desk)
+        await work(worker)
     assert len(still_house.sent(message)) == 2
     rows = [await still_house.delivery(one) for one in told]
     assert sorted(row["status"] for row in rows) == ["queued", "queued", "sent", "sent"]
     assert {row["reason"] for row in rows if row["status"] == "queued"} == {None}
     await still_house.sql.execute(FREE)
-    await work(desk)
+    await work(worker)
 
 
 async def test_a_flood_of_one_butler_does_not_make_another_wait(still_house: House, message: str) -> None:
     for _ in range(60):
         await in_queue(still_house, f"{message} flood")
-    ground = still_house.ground("health")
-    told = await admitted(still_house, f"{message} single", ground.name, contact_id=await friend(still_house))
+    context = still_house.context("health")
+    told = await admitted(still_house, f"{message} single", context.name, contact_id=await friend(still_house))
     await enqueue(still_house, told)
-    desk = limited_desk(still_house)
+    worker = limited_worker(still_house)
     before = 0
     while await still_house.status(told) == "queued":
         before = len(still_house.sent(f"{message} flood"))
-        await work(desk)
+        await work(worker)
         await asyncio.sleep(0.02)
     assert before <= 10
-    await flat_out(still_house, message, 61, still_house.desk())
+    await flat_out(still_house, message, 61, still_house.worker())
 
 
 async def test_an_address_keeps_its_order_whichever_butler_spoke(still_house: House, message: str) -> None:
@@ -219,7 +219,7 @@ async def test_an_address_keeps_its_order_whichever_butler_spoke(still_house: Ho
     for n, butler in enumerate(("greeter", "health", "greeter", "health")):
         told = await admitted(still_house, f"{message} {n}", butler, contact_id=contact)
         await enqueue(still_house, told)
-    await flat_out(still_house, message, 4, still_house.desk())
+    await flat_out(still_house, message, 4, still_house.worker())
     texts = [str(line["payload"]["text"]) for line in still_house.sent(message)]  # type: ignore[index]
     assert texts == [f"{message} {n}" for n in range(4)]
 
@@ -228,24 +228,24 @@ async def test_what_a_chat_was_told_to_wait_its_next_message_waits_too(own_house
     """A card is the next: it goes before any message."""
     first = await in_queue(own_house, f"{message} first", recipient=str(OWNER))
     await own_house.fault(message, "429", times=1, value=600)
-    desk, asked_for = own_house.desk(), timedelta(seconds=600)
+    worker, asked_for = own_house.worker(), timedelta(seconds=600)
     before = await own_house.sql.fetchval(NOW)
-    await work(desk)
+    await work(worker)
     row, after = await own_house.delivery(first), await own_house.sql.fetchval(NOW)
     assert row["reason"] == "rate_limited"
     assert before + asked_for <= row["send_at"] <= after + asked_for
     asked = await own_house.contact("Asked", telegram=new_chat())
     await admitted(own_house, f"{message} card", contact_id=asked)
-    async with own_house.ground("messenger").db.work() as connection:
+    async with own_house.context("messenger").db.work() as connection:
         assert await kinds.write_missing(connection, 1000) >= 1
-    await work(desk)
+    await work(worker)
     assert own_house.cards(message) == []
     other = await in_queue(own_house, f"{message} other")
-    await work(desk)
+    await work(worker)
     assert (await own_house.status(other), own_house.cards(message)) == ("ok", []), "other chats do not wait"
     await due(own_house, first)
     for _ in range(4):
-        await work(desk)
+        await work(worker)
     assert (len(own_house.cards(message)), await own_house.status(first)) == (1, "ok")
 
 
@@ -255,27 +255,27 @@ async def test_two_chats_told_to_wait_make_the_whole_bot_wait_and_an_hour_is_the
     await own_house.sql.execute(FREE)
     told = [await in_queue(own_house, f"{message} {n}") for n in range(2)]
     await own_house.fault(message, "429", times=2, value=86_000)
-    desk = own_house.desk()
-    await work(desk)
+    worker = own_house.worker()
+    await work(worker)
     later = await in_queue(own_house, f"{message} later")
-    await work(desk)
+    await work(worker)
     assert own_house.sent(message) == []
     assert (await own_house.delivery(later))["attempt"] == 0
     most = "SELECT max(extract(epoch FROM free_at - clock_timestamp()))::float AS wait FROM messenger.rates"
     assert 3500 < (await own_house.row(most))["wait"] <= 3600
     mail = await in_queue(own_house, f"{message} mail", channel="email")
-    await work(desk)
+    await work(worker)
     assert await own_house.status(mail) == "ok"
     for one in told:
         await due(own_house, one)
     for _ in range(3):
-        await work(desk)
+        await work(worker)
     assert len(own_house.sent(f"{message} ")) == 4
 
 
 async def test_two_chats_told_to_wait_at_the_same_moment_make_the_whole_bot_wait(own_house: House) -> None:
     await own_house.sql.execute(FREE)
-    db = own_house.ground("messenger").db
+    db = own_house.context("messenger").db
 
     async def told(chat: str) -> None:
         async with db.work() as connection:
@@ -296,7 +296,7 @@ async def test_others_wait_as_long_as_the_provider_says_and_no_longer(own_house:
     told = [await in_queue(own_house, f"{message} {n}") for n in range(2)]
     await own_house.sql.execute("UPDATE messenger.deliveries SET attempt = 9 WHERE status = 'queued'")
     await own_house.fault(message, "429", times=2, value=20)
-    await work(own_house.desk())
+    await work(own_house.worker())
     waits = "SELECT extract(epoch FROM free_at - clock_timestamp())::float AS wait FROM messenger.rates"
     asked = [row["wait"] for row in await own_house.sql.fetch(f"{waits} WHERE told_at IS NOT NULL")]
     assert len(asked) == 3
@@ -309,6 +309,6 @@ async def test_a_full_bucket_is_forgotten_and_one_in_use_is_not(own_house: House
     await own_house.sql.execute(FREE)
     await own_house.sql.execute(SEED, "telegram:1", 3, timedelta(seconds=1), timedelta(hours=1))
     await own_house.sql.execute(SEED, "email:day", 100, timedelta(seconds=216), timedelta(hours=1))
-    async with own_house.ground("messenger").db.work() as connection:
+    async with own_house.context("messenger").db.work() as connection:
         await rate_limits.forget(connection)
     assert [row["key"] for row in await own_house.sql.fetch("SELECT key FROM messenger.rates")] == ["email:day"]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from messenger.storage import deliveries
 from shared.storage import brakes, contacts
 from shared.storage.brakes import Scope
-from tests.integration.desks import DUE, FREE, admitted, enqueue, friend, in_queue, work
 from tests.integration.house import House
+from tests.integration.workers import DUE, FREE, admitted, enqueue, friend, in_queue, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,45 +43,45 @@ def numbers(house: House, message: str) -> list[str]:
     return [text.rpartition(" ")[2] for text in texts]
 
 
-async def rest(house: House, desk: Desk, first: str) -> None:
+async def rest(house: House, worker: Worker, first: str) -> None:
     await house.sql.execute(DUE, first)
     for _ in range(3):
-        await work(desk)
+        await work(worker)
 
 
 async def test_after_a_long_outage_who_fails_once_is_not_overtaken(still_house: House, message: str) -> None:
     told = await waiting(still_house, message)
     await still_house.fault(f"{message} 0", "drop_before_body", times=1)
-    desk = still_house.desk()
-    await work(desk)
+    worker = still_house.worker()
+    await work(worker)
     await still_house.sql.execute(LATER, told[0], "unavailable")
-    await work(desk)
+    await work(worker)
     assert numbers(still_house, message) == []
-    await rest(still_house, desk, told[0])
+    await rest(still_house, worker, told[0])
     assert numbers(still_house, message) == ["0", "1", "2"]
 
 
 async def test_a_minute_after_its_first_failure_the_next_goes(still_house: House, message: str) -> None:
     told = await waiting(still_house, message)
     await still_house.fault(f"{message} 0", "drop_before_body", times=1)
-    desk = still_house.desk()
-    await work(desk)
+    worker = still_house.worker()
+    await work(worker)
     await still_house.sql.execute(LATER, told[0], "unavailable")
     await still_house.sql.execute(FAILED_LONG_AGO, told[0])
-    await work(desk)
+    await work(worker)
     assert numbers(still_house, message) == ["1"]
 
 
 async def test_between_the_parts_of_a_long_text_nothing_goes(still_house: House, message: str) -> None:
     told = await waiting(still_house, message, f"{message} first\n{LONG}\n{message} last")
     await still_house.fault(f"{message} last", "drop_before_body", times=1)
-    desk = still_house.desk()
-    await work(desk)
+    worker = still_house.worker()
+    await work(worker)
     await still_house.sql.execute(LATER, told[0], "unavailable")
     await still_house.sql.execute(FAILED_LONG_AGO, told[0])
-    await work(desk)
+    await work(worker)
     assert len(numbers(still_house, message)) == 1, "the first part alone"
-    await rest(still_house, desk, told[0])
+    await rest(still_house, worker, told[0])
     assert numbers(still_house, message)[1:] == ["last", "1", "2"]
 
 
@@ -90,10 +90,10 @@ async def test_what_is_kept_back_on_purpose_after_its_first_part_holds_up_nobody
 ) -> None:
     told = await waiting(still_house, message, f"{message} first\n{LONG}\n{message} last")
     await still_house.fault(f"{message} last", "drop_before_body", times=1)
-    desk = still_house.desk()
-    await work(desk)
+    worker = still_house.worker()
+    await work(worker)
     await still_house.sql.execute(LATER, told[0], "braked")
-    await work(desk)
+    await work(worker)
     assert numbers(still_house, message)[1:] == ["1"]
 
 
@@ -109,9 +109,9 @@ async def test_a_butler_that_speaks_without_end_keeps_no_others_words_from_the_c
     await enqueue(still_house, single)
     if brake:
         await brakes.put_on(still_house.sql, Scope(butler="greeter"), owner["id"], owner_too=True)
-    desk = still_house.desk()
+    worker = still_house.worker()
     for _ in range(25):  # as often as not it is the other's turn
-        await work(desk)
+        await work(worker)
     await brakes.lift(still_house.sql, Scope(butler="greeter"), owner["id"])
     assert await still_house.status(single) == "ok"
     flood = [int(n) for n in numbers(still_house, f"{message} flood")]
@@ -127,10 +127,10 @@ async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
 async def test_half_a_card_that_is_put_off_holds_nobody_up(still_house: House, message: str) -> None:
     told = await waiting(still_house, message, f"{message} first\n{LONG}\n{message} last")
     await still_house.fault(f"{message} last", "drop_before_body", times=1)
-    desk = still_house.desk()
-    await work(desk)
+    worker = still_house.worker()
+    await work(worker)
     await still_house.sql.execute(FAILED_LONG_AGO, told[0])
     await still_house.sql.execute(LATER, told[0], "unavailable")
     await still_house.sql.execute(AS_A_CARD, told[0])
-    await work(desk)
+    await work(worker)
     assert numbers(still_house, message)[1:] == ["1"]

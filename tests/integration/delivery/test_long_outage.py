@@ -10,14 +10,14 @@ from structlog.testing import capture_logs
 
 from butlers.daemon.assembly import acting
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
-from messenger.delivery import worker
-from messenger.delivery.lease import Desk
+from messenger.delivery import loop
+from messenger.delivery.lease import Worker
 from shared.auth import keystore
 from shared.channels.base import Wire
 from shared.db import dsn
 from shared.db.pool import Database
-from tests.integration.desks import due, in_queue, lose_lease, reap, work
 from tests.integration.house import House
+from tests.integration.workers import due, in_queue, lose_lease, reap, work
 from tests.rig.cutting import Cut, cutting
 from tests.rig.gate import Gate, by_port
 from tests.rig.waiting import LONGEST, until
@@ -77,18 +77,18 @@ async def gate(cut: Cut) -> AsyncIterator[Gate]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def away(still_house: House, cut: Cut, gate: Gate) -> AsyncIterator[Desk]:
-    """A Messenger's desk whose database is gone once a part has ended."""
+async def away(still_house: House, cut: Cut, gate: Gate) -> AsyncIterator[Worker]:
+    """A Messenger's worker whose database is gone once a part has ended."""
     password = keystore.read(still_house.settings.home, keystore.UP).password
     database = await Database.open(dsn.dsn_as(by_port(still_house.dsn, gate.port), keystore.UP, password))
 
     async def go() -> None:
         gate.shut()
 
-    plain = still_house.desk()
+    plain = still_house.worker()
     db = acting(still_house.assembly.plan, database, "messenger")
     ways = {"telegram": Ending(plain.channels["telegram"], go)}
-    yield replace(plain, ground=replace(plain.ground, db=db), channels=ways)
+    yield replace(plain, context=replace(plain.context, db=db), channels=ways)
     await database.close()
 
 
@@ -100,10 +100,10 @@ async def taken_over(house: House, told: str) -> None:
 
 
 async def test_a_receipt_outlives_the_outage_and_ends_what_was_uncertain(
-    still_house: House, away: Desk, gate: Gate, message: str
+    still_house: House, away: Worker, gate: Gate, message: str
 ) -> None:
     told = await in_queue(still_house, message)
-    await worker.claim_some(away)
+    await loop.claim_some(away)
     await until(lambda: gate.is_shut or None)
     await taken_over(still_house, told)
     await gate.open()
@@ -114,11 +114,11 @@ async def test_a_receipt_outlives_the_outage_and_ends_what_was_uncertain(
 
 
 async def test_a_marker_nobody_confirmed_is_known_unsent_however_long_that_takes_to_say(
-    still_house: House, away: Desk, cut: Cut, gate: Gate, message: str
+    still_house: House, away: Worker, cut: Cut, gate: Gate, message: str
 ) -> None:
     told = await in_queue(still_house, message)
     cut.arm("LOCK TABLE shared.authority", counts=True)
-    await worker.claim_some(away)
+    await loop.claim_some(away)
     await until(lambda: gate.is_shut or None)
     await taken_over(still_house, told)
     await gate.open()
@@ -126,14 +126,14 @@ async def test_a_marker_nobody_confirmed_is_known_unsent_however_long_that_takes
         await asyncio.gather(*away.tasks)
     assert (await still_house.status(told), still_house.sent(message)) == ("queued", [])
     await due(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
-async def test_a_receipt_that_is_given_up_is_logged(still_house: House, away: Desk, gate: Gate, message: str) -> None:
+async def test_a_receipt_that_is_given_up_is_logged(still_house: House, away: Worker, gate: Gate, message: str) -> None:
     told = await in_queue(still_house, message)
     with capture_logs() as lines:
-        await worker.claim_some(away)
+        await loop.claim_some(away)
         await until(lambda: gate.is_shut or None)
         await until(lambda: any("not written yet" in line["event"] for line in lines) or None)
         [task] = away.tasks

@@ -9,15 +9,15 @@ import pytest_asyncio
 
 from butlers.daemon.assembly import acting
 from butlers.daemon.assembly import database as start
-from messenger.delivery.lease import Desk
+from messenger.delivery.lease import Worker
 from shared.auth import keystore
 from shared.db import dsn
 from shared.db.pool import Database
 from shared.errors import Unavailable
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
-from tests.integration.desks import due, enqueue, in_queue, lose_lease, reap, work
 from tests.integration.house import House
+from tests.integration.workers import due, enqueue, in_queue, lose_lease, reap, work
 from tests.rig.cutting import Cut, cutting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,18 +41,18 @@ async def database(still_house: House, cut: Cut) -> AsyncIterator[Database]:
     await made.close()
 
 
-def desk_by(house: House, database: Database) -> Desk:
-    """A Messenger's desk whose rows go by that pool."""
-    desk = house.desk()
-    return replace(desk, ground=replace(desk.ground, db=acting(house.assembly.plan, database, "messenger")))
+def desk_by(house: House, database: Database) -> Worker:
+    """A Messenger's worker whose rows go by that pool."""
+    worker = house.worker()
+    return replace(worker, context=replace(worker.context, db=acting(house.assembly.plan, database, "messenger")))
 
 
 @BOTH
 async def test_at_admission_the_same_call_again_makes_one_message(
     still_house: House, database: Database, cut: Cut, message: str, *, counts: bool
 ) -> None:
-    plan, ground = still_house.assembly.plan, still_house.ground("greeter")
-    by = Admitter("greeter", acting(plan, database, "greeter"), ground.settings.approval_ttl, ground.new_id)
+    plan, context = still_house.assembly.plan, still_house.context("greeter")
+    by = Admitter("greeter", acting(plan, database, "greeter"), context.settings.approval_ttl, context.new_id)
     call = accept("greeter", {"channel": "telegram", "message": message, "request_context": {"request_id": message}})
     cut.arm("INSERT INTO shared.notifications", counts=counts)
     with pytest.raises(Unavailable):
@@ -64,7 +64,7 @@ async def test_at_admission_the_same_call_again_makes_one_message(
     assert told.first is not counts
     assert [row["id"] for row in await still_house.sql.fetch(ADMITTED, message)] == [told.notification_id]
     await enqueue(still_house, told.notification_id)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -84,7 +84,7 @@ async def test_at_the_marker_the_last_byte_is_not_written(
     assert await reap(still_house) == (0 if counts else 1)
     assert await still_house.status(told) == "queued"
     await due(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 

@@ -12,20 +12,20 @@ from shared.display.visible import MARK
 from shared.rpc import Answer
 from shared.storage import deliveries
 from shared.storage.history import life
-from tests.integration.desks import (
+from tests.integration.doubts import ANSWER, all_cards, cards_written, closed, say, shown
+from tests.integration.house import House
+from tests.integration.workers import (
     ACTION,
     PAST,
     admitted,
-    desk_where,
     due,
     enqueue,
     friend,
     in_queue,
     new_chat,
     work,
+    worker_where,
 )
-from tests.integration.doubts import ANSWER, all_cards, cards_written, closed, say, shown
-from tests.integration.house import House
 from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,7 +41,7 @@ TIME_OVER: Final = "Its time to be sent has passed."
 
 
 async def tick(house: House) -> int:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await expire.ended(connection)
 
 
@@ -61,7 +61,7 @@ async def tried(house: House, message: str, times: int = 1, **arguments: object)
     await house.fault(message, "429", times=times)
     for _ in range(times):
         await due(house, told)
-        await work(house.desk())
+        await work(house.worker())
     assert ((await house.delivery(told))["status"], (await house.delivery(told))["attempt"]) == ("queued", times)
     return told
 
@@ -70,7 +70,7 @@ async def test_what_was_never_tried_expires(still_house: House, message: str) ->
     told = await in_queue(still_house, message)
     assert await tick(still_house) == 0
     await still_house.sql.execute(PAST, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(told))["status"] == "queued", "what is late is not taken"
     assert [await tick(still_house), await tick(still_house)] == [1, 0]
     assert (await still_house.delivery(told))["status"] == "expired"
@@ -104,10 +104,10 @@ async def test_what_was_tried_in_vain_is_a_dead_letter_however_far_its_next_try(
 
 async def test_time_that_ends_between_claim_and_marker_ends_it_the_same_way(still_house: House, message: str) -> None:
     first = await in_queue(still_house, message)
-    await work(desk_where(still_house, lambda: still_house.sql.execute(PAST, first)))
+    await work(worker_where(still_house, lambda: still_house.sql.execute(PAST, first)))
     second = await tried(still_house, f"{message} second")
     await due(still_house, second)
-    await work(desk_where(still_house, lambda: still_house.sql.execute(PAST, second)))
+    await work(worker_where(still_house, lambda: still_house.sql.execute(PAST, second)))
     ended = [await still_house.delivery(one) for one in (first, second)]
     assert [(row["status"], row["attempt"]) for row in ended] == [("expired", 0), ("dead", 1)]
     assert still_house.sent(message) == []
@@ -120,7 +120,7 @@ async def test_a_dead_letter_goes_out_when_the_owner_has_it_tried_again(still_ho
     assert await say(still_house, told, "retry") == "done"
     await enqueue(still_house, told)
     await due(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
@@ -137,7 +137,7 @@ async def approved(house: House, message: str) -> tuple[str, Mapping[str, object
 async def test_of_what_was_approved_and_tried_in_vain_the_owner_is_told_so(still_house: House, message: str) -> None:
     told, card = await approved(still_house, message)
     await still_house.fault(message, "429", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await still_house.sql.execute(PAST, told)
     await tick(still_house)
     await closed(still_house)
@@ -164,7 +164,7 @@ async def test_what_left_in_part_is_no_letter_to_be_sent_again(still_house: Hous
     long = f"{message} first {'word ' * 900}{message} second"
     await still_house.fault(f"{message} second", "429", times=1)
     told = await in_queue(still_house, long)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await still_house.sql.execute(PAST, told)
     await tick(still_house)
     found = await error(still_house, told)

@@ -14,8 +14,8 @@ import pytest_asyncio
 from messenger.channels.base import Prepared, Reason, Receipt, SendFailed
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery import expire, worker
-from messenger.delivery.lease import Desk
+from messenger.delivery import expire, loop
+from messenger.delivery.lease import Worker
 from messenger.maintenance import circuit_breaker, reaper
 from messenger.route_execute import WAIT_SECONDS
 from messenger.storage import breakers
@@ -23,9 +23,9 @@ from shared import answers
 from shared.channels.base import Wire
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.rpc import Answer
-from tests.integration.desks import FREE, PAST, admitted, in_queue, new_chat, work
 from tests.integration.doubts import ANSWER
 from tests.integration.house import House, opened
+from tests.integration.workers import FREE, PAST, admitted, in_queue, new_chat, work
 from tests.rig.cluster import Cluster
 from tests.rig.gate import Gate
 from tests.rig.waiting import LONGEST, eventually, until
@@ -77,13 +77,13 @@ class Probed:
 
 
 @asynccontextmanager
-async def at_work(house: House, desk: Desk) -> AsyncIterator[dict[str, str]]:
-    """The desk with the loops of a Messenger; how it shows its pauses."""
+async def at_work(house: House, worker: Worker) -> AsyncIterator[dict[str, str]]:
+    """The worker with the loops of a Messenger; how it shows its pauses."""
     stopping, paused = asyncio.Event(), dict[str, str]()
     loops = [
-        worker.run(desk, stopping),
-        reaper.tidy(desk, stopping),
-        circuit_breaker.run(house.ground("messenger"), desk.channels, paused, stopping),
+        loop.run(worker, stopping),
+        reaper.tidy(worker, stopping),
+        circuit_breaker.run(house.context("messenger"), worker.channels, paused, stopping),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     try:
@@ -94,7 +94,7 @@ async def at_work(house: House, desk: Desk) -> AsyncIterator[dict[str, str]]:
 
 
 async def tell(house: House) -> int:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await breakers.tell_owner(connection)
 
 
@@ -120,27 +120,27 @@ async def test_a_refused_token_pauses_and_a_probe_brings_it_back_with_no_hand(cl
 async def test_while_it_is_paused_nothing_of_the_channel_is_claimed(quiet: House, message: str) -> None:
     first = await in_queue(quiet, message)
     await quiet.fault(message, "401", times=1)
-    desk = quiet.desk()
-    await work(desk)
+    worker = quiet.worker()
+    await work(worker)
     row = await quiet.row(PAUSE, "telegram")
     assert (row["reason"], row["since"] is not None, "Unauthorized" in row["detail"]) == ("unauthorized", True, True)
     other, mail = await in_queue(quiet, message), await in_queue(quiet, message, channel="email")
-    await work(desk)
+    await work(worker)
     assert (await quiet.delivery(other))["attempt"] == 0
     assert await quiet.status(mail) == "ok"
-    async with at_work(quiet, quiet.desk()):
+    async with at_work(quiet, quiet.worker()):
         await until(lambda: len(quiet.sent(message)) == 3 or None)
     assert [await quiet.status(one) for one in (first, other)] == ["ok", "ok"]
 
 
 async def test_what_runs_out_of_time_in_a_pause_is_told_and_not_sent(quiet: House, message: str) -> None:
-    async with quiet.ground("messenger").db.work() as connection:
+    async with quiet.context("messenger").db.work() as connection:
         await breakers.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
     told = await in_queue(quiet, message)
     await quiet.sql.execute(PAST, told)
-    await work(quiet.desk())
+    await work(quiet.worker())
     assert await quiet.status(told) == "queued"
-    async with quiet.ground("messenger").db.work() as connection:
+    async with quiet.context("messenger").db.work() as connection:
         await expire.ended(connection)
     assert (await quiet.status(told), (await quiet.delivery(told))["status"]) == ("error", "expired")
     assert quiet.sent(message) == []
@@ -183,10 +183,10 @@ async def test_that_a_hand_is_needed_is_told_whatever_was_told_before(quiet: Hou
     await probed(quiet, Probed(works=True))
     await heed(quiet, LOCKED_OUT)
     assert await tell(quiet) == 1
-    async with quiet.ground("messenger").db.work() as connection:
+    async with quiet.context("messenger").db.work() as connection:
         await connection.execute(breakers.STILL, "telegram", "unreachable", "nobody there")
     assert await tell(quiet) == 0
-    async with quiet.ground("messenger").db.work() as connection:
+    async with quiet.context("messenger").db.work() as connection:
         await connection.execute(breakers.STILL, "telegram", "unauthorized", "Unauthorized")
     assert await tell(quiet) == 1
 
@@ -198,19 +198,19 @@ async def test_what_was_to_be_told_and_was_over_too_soon_is_told_of_the_next_pau
     await probed(quiet, Probed(works=True))
     async with asyncio.timeout(LONGEST):
         while (card := await quiet.row(LAST_CARD))["status"] == "queued":
-            await work(quiet.desk())  # the owner's other mail goes before
+            await work(quiet.worker())  # the owner's other mail goes before
     assert card["reason"] == "pause_over"
     await heed(quiet, LOCKED_OUT)
     assert await tell(quiet) == 1
 
 
 async def heed(house: House, result: Receipt | SendFailed) -> None:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await breakers.heed(connection, "telegram", result)
 
 
 async def stands(house: House) -> bool:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await breakers.stands(connection, "telegram")
 
 
@@ -218,7 +218,7 @@ async def probed(house: House, channel: Probed) -> None:
     """The loop of pauses, until it has probed this channel and let it go on."""
     stopping, before = asyncio.Event(), channel.probes
     looking = asyncio.ensure_future(
-        circuit_breaker.run(house.ground("messenger"), {"telegram": channel}, channel.paused, stopping)
+        circuit_breaker.run(house.context("messenger"), {"telegram": channel}, channel.paused, stopping)
     )
     await until(lambda: channel.probes > before or None)
     while await stands(house):
@@ -230,7 +230,7 @@ async def probed(house: House, channel: Probed) -> None:
 async def test_who_waits_for_a_channel_that_does_not_work_is_told_so_at_once(cluster: Cluster, message: str) -> None:
     async with opened(cluster) as house:
         await house.box.api("faults", channel="telegram", stage="getMe", fault="401", times=1000)
-        async with house.ground("messenger").db.work() as connection:
+        async with house.context("messenger").db.work() as connection:
             await breakers.heed(
                 connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
             )
@@ -250,7 +250,7 @@ async def timed(house: House, message: str) -> tuple[Answer, float]:
 
 
 async def test_the_word_of_a_pause_is_kept_nowhere(quiet: House, message: str) -> None:
-    async with quiet.ground("messenger").db.work() as connection:
+    async with quiet.context("messenger").db.work() as connection:
         await breakers.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
     told = await quiet.notify(message=message)
     assert (told["status"], told["message"]) == ("queued", answers.PAUSED)
@@ -263,7 +263,7 @@ async def test_five_failures_in_a_row_pause_it_and_a_success_between_starts_anew
     other = SendFailed("provider_rejected", "chat not found", proved_not_sent=True)
     for results, paused in (([down] * 4, False), ([other, *[down] * 4], False), ([down], True)):
         for result in results:
-            async with quiet.ground("messenger").db.work() as connection:
+            async with quiet.context("messenger").db.work() as connection:
                 await breakers.heed(connection, "telegram", result)
         assert ((await quiet.row(PAUSE, "telegram"))["since"] is not None) is paused
     assert await tell(quiet) == 0, "what comes back at the first probes is not worth a message"
@@ -283,7 +283,7 @@ async def test_what_nobody_answered_for_counts_as_a_failure_until_the_next_recei
     ]
     for results, paused in rounds:
         for result in results:
-            async with quiet.ground("messenger").db.work() as connection:
+            async with quiet.context("messenger").db.work() as connection:
                 await breakers.heed(connection, "telegram", result)
         assert bool(await quiet.sql.fetchval(f"SELECT since IS NOT NULL FROM ({PAUSE}) p", "telegram")) is paused
 
@@ -291,17 +291,17 @@ async def test_what_nobody_answered_for_counts_as_a_failure_until_the_next_recei
 async def test_of_many_messages_in_an_outage_few_become_uncertain_and_the_rest_goes_out_after_it(
     quiet: House, message: str
 ) -> None:
-    told = [await in_queue(quiet, message) for _ in range(worker.AT_ONCE + 8)]
+    told = [await in_queue(quiet, message) for _ in range(loop.AT_ONCE + 8)]
     await quiet.fault(message, "502")
-    desk = quiet.desk()
+    worker = quiet.worker()
     for _ in range(3):
-        await work(desk)
+        await work(worker)
     stands = Counter([(await quiet.delivery(one))["status"] for one in told])
     waits = stands["queued"]
     assert stands == {"uncertain": len(told) - waits, "queued": waits}
-    assert stands["uncertain"] <= worker.AT_ONCE
+    assert stands["uncertain"] <= loop.AT_ONCE
     await quiet.box.http.delete(f"{quiet.box.url}/api/faults")
-    async with at_work(quiet, quiet.desk()):
+    async with at_work(quiet, quiet.worker()):
         await until(lambda: len(quiet.sent(message)) == waits or None)
     stands = Counter([(await quiet.delivery(one))["status"] for one in told])
     assert stands == {"uncertain": len(told) - waits, "sent": waits}
@@ -310,7 +310,7 @@ async def test_of_many_messages_in_an_outage_few_become_uncertain_and_the_rest_g
 async def test_failures_of_more_than_ten_minutes_ago_do_not_count(quiet: House) -> None:
     down = SendFailed("unavailable", "refused", proved_not_sent=True, is_down=True)
     for n in range(6):
-        async with quiet.ground("messenger").db.work() as connection:
+        async with quiet.context("messenger").db.work() as connection:
             await breakers.heed(connection, "telegram", down)
             if n == 3:
                 earlier = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '601 seconds'"
@@ -328,10 +328,10 @@ async def test_a_closed_port_pauses_and_the_first_goes_out_within_ten_seconds_of
     gate.shut()
     where = f"127.0.0.1:{gate.port}"
     way = TelegramChannel(f"http://{where}", SANDBOX_TOKEN) if channel == "telegram" else _mail(where)
-    desk = quiet.desk(**{channel: way})
+    worker = quiet.worker(**{channel: way})
     told = [await in_queue(quiet, message, channel=channel) for _ in range(6)]
     async with AsyncExitStack() as held:
-        shown = await held.enter_async_context(at_work(quiet, desk))
+        shown = await held.enter_async_context(at_work(quiet, worker))
         await until(lambda: shown.get(channel))
         await gate.open()
         held.callback(gate.shut)
@@ -358,11 +358,11 @@ async def taken(house: House, both: list[Probed]) -> int:
 
 
 async def test_of_two_messengers_one_takes_the_probe(quiet: House) -> None:
-    async with quiet.ground("messenger").db.work() as connection:
+    async with quiet.context("messenger").db.work() as connection:
         await breakers.heed(connection, "telegram", SendFailed("unauthorized", "Unauthorized", proved_not_sent=True))
-    both, stopping, ground = [Probed(), Probed()], asyncio.Event(), quiet.ground("messenger")
+    both, stopping, context = [Probed(), Probed()], asyncio.Event(), quiet.context("messenger")
     loops = [
-        asyncio.ensure_future(circuit_breaker.run(ground, {"telegram": one}, one.paused, stopping)) for one in both
+        asyncio.ensure_future(circuit_breaker.run(context, {"telegram": one}, one.paused, stopping)) for one in both
     ]
     await until(lambda: all(one.paused for one in both) or None)
     assert await taken(quiet, both) == 1
@@ -377,10 +377,10 @@ async def test_of_two_messengers_one_takes_the_probe(quiet: House) -> None:
 async def test_the_owner_is_told_once_per_pause_by_the_other_channel(quiet: House, message: str) -> None:
     told = await in_queue(quiet, message)
     await quiet.fault(message, "401", times=1)
-    await work(quiet.desk())
+    await work(quiet.worker())
     assert [await tell(quiet), await tell(quiet)] == [1, 0]
     for _ in range(3):
-        await work(quiet.desk())
+        await work(quiet.worker())
     mails = mails_about(quiet, "does not accept the bot's token")
     assert len(mails) == 1
     assert all(words in str(mails) for words in ("BUTLERS_TELEGRAM_TOKEN", "1 message waited", "Unauthorized"))
@@ -388,22 +388,22 @@ async def test_the_owner_is_told_once_per_pause_by_the_other_channel(quiet: Hous
 
 
 async def test_a_pause_that_is_over_is_not_told_any_more(quiet: House) -> None:
-    async with quiet.ground("messenger").db.work() as connection:
+    async with quiet.context("messenger").db.work() as connection:
         await breakers.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
     assert await tell(quiet) == 1
     await quiet.sql.execute(FREE)
-    await work(quiet.desk())
+    await work(quiet.worker())
     assert not any("does not accept the login" in str(line) for line in quiet.box.sandbox.lines)
     row = await quiet.row(LAST_CARD)
     assert (row["status"], row["reason"]) == ("cancelled", "pause_over")
 
 
 async def test_readyz_and_metrics_show_it(quiet: House) -> None:
-    ground, paused = quiet.ground("messenger"), dict[str, str]()
-    async with ground.db.work() as connection:
+    context, paused = quiet.context("messenger"), dict[str, str]()
+    async with context.db.work() as connection:
         await breakers.heed(connection, "email", SendFailed("unauthorized", "535 no", proved_not_sent=True))
     stopping = asyncio.Event()
-    loop = asyncio.ensure_future(circuit_breaker.run(ground, {"email": Probed("email")}, paused, stopping))
+    loop = asyncio.ensure_future(circuit_breaker.run(context, {"email": Probed("email")}, paused, stopping))
     shown = await until(lambda: paused.get("email"))
     stopping.set()
     await loop

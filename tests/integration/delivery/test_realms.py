@@ -20,9 +20,9 @@ from shared.channels import email, realms
 from shared.channels.realms import SANDBOX, SANDBOX_TOKEN
 from shared.gate import owner_decision
 from shared.storage import contacts, threads
-from tests.integration.desks import FREE, new_chat, work
 from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import FREE, new_chat, work
 from tests.rig.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -83,7 +83,7 @@ async def ask(house: House, channel: str) -> str:
 
 async def written(house: House, action: str, burst: int = 1000) -> list[str]:
     """By which channels it is asked, once what is missing is written."""
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await kinds.write_missing(connection, burst)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action)]
 
@@ -134,16 +134,16 @@ async def test_a_digest_lists_in_the_sandbox_nothing_that_is_live(cluster: Clust
         assert await written(house, own, burst=0) == []
         rows = await house.sql.fetch(DIGESTS)
         assert [row["channel"] for row in rows] == ["email", "telegram"]
-        ground = house.ground("messenger")
-        async with ground.db.work() as connection:
+        context = house.context("messenger")
+        async with context.db.work() as connection:
             shown = {
                 realm: [row["id"] for row in await queries.digest_items(connection, rows[0]["digest_id"], realm, 20)]
                 for realm in (SANDBOX, LIVE["email"])
             }
             action = await house.row(ACTION, live)
-            press = base.read(approval.data(ground.secret, action, digest.SHOW), {digest.SHOW})
+            press = base.read(approval.data(context.secret, action, digest.SHOW), {digest.SHOW})
             assert press is not None
-            assert await digest.pressed(connection, press, Presser("", "1", resolver.heed_press), ground) == (
+            assert await digest.pressed(connection, press, Presser("", "1", resolver.heed_press), context) == (
                 "not_here",
                 realms.NOT_HERE,
             )
@@ -159,7 +159,7 @@ async def test_a_card_that_the_rows_send_into_the_sandbox_is_not_sent_there(mixe
     before = len(mixed.box.sandbox.lines)
     while (row := await mixed.row(CARD, action))["status"] == "queued":
         await mixed.sql.execute(FREE)
-        await work(mixed.desk())
+        await work(mixed.worker())
     assert (row["status"], row["reason"]) == ("cancelled", "sandbox")
     words = str((await mixed.row(ASKED, action))["words"])
     assert not [line for line in mixed.box.sandbox.lines[before:] if words in str(line)]
@@ -172,7 +172,7 @@ async def test_a_card_that_stands_in_the_sandbox_loses_its_buttons_and_shows_no_
     action = await ask(mixed, "email")
     await written(mixed, action)
     await mixed.sql.execute(RECEIPT, await mixed.sql.fetchval(SENT, action))
-    async with mixed.ground("messenger").db.work() as connection:
+    async with mixed.context("messenger").db.work() as connection:
         owner = await contacts.owner(connection)
         assert owner is not None
         word = owner_decision.OwnerDecision(action, False, owner["id"], "cli", mixed.settings.approval_ttl)  # noqa: FBT003
@@ -186,7 +186,7 @@ async def test_a_card_that_stands_in_the_sandbox_loses_its_buttons_and_shows_no_
             heard.append((method, payload))
             return {"waited": wait}
 
-    await closing.close(mixed.ground("messenger"), Recorder(mixed.box.url, SANDBOX_TOKEN))
+    await closing.close(mixed.context("messenger"), Recorder(mixed.box.url, SANDBOX_TOKEN))
     [(method, payload)] = [(method, payload) for method, payload in heard if payload["message_id"] == 7]
     assert (method, payload["reply_markup"]) == ("editMessageReplyMarkup", {"inline_keyboard": []})
     assert "text" not in payload
@@ -202,7 +202,7 @@ async def test_the_pause_of_a_live_channel_is_not_told_in_the_sandbox(
     await set_realms(mixed, live)
     await mixed.sql.execute(FREE)
     await mixed.sql.execute("UPDATE messenger.deliveries SET origin_butler = 'told' WHERE origin_butler = 'messenger'")
-    async with mixed.ground("messenger").db.work() as connection:
+    async with mixed.context("messenger").db.work() as connection:
         await breakers.heed(connection, "telegram", LOCKED_OUT)
         assert await breakers.tell_owner(connection) == 1
     assert [row["channel"] for row in await mixed.sql.fetch(TOLD)] == told
@@ -214,13 +214,13 @@ async def test_a_word_on_what_is_live_counts_by_no_surface_of_the_sandbox(mixed:
     action, ttl = await ask(mixed, "email"), mixed.settings.approval_ttl
     owner = str(await mixed.sql.fetchval("SELECT id::text FROM shared.contacts WHERE 'owner' = ANY (roles)"))
     for realm in (SANDBOX, None):
-        async with mixed.ground("messenger").db.work() as connection:
+        async with mixed.context("messenger").db.work() as connection:
             for approve in (True, False):
                 word = owner_decision.OwnerDecision(action, approve, owner, "telegram", ttl, realm=realm)
                 assert (await owner_decision.apply(connection, word)).code == "not_here"
             change = owner_decision.Edit(action, "other words", owner, "telegram", ttl, realm=realm)
             assert (await owner_decision.edit(connection, change)).code == "not_here"
-    async with mixed.ground("messenger").db.work() as connection:
+    async with mixed.context("messenger").db.work() as connection:
         word = owner_decision.OwnerDecision(action, True, owner, "telegram", ttl, realm="77")  # noqa: FBT003
         assert (await owner_decision.apply(connection, word)).code == "approved"
 
@@ -242,7 +242,7 @@ async def test_what_the_sandbox_received_proves_no_thread_of_a_live_bot(mixed: H
         await mixed.sql.execute(RECEIVED, bot, f"{chat}:{number}", chat)
     for live in ((), ("telegram",)):
         await set_realms(mixed, live)
-        async with mixed.ground("greeter").db.work() as connection:
+        async with mixed.context("greeter").db.work() as connection:
             address = Address("telegram", chat)
             proved += [await threads.is_proved(connection, "greeter", address, f"{chat}:{n}") for n in (11, 12)]
     assert proved == [True, False, False, True]

@@ -22,8 +22,8 @@ from shared.db.witness import Seen
 from shared.errors import Unavailable
 from shared.storage import brakes, contacts, pending_actions
 from shared.storage.brakes import HOLD_MARKERS, Scope
-from tests.integration.desks import admitted, desk_where, due, enqueue, friend, in_queue, lose_lease, reap, work
 from tests.integration.house import House, opened
+from tests.integration.workers import admitted, due, enqueue, friend, in_queue, lose_lease, reap, work, worker_where
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import eventually, until
 
@@ -116,9 +116,9 @@ class Last:
 
 async def found_restored(house: House) -> None:
     """A Messenger starts on rows that are behind."""
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     await house.sql.execute(BEHIND)
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
@@ -130,23 +130,23 @@ async def lifted(house: House) -> None:
 
 async def test_a_first_start_writes_it_and_a_second_finds_it(house: House) -> None:
     for _ in range(2):
-        await watching(house).open(house.ground("messenger"))
+        await watching(house).open(house.context("messenger"))
         assert seen(house).beat == await house.sql.fetchval(BEAT)
     assert await house.sql.fetchval(RESTORED) == 0
     assert seen(house).system.isdecimal()
 
 
 async def test_a_marker_to_others_moves_it_and_one_to_the_owner_does_not(house: House, message: str) -> None:
-    desk = house.desk()
-    await desk.witness.open(house.ground("messenger"))
+    worker = house.worker()
+    await worker.witness.open(house.context("messenger"))
     told = await admitted(house, message)
     await enqueue(house, told)
-    await work(desk)
+    await work(worker)
     assert await house.status(told) == "ok"
     assert await house.sql.fetchval(BEAT) == 1
     for beat in (2, 3):
         await in_queue(house, message)
-        await work(desk)
+        await work(worker)
         assert (await house.sql.fetchval(BEAT), seen(house).beat) == (beat, beat)
 
 
@@ -156,57 +156,57 @@ async def test_before_the_last_byte_the_file_knows_the_marker(house: House, mess
         said.append(seen(house).beat)
 
     said: list[int] = []
-    desk = house.desk(telegram=Looking(house.desk().channels["telegram"], look))
-    await desk.witness.open(house.ground("messenger"))
+    worker = house.worker(telegram=Looking(house.worker().channels["telegram"], look))
+    await worker.witness.open(house.context("messenger"))
     await in_queue(house, message)
-    await work(desk)
+    await work(worker)
     assert said == [2]
 
 
 async def test_rows_of_a_moment_before_the_marker_are_behind(house: House, message: str) -> None:
-    desk = house.desk()
-    await desk.witness.open(house.ground("messenger"))
+    worker = house.worker()
+    await worker.witness.open(house.context("messenger"))
     await in_queue(house, message)
     async with asyncpg.create_pool(house.dsn, min_size=1, max_size=1) as pool, pool.acquire() as holder:
         async with holder.transaction():
             await holder.execute(HOLD_MARKERS)
-            sending = asyncio.create_task(work(desk))
+            sending = asyncio.create_task(work(worker))
             await eventually(lambda: house.sql.fetchval(WAITS))
             kept = await house.sql.fetchval(BEAT)
         await sending
     assert len(house.sent(message)) == 1
     await house.sql.execute(PUT_BACK, kept)
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_where_nobody_knows_of_the_marker_its_byte_stays(house: House, message: str) -> None:
     async def lost() -> None:
-        desk.witness.paths = (house.settings.home / "nowhere" / "witness",)
+        worker.witness.paths = (house.settings.home / "nowhere" / "witness",)
 
-    desk = desk_where(house, lost)
-    await desk.witness.open(house.ground("messenger"))
-    there = desk.witness.paths
+    worker = worker_where(house, lost)
+    await worker.witness.open(house.context("messenger"))
+    there = worker.witness.paths
     told = await in_queue(house, message)
-    await work(desk)
+    await work(worker)
     row = await house.delivery(told)
     assert (row["status"], row["reason"], house.sent(message)) == ("queued", "unavailable", [])
-    assert "cannot be written" in desk.witness.trouble
-    desk.witness.paths = there
+    assert "cannot be written" in worker.witness.trouble
+    worker.witness.paths = there
     await due(house, told)
-    await house.desk().witness.open(house.ground("messenger"))
+    await house.worker().witness.open(house.context("messenger"))
     assert await house.sql.fetchval(RESTORED) == 0
-    held = house.desk()
+    held = house.worker()
     await work(held)
     assert (await house.status(told), len(house.sent(message))) == ("ok", 1)
 
 
 async def test_markers_of_the_same_moment_share_what_is_written(house: House) -> None:
-    ground, held = house.ground("messenger"), watching(house)
-    await held.open(ground)
+    context, held = house.context("messenger"), watching(house)
+    await held.open(context)
 
     async def marked() -> int:
-        async with ground.db.work() as connection:
+        async with context.db.work() as connection:
             moved = await held.move(connection)
         await held.keep(moved)
         return seen(house).beat - moved.beat
@@ -224,31 +224,31 @@ async def test_markers_of_the_same_moment_share_what_is_written(house: House) ->
 
 
 async def test_it_never_goes_back_whoever_writes(house: House) -> None:
-    ground, late = house.ground("messenger"), watching(house)
-    await late.open(ground)
-    async with ground.db.work() as connection:
+    context, late = house.context("messenger"), watching(house)
+    await late.open(context)
+    async with context.db.work() as connection:
         moved = await late.move(connection)
-    await watching(house).open(ground)
+    await watching(house).open(context)
     await late.keep(moved)
     assert moved.beat + 1 == seen(house).beat == await house.sql.fetchval(BEAT)
 
 
 async def test_one_who_stands_still_while_it_writes_is_not_waited_for(house: House, message: str) -> None:
-    desk = house.desk()
-    await desk.witness.open(house.ground("messenger"))
+    worker = house.worker()
+    await worker.witness.open(house.context("messenger"))
     told = await in_queue(house, message)
     with standing_still(house):
-        await work(desk)
+        await work(worker)
     assert (house.sent(message), (await house.delivery(told))["status"]) == ([], "queued")
-    assert "another process" in desk.witness.trouble
+    assert "another process" in worker.witness.trouble
 
 
 async def test_an_idle_messengers_file_follows_what_others_do(house: House) -> None:
-    ground, idle = house.ground("messenger"), watching(house)
-    await idle.open(ground)
+    context, idle = house.context("messenger"), watching(house)
+    await idle.open(context)
     await house.sql.execute("UPDATE messenger.witness SET beat = beat + 5")
     stopping = asyncio.Event()
-    following = asyncio.create_task(idle.follow(ground, stopping))
+    following = asyncio.create_task(idle.follow(context, stopping))
     await until(lambda: seen(house).beat == 6)
     stopping.set()
     await following
@@ -269,7 +269,7 @@ async def test_what_waits_for_others_is_uncertain_and_what_waits_for_the_owner_g
     assert (await house.row(ACTION, approved))["status"] == "uncertain"
     await enqueue(house, own)
     while await house.status(own) == "queued":
-        await work(house.desk())  # the word about the backup goes first
+        await work(house.worker())  # the word about the backup goes first
     assert await house.status(own) == "ok"
     assert house.sent(f"{message} routed") == []
 
@@ -296,7 +296,7 @@ async def test_the_owner_is_told_by_every_channel_until_the_brake_is_lifted(hous
     await house.sql.execute(NO_CARDS)
     await found_restored(house)
     assert {row["channel"] for row in await house.sql.fetch(CARDS)} == {"telegram", "email"}
-    await work(house.desk())
+    await work(house.worker())
     [told] = [line for line in house.sent("put back", "sendMessage") if line["channel"] == "telegram"]
     assert "butlers brake off" in str(told["payload"])
 
@@ -317,70 +317,70 @@ async def test_a_rule_from_before_is_asked_about_until_a_day_after_the_brake(hou
 
 
 async def test_a_home_without_a_witness_fits_only_rows_nobody_has_sent_from(house: House) -> None:
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     (keystore.folder(house.settings.home, "messenger") / "witness").unlink()
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_one_that_cannot_be_read_is_none(house: House) -> None:
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     (keystore.folder(house.settings.home, "messenger") / "witness").write_text("{")
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_one_that_may_not_be_read_is_no_sign_of_anything(house: House) -> None:
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     place = keystore.folder(house.settings.home, "messenger") / "witness"
     place.rename(place.with_name("kept"))
     place.mkdir()
     held = watching(house)
-    await held.open(house.ground("messenger"))
+    await held.open(house.context("messenger"))
     assert "cannot be read" in held.trouble
     assert await house.sql.fetchval(STANDING) == 0
 
 
 async def test_a_second_one_that_is_gone_keeps_everything_from_leaving(house: House, tmp_path: Path) -> None:
     other = tmp_path / "witness"
-    await watching(house, other).open(house.ground("messenger"))
+    await watching(house, other).open(house.context("messenger"))
     other.unlink()
     with pytest.raises(Unavailable, match="is not there"):
-        await watching(house, other).ready(house.ground("messenger"))
+        await watching(house, other).ready(house.context("messenger"))
     assert not other.exists()
-    await watching(house).open(house.ground("messenger"))
-    await watching(house, other).ready(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
+    await watching(house, other).ready(house.context("messenger"))
     assert other.exists()
 
 
 async def test_a_seal_that_is_gone_tells_too(house: House) -> None:
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     bring_back(house, replace(seen(house), seal=1, seal_hash="0" * 64))
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_the_second_place_tells_where_the_first_came_back(house: House, tmp_path: Path) -> None:
-    await watching(house, tmp_path / "far").open(house.ground("messenger"))
+    await watching(house, tmp_path / "far").open(house.context("messenger"))
     first = seen(house)
-    await watching(house, tmp_path / "far").open(house.ground("messenger"))
+    await watching(house, tmp_path / "far").open(house.context("messenger"))
     bring_back(house, first)
     await house.sql.execute(BEHIND)
-    await watching(house, tmp_path / "far").open(house.ground("messenger"))
+    await watching(house, tmp_path / "far").open(house.context("messenger"))
     assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_of_two_messengers_one_finds_it_and_the_other_does_not_find_it_again(house: House) -> None:
-    ground, two = house.ground("messenger"), [watching(house), watching(house)]
+    context, two = house.context("messenger"), [watching(house), watching(house)]
     for one in two:
-        await one.open(ground)
+        await one.open(context)
     last = seen(house)
     await house.sql.execute("UPDATE messenger.witness SET beat = 0")
-    await asyncio.gather(*(one.open(ground) for one in (watching(house), watching(house))))
+    await asyncio.gather(*(one.open(context) for one in (watching(house), watching(house))))
     assert await house.sql.fetchval(RESTORED) == 1
     assert await house.sql.fetchval(BEAT) >= last.beat + LEAP
     bring_back(house, replace(last, seal=7, seal_hash="x"))
-    await watching(house).open(ground)
+    await watching(house).open(context)
     assert await house.sql.fetchval(RESTORED) == 1
 
 
@@ -388,30 +388,30 @@ async def test_restored_twice_is_found_twice(house: House) -> None:
     await found_restored(house)
     await lifted(house)
     await house.sql.execute("UPDATE messenger.witness SET beat = 0")
-    await watching(house).open(house.ground("messenger"))
+    await watching(house).open(house.context("messenger"))
     assert (await house.sql.fetchval(RESTORED), await house.sql.fetchval(STANDING)) == (2, 1)
 
 
 async def test_it_is_found_at_the_next_marker_of_a_messenger_that_runs_on(house: House, message: str) -> None:
     told = [await in_queue(house, f"{message} {n}") for n in range(6)]
-    ground, desks = house.ground("messenger"), [house.desk(), house.desk()]
-    for desk in desks:
-        await desk.witness.open(ground)
+    context, workers = house.context("messenger"), [house.worker(), house.worker()]
+    for worker in workers:
+        await worker.witness.open(context)
     await house.sql.execute("UPDATE messenger.witness SET beat = 0")
     async with asyncio.timeout(10):
-        await asyncio.gather(*map(work, desks))
+        await asyncio.gather(*map(work, workers))
     assert house.sent(message) == []
     assert {await house.status(one) for one in told} == {"uncertain"}
     assert (await house.sql.fetchval(RESTORED), await house.sql.fetchval(MARKED)) == (1, 0)
 
 
 async def test_who_finds_it_waits_for_the_markers_before_it_holds_their_last_row(house: House) -> None:
-    ground = house.ground("messenger")
-    await watching(house).open(ground)
+    context = house.context("messenger")
+    await watching(house).open(context)
     await house.sql.execute("UPDATE messenger.witness SET beat = 0")
-    async with ground.db.work() as marker:
+    async with context.db.work() as marker:
         await pending_actions.lock_authority(marker)
-        finding = asyncio.create_task(watching(house).look(ground))
+        finding = asyncio.create_task(watching(house).look(context))
         await eventually(lambda: house.sql.fetchval(WAITS))
         await marker.execute("SELECT beat FROM messenger.witness FOR UPDATE NOWAIT")
     await finding
@@ -426,23 +426,23 @@ async def test_the_owners_word_does_the_same(house: House, message: str) -> None
     assert await brakes.restored(house.sql, "owner", owner["id"]) is None
     await lifted(house)  # nobody has carried it out: it holds although it was lifted
     late = await in_queue(house, f"{message} late")
-    await restored.look(house.ground("messenger"))
-    await work(house.desk())
+    await restored.look(house.context("messenger"))
+    await work(house.worker())
     assert (await house.status(told), await house.status(late)) == ("uncertain", "uncertain")
     assert house.sent(message) == []
 
 
 async def test_where_it_cannot_be_written_nothing_leaves_for_others(house: House, message: str) -> None:
     told = await in_queue(house, message)
-    desk = house.desk()
-    desk.witness.paths = (house.settings.home / "nowhere" / "witness",)
-    await desk.witness.open(house.ground("messenger"))
-    await work(desk)
+    worker = house.worker()
+    worker.witness.paths = (house.settings.home / "nowhere" / "witness",)
+    await worker.witness.open(house.context("messenger"))
+    await work(worker)
     assert (house.sent(message), (await house.delivery(told))["status"]) == ([], "claimed")
-    assert "cannot be written" in desk.witness.trouble
+    assert "cannot be written" in worker.witness.trouble
     await lose_lease(house, told)
     await reap(house)
     assert await house.sql.fetchval(RESTORED) == 0
     await due(house, told)
-    await work(house.desk())
+    await work(house.worker())
     assert len(house.sent(message)) == 1

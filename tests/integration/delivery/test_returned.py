@@ -10,9 +10,9 @@ from messenger.inbound import bounces
 from messenger.inbound.dsn import Bounce
 from shared.hashing import reference
 from shared.storage import history
-from tests.integration.desks import ACTION, admitted, enqueue, in_queue, new_chat, work
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import ACTION, admitted, enqueue, in_queue, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,7 +39,7 @@ async def anna(house: House, address: str) -> str:
 async def mailed(house: House, message: str, address: str) -> str:
     """A notification that was sent by e-mail."""
     told = await in_queue(house, message, channel="email", contact_id=await anna(house, address))
-    await work(house.desk())
+    await work(house.worker())
     assert await house.status(told) == "ok"
     return told
 
@@ -52,7 +52,7 @@ async def report_of(house: House, told: str, *recipients: str) -> Bounce:
 
 
 async def read(house: House, bounce: Bounce) -> str:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await bounces.came_back(connection, bounce)
 
 
@@ -63,10 +63,10 @@ async def answer(house: House, told: str) -> Mapping[str, object]:
 
 async def word_to_owner(house: House, told: str) -> list[Mapping[str, object]]:
     """What the owner was told of it."""
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await kinds.write_missing(connection, 1000)
     while await house.sql.fetch("SELECT FROM messenger.deliveries WHERE class = 'card' AND status = 'queued'"):
-        await work(house.desk())
+        await work(house.worker())
     ref = reference((await house.delivery(told))["id"])
     return [line for line in house.box.sandbox.lines if f"came back (ref {ref})" in str(line["payload"])]
 
@@ -138,7 +138,7 @@ async def test_a_report_of_another_mail_changes_nothing(still_house: House, mess
 
 async def test_what_went_by_telegram_does_not_come_back_by_mail(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
-    await work(still_house.desk())
+    await work(still_house.worker())
     chat = (await still_house.delivery(told))["address"]
     forged = Bounce(f"<n.{told}@sandbox.test>", frozenset({chat}), "5.1.1", SAID)
     assert await read(still_house, forged) == "ignored"
@@ -153,14 +153,14 @@ async def test_asking_again_after_it_came_back_gets_that_answer_and_sends_nothin
     asked = {"channel": "email", "contact_id": contact}
     told = await admitted(still_house, message, **asked, request_context={**context, "source_sender_identity": "me"})
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await read(still_house, await report_of(still_house, told))
     call = {**asked, "message": message, "request_context": {**context, "source_sender_identity": "me"}}
     again = await still_house.notify(**call)
     assert again["notification_id"] == told
     assert again["duplicate"] is True
     assert again["error"] == (await answer(still_house, told))["error"]
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message, "mail")) == 1
     assert (await still_house.delivery(told))["status"] == "bounced"
 
@@ -170,7 +170,7 @@ async def test_a_yes_that_was_carried_out_stays_so(still_house: House, message: 
     told = await admitted(still_house, message, channel="email", contact_id=contact)
     await still_house.decide((await still_house.row(ACTION, told))["id"])
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await read(still_house, await report_of(still_house, told)) == "bounced"
     assert (await still_house.row(ACTION, told))["status"] == "executed"
     assert await still_house.status(told) == "error"
@@ -180,7 +180,7 @@ async def test_a_report_ends_what_nobody_answered_for(still_house: House, messag
     address = new_address()
     told = await in_queue(still_house, message, channel="email", contact_id=await anna(still_house, address))
     await still_house.fault(message, "accept_reset", stage="dot", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(told) == "uncertain"
     report = Bounce(f"<n.{told}@sandbox.test>", frozenset({address.lower()}), "5.1.1", SAID)
     assert await read(still_house, report) == "bounced"

@@ -11,15 +11,15 @@ import pytest_asyncio
 from messenger import loop as rounds
 from messenger.cards import updater
 from messenger.channels.telegram import TelegramChannel
-from messenger.delivery import worker
+from messenger.delivery import loop
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.rpc import Answer
 from shared.storage import contacts
 from tests.integration.delivery.test_late_receipts import late_desk
 from tests.integration.delivery.test_uncertain import pressed
-from tests.integration.desks import FREE, new_chat, reap, work
 from tests.integration.doubts import cards_written
 from tests.integration.house import House
+from tests.integration.workers import FREE, new_chat, reap, work
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -60,7 +60,7 @@ async def over(house: House, *messages: str) -> None:
         contact = await house.contact("Zoe", telegram=new_chat())
         answer = await house.notify(message=message, contact_id=contact)
         await cards_written(house)
-        await work(house.desk())
+        await work(house.worker())
         await house.decide(answer["action_id"], approve=False)
 
 
@@ -71,7 +71,7 @@ async def trouble(house: House, fault: str, **more: object) -> None:
 async def shown(house: House) -> float:
     channel = TelegramChannel(house.box.url, SANDBOX_TOKEN)
     try:
-        return await updater.show(house.ground("messenger"), channel)
+        return await updater.show(house.context("messenger"), channel)
     finally:
         await channel.close()
 
@@ -109,7 +109,7 @@ async def test_a_closed_card_keeps_the_words_and_the_address_it_asked_about(
     contact = await quiet.contact("Zoe", telegram=new_chat())
     answer = await quiet.notify(message=message, contact_id=contact)
     await cards_written(quiet)
-    await work(quiet.desk())
+    await work(quiet.worker())
     if approve:
         await quiet.sql.execute(MOVED, contact, new_chat())
     await quiet.decide(answer["action_id"], approve=approve)
@@ -149,7 +149,7 @@ async def test_a_press_on_a_card_that_somebody_sends_still_is_shown_on_it(quiet:
     await quiet.notify(message=message, contact_id=contact)
     await cards_written(quiet)
     late = late_desk(quiet)
-    await worker.claim_some(late.desk)
+    await loop.claim_some(late.worker)
     [card] = await until(lambda: quiet.cards(message))
     await pressed(quiet, card, "no")
     await quiet.sql.execute(LEASE_IS_OVER)
@@ -161,15 +161,15 @@ async def test_a_press_on_a_card_that_somebody_sends_still_is_shown_on_it(quiet:
 
 
 async def test_who_is_told_to_wait_looks_no_sooner(quiet: House) -> None:
-    looked, stopping, ground = list[float](), asyncio.Event(), quiet.ground("messenger")
+    looked, stopping, context = list[float](), asyncio.Event(), quiet.context("messenger")
     loop = asyncio.get_running_loop()
 
     async def look() -> float:
         looked.append(loop.time())
-        ground.wakes["cards"]()
+        context.wakes["cards"]()
         return 0.3
 
-    going = asyncio.create_task(rounds.go(ground, stopping, look))
+    going = asyncio.create_task(rounds.go(context, stopping, look))
     await until(lambda: len(looked) > 2 or None)
     stopping.set()
     await going

@@ -23,9 +23,9 @@ from shared import answers
 from shared.db.pool import Connection, Record
 from shared.model import LEGAL, Finding
 from shared.storage import deliveries, notifications
-from tests.integration.desks import FREE, PAST, enqueue, friend, new_chat
-from tests.integration.desks import admitted as admit
 from tests.integration.house import House
+from tests.integration.workers import FREE, PAST, enqueue, friend, new_chat
+from tests.integration.workers import admitted as admit
 from tests.models.states import Delivery, Event, Part, What, step
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -148,7 +148,7 @@ class Life:
             what = opening[place] if place < len(opening) else by_chance
             event = self.event(what, newest=place < len(opening))
             if event is not None and (self.notification_id is not None or event.what not in OF_MESSAGES):
-                async with self.house.ground("messenger").db.work() as self.sql:
+                async with self.house.context("messenger").db.work() as self.sql:
                     await self.tell_rows(event)
                 found = await self.difference(event)
                 if found is not None:
@@ -239,7 +239,7 @@ class Life:
             why = Blocked("moved", (Finding("moved", "It moved."),), row, address=new_chat())
         else:
             why = Blocked(what, (Finding(what, "So it is."),), row)  # type: ignore[arg-type]  # the rest of its names
-        await stop_delivery.stopped(self.sql, claimed, why, self.house.ground("messenger"))
+        await stop_delivery.stopped(self.sql, claimed, why, self.house.context("messenger"))
 
     async def unheld(self, event: Event, notification_id: str) -> None:
         """What is done to what nobody holds."""
@@ -250,7 +250,7 @@ class Life:
                 await unheld.ask_again(self.sql, notification_id)
             case "deadline":
                 await self.house.sql.execute(PAST, notification_id)
-                async with self.house.ground("messenger").db.work() as connection:
+                async with self.house.context("messenger").db.work() as connection:
                     await expire.ended(connection)
                 await self.house.sql.execute(IN_TIME, notification_id)
             case "answered":
@@ -312,7 +312,7 @@ async def test_the_rows_take_the_ways_of_step_and_no_other(still_house: House) -
     await still_house.sql.execute(WATCH)
     wrong: list[str | None] = []
     for seed, opening in enumerate([*openings(), *[()] * LIVES]):
-        async with still_house.ground("messenger").db.work() as connection:
+        async with still_house.context("messenger").db.work() as connection:
             life = await born(still_house, connection, Random(seed), 2 if opening else 0)
         wrong.append(await life.live(opening))
         await still_house.sql.execute(ASIDE, life.id)

@@ -11,8 +11,8 @@ import pytest
 from messenger.maintenance import rechecker
 from shared.rpc import Answer
 from tests.integration.database.test_privileges import refused
-from tests.integration.desks import ACTION, desk_where, friend, in_queue, new_chat, work
 from tests.integration.house import House
+from tests.integration.workers import ACTION, friend, in_queue, new_chat, work, worker_where
 from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,7 +24,7 @@ ASK = "INSERT INTO shared.withdrawals (notification_id, origin_butler) VALUES ($
 
 async def ask(house: House, tool: str, butler: str = "greeter", /, **arguments: object) -> Answer:
     """Call one of the two tools as the butler's client does."""
-    return await house.assembly.doors[butler].call(house.tokens[butler], tool, arguments)
+    return await house.assembly.local[butler].call(house.tokens[butler], tool, arguments)
 
 
 async def parked(house: House, message: str) -> Answer:
@@ -34,7 +34,7 @@ async def parked(house: House, message: str) -> Answer:
 
 
 async def look_again(house: House) -> None:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await rechecker.withdrawn(connection)
 
 
@@ -148,15 +148,15 @@ async def test_what_lies_in_the_queue_is_cancelled(still_house: House, message: 
     told = await in_queue(still_house, message)
     await still_house.sql.execute(ASK, told, "greeter")
     await look_again(still_house)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(told))["status"] == "cancelled"
     assert (await still_house.status(told), still_house.sent(message)) == ("error", [])
 
 
 async def test_what_is_withdrawn_before_the_marker_does_not_leave(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message, contact_id=await friend(still_house, max_uses=1))
-    desk = desk_where(still_house, partial(still_house.sql.execute, ASK, told, "greeter"))
-    await work(desk)
+    worker = worker_where(still_house, partial(still_house.sql.execute, ASK, told, "greeter"))
+    await work(worker)
     assert still_house.sent(message) == []
     assert (await still_house.delivery(told))["status"] == "cancelled"
     used = await still_house.row("SELECT count(*) AS n FROM shared.rule_uses WHERE notification_id = $1", told)
@@ -177,7 +177,7 @@ async def test_what_somebody_prepares_is_left_to_the_marker(still_house: House, 
         seen.append(await still_house.sql.fetchval(OUTCOME, told))
         seen.append((await still_house.delivery(told))["status"])
 
-    await work(desk_where(still_house, withdrawn_while_prepared))
+    await work(worker_where(still_house, withdrawn_while_prepared))
     assert seen == [None, "claimed"]
     assert still_house.sent(message) == []
 
@@ -207,7 +207,7 @@ async def test_another_butlers_wish_counts_for_nothing(still_house: House, messa
     told = await in_queue(still_house, message)
     await still_house.sql.execute(ASK, told, "health")
     await look_again(still_house)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(told) == "ok"
 
 

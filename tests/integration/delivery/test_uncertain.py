@@ -15,7 +15,6 @@ from shared.channels.realms import SANDBOX_TOKEN
 from shared.hashing import reference
 from shared.storage import resolutions
 from shared.storage.resolutions import Resolution, Word
-from tests.integration.desks import ACTION, DUE, admitted, enqueue, friend, in_queue, new_chat, work
 from tests.integration.doubts import (
     ATTEMPTS,
     CARDS_ABOUT,
@@ -32,6 +31,7 @@ from tests.integration.doubts import (
 from tests.integration.gate.test_threads import received
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import ACTION, DUE, admitted, enqueue, friend, in_queue, new_chat, work
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -85,7 +85,7 @@ async def test_leave_it_is_final_and_says_so(still_house: House, message: str) -
     assert (found["status"], found["error"]["retryable"]) == ("uncertain", False)  # type: ignore[index]
     assert "the owner left it at that" in str(found["message"])
     assert [await say(still_house, told, "again"), await say(still_house, told, "arrived")] == ["late", "late"]
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
@@ -93,9 +93,9 @@ async def test_send_again_makes_one_more_attempt_however_often_it_is_said(still_
     told = await uncertain(still_house, message)
     assert [await say(still_house, told, "again", 1), await say(still_house, told, "again", 1)] == ["done", "late"]
     assert await still_house.status(told) == "queued"
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await say(still_house, told, "again", 1) == "late"
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert [row["outcome"] for row in await still_house.sql.fetch(ATTEMPTS, told)] == ["connection_lost", "sent"]
     assert len(still_house.sent(message)) == 2
     found = await answer(still_house, told)
@@ -109,13 +109,13 @@ async def test_of_words_from_many_surfaces_the_first_counts(still_house: House, 
     by = await still_house.row("SELECT id FROM shared.contacts WHERE 'owner' = ANY (roles)")
     words: tuple[Word, ...] = ("again", "leave", "again", "arrived")
     for word in words:
-        async with still_house.ground("messenger").db.work() as connection:
+        async with still_house.context("messenger").db.work() as connection:
             await resolutions.ask(connection, Resolution(delivery["id"], 1, word, by["id"], "test"))
-    grounds = [still_house.ground("messenger")] * 3
-    await asyncio.gather(*(resolver.carry_out(ground) for ground in grounds))
+    contexts = [still_house.context("messenger")] * 3
+    await asyncio.gather(*(resolver.carry_out(context) for context in contexts))
     assert [row["outcome"] for row in await still_house.sql.fetch(TOLD, delivery["id"])] == ["done", *["late"] * 3]
-    await work(still_house.desk())
-    await work(still_house.desk())
+    await work(still_house.worker())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 2
 
 
@@ -125,7 +125,7 @@ async def test_what_no_rule_allows_any_more_is_asked_before_it_goes_again(still_
     told = await uncertain(still_house, message, contact_id=anna)
     await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)
     assert await say(still_house, told, "again") == "done"
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == (
         "parked",
         "pending_approval",
@@ -139,12 +139,12 @@ async def test_an_approved_message_goes_again_under_the_same_yes(still_house: Ho
     await still_house.decide(action["id"])
     await still_house.fault(message, "accept_reset", times=1)
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.row(ACTION, told))["status"] == "uncertain"
     await still_house.sql.execute(PAST, told)
     assert await say(still_house, told, "again") == "done"
     assert (await still_house.row(ACTION, told))["status"] == "executing"
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert ((await still_house.row(ACTION, told))["status"], await still_house.status(told)) == ("executed", "ok")
 
 
@@ -155,7 +155,7 @@ async def test_the_action_ends_with_its_delivery(still_house: House, message: st
     await still_house.decide(action["id"])
     await still_house.fault(message, "accept_reset", times=1)
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await say(still_house, told, word) == "done"
     assert (await still_house.row(ACTION, told))["status"] == status
 
@@ -163,10 +163,10 @@ async def test_the_action_ends_with_its_delivery(still_house: House, message: st
 async def test_a_part_that_arrived_is_followed_by_the_parts_nobody_tried(still_house: House, message: str) -> None:
     told = await in_queue(still_house, f"first {message}\n{LONG}\nlast {message}")
     await still_house.fault(f"first {message}", "accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(told) == "uncertain"
     assert await say(still_house, told, "arrived") == "done"
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert [row["status"] for row in await still_house.sql.fetch(RECEIPTS, told)] == ["sent"] * 3
     assert (len(still_house.sent(f"first {message}")), len(still_house.sent(f"last {message}"))) == (1, 1)
     assert await still_house.status(told) == "ok"
@@ -233,14 +233,14 @@ async def to_owner(house: House, message: str) -> str:
     told = await admitted(house, message)
     await enqueue(house, told)
     await house.fault(message, "accept_reset", times=1)
-    await work(house.desk())
+    await work(house.worker())
     assert await house.status(told) == "uncertain"
     return told
 
 
 async def repeated(house: House) -> int:
     """How many the machine puts in the queue once more."""
-    return await resolver.repeat_to_owner(house.ground("messenger"))
+    return await resolver.repeat_to_owner(house.context("messenger"))
 
 
 async def test_the_owner_is_sent_it_once_more_and_told_that_it_may_be_a_repeat(
@@ -251,7 +251,7 @@ async def test_the_owner_is_sent_it_once_more_and_told_that_it_may_be_a_repeat(
     await still_house.sql.execute(OLDER, told)
     assert await repeated(still_house) == 1
     assert await still_house.status(told) == "uncertain"
-    await work(still_house.desk())
+    await work(still_house.worker())
     texts = [str(line["payload"]["text"]) for line in still_house.sent(message)]  # type: ignore[index]
     ref = reference((await still_house.delivery(told))["id"])
     assert texts == [f"greeter:\n{message}", f"\u25a3 Possible repeat (ref {ref})\ngreeter:\n{message}"]
@@ -269,7 +269,7 @@ async def test_what_is_uncertain_twice_is_asked_about_and_repeated_no_more(still
     await still_house.sql.execute(OLDER, told)
     await repeated(still_house)
     await still_house.fault(message, "accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await still_house.sql.execute(OLDER, told)
     assert await repeated(still_house) == 0
     card = await card_of(still_house, told)
@@ -285,11 +285,11 @@ async def test_a_long_text_to_the_owner_is_repeated_whole(still_house: House, me
     told = await admitted(still_house, text)
     await enqueue(still_house, told)
     await still_house.fault(f"last {message}", "accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     before = len(still_house.box.sandbox.lines)
     await still_house.sql.execute(OLDER, told)
     await repeated(still_house)
-    await work(still_house.desk())
+    await work(still_house.worker())
     texts = [str(line["payload"]["text"]) for line in still_house.box.sandbox.lines[before:]]  # type: ignore[index]
     assert all(one.startswith("\u25a3 Possible repeat (ref ") for one in texts)
     assert "\n".join(one.partition("):\n")[2] for one in texts) == text
@@ -309,7 +309,7 @@ async def test_no_machine_sends_a_third_party_anything_again(still_house: House,
     told = await uncertain(still_house, message)
     await still_house.sql.execute(OLDER, told)
     assert await repeated(still_house) == 0
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (len(still_house.sent(message)), await still_house.status(told)) == (1, "uncertain")
 
 
@@ -317,23 +317,23 @@ async def test_what_was_sent_again_and_then_refused_never_begins_anew(still_hous
     told = await uncertain(still_house, message)
     await say(still_house, told, "again")
     await still_house.fault(message, "400", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(told))["status"] == "failed"
     assert "An earlier attempt may have arrived" in str((await answer(still_house, told))["error"])
     assert await say(still_house, told, "retry") == "late"
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
 
 
 async def test_what_was_refused_is_tried_again_by_the_owners_word(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     await still_house.fault(message, "400", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(told))["status"] == "failed"
     assert await say(still_house, told, "retry") == "done"
     assert await still_house.status(told) == "queued"
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
     assert await say(still_house, told, "retry") == "late"
 
@@ -341,13 +341,13 @@ async def test_what_was_refused_is_tried_again_by_the_owners_word(still_house: H
 async def test_what_ran_out_of_time_is_tried_again_by_the_owners_word(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     await still_house.sql.execute(PAST, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     found = await answer(still_house, told)
     assert ((await still_house.delivery(told))["status"], found["status"]) == ("expired", "error")
     assert found["error"]["retryable"] is True  # type: ignore[index]
     assert await say(still_house, told, "retry") == "done"
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)
 
 
@@ -356,11 +356,11 @@ async def test_what_nothing_allows_is_asked_before_it_is_tried_again(still_house
     rule = await still_house.rule({"contact_id": anna})
     told = await in_queue(still_house, message, contact_id=anna)
     await still_house.fault(message, "400", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)
     assert await say(still_house, told, "retry") == "done"
     assert await still_house.status(told) == "pending_approval"
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert still_house.sent(message) == []
 
 
@@ -378,10 +378,10 @@ async def test_a_reaction_of_unknown_outcome_is_set_again(still_house: House) ->
     told = await admitted(still_house, "", intent="react", emoji="\U0001f44d", request_context=context)
     await enqueue(still_house, told)
     await still_house.box.api("faults", channel="telegram", stage="setMessageReaction", fault="accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert ((await still_house.delivery(told))["status"], await still_house.status(told)) == ("queued", "queued")
     await still_house.sql.execute(DUE, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(told) == "ok"
 
 
@@ -391,7 +391,7 @@ async def test_a_press_proves_that_its_card_arrived(still_house: House, message:
     await still_house.fault(message, "accept_reset", times=1)
     ref = reference((await still_house.delivery(told))["id"])
     while not still_house.cards(f"ref {ref}"):
-        await work(still_house.desk())
+        await work(still_house.worker())
     [card] = still_house.cards(f"ref {ref}")
     await pressed(still_house, card, "lv")
     about = (await still_house.delivery(told))["id"]
@@ -410,9 +410,9 @@ async def pressed(house: House, card: Mapping[str, object], verb: str) -> None:
     message = {"message_id": int(str(card["provider_id"])), "chat": {"id": OWNER}, "text": "card"}
     query = {"id": "1", "from": {"id": OWNER}, "message": message, "data": data}
     stopping, telegram = asyncio.Event(), TelegramChannel(house.box.url, SANDBOX_TOKEN)
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await updates.store(connection, "bot", [{"update_id": 1, "callback_query": query}])
-    handling = asyncio.ensure_future(updates_inbound.handle(house.desk(), telegram, "bot", stopping))
+    handling = asyncio.ensure_future(updates_inbound.handle(house.worker(), telegram, "bot", stopping))
     await house.handled(1)
     stopping.set()
     await handling

@@ -11,8 +11,8 @@ from shared.display.approval import Asked, lines
 from shared.gate import owner_decision
 from shared.gate.approval_request import asked
 from shared.storage import contacts, pending_actions
-from tests.integration.desks import ACTION, admitted, new_chat, work
 from tests.integration.house import House, button_data
+from tests.integration.workers import ACTION, admitted, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAYS = """
@@ -40,7 +40,7 @@ async def question(house: House, told: str, summary: str | None = None) -> Asked
         )
     action = await pending_actions.open_action(house.sql, str(row["id"]))
     assert action is not None
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await asked(connection, action)
 
 
@@ -81,11 +81,11 @@ async def test_a_button_binds_what_its_card_shows(still_house: House) -> None:
     told = await admitted(still_house, words, recipient=new_chat())
     row = await still_house.row(ACTION, told)
     await still_house.sql.execute("UPDATE shared.pending_actions SET content_sha = 'another' WHERE id = $1", row["id"])
-    desk = still_house.desk()
+    worker = still_house.worker()
     for _ in range(20):  # the owner's chat takes one at a time, those of other tests too
-        async with still_house.ground("messenger").db.work() as connection:
+        async with still_house.context("messenger").db.work() as connection:
             await kinds.write_missing(connection, 1000)
-        await work(desk)
+        await work(worker)
     [card] = still_house.cards(words)
     action = await still_house.row(ACTION, told)
     assert (action["revision"], action["content_sha"]) == (2, (await question(still_house, told)).content_sha)
@@ -93,13 +93,13 @@ async def test_a_button_binds_what_its_card_shows(still_house: House) -> None:
     current = await pending_actions.open_action(still_house.sql, str(row["id"]))
     assert pressed is not None
     assert current is not None
-    assert approval.genuine(still_house.ground("messenger").secret, current, pressed)
+    assert approval.genuine(still_house.context("messenger").secret, current, pressed)
 
 
 async def test_a_yes_to_what_a_page_showed_is_none_to_anything_else(still_house: House) -> None:
     told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
     row = await still_house.row(ACTION, told)
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         owner = await contacts.owner(connection)
         assert owner is not None
         word = owner_decision.OwnerDecision(

@@ -10,10 +10,10 @@ from shared import answers
 from shared.auth import keystore
 from shared.rpc import Answer
 from tests.integration.database.test_privileges import logged_in
-from tests.integration.desks import ACTION, CHATS, enqueue, in_queue, new_chat, reap, work
 from tests.integration.doubts import say
 from tests.integration.gate.test_reopening import ask_again, expire
 from tests.integration.house import House
+from tests.integration.workers import ACTION, CHATS, enqueue, in_queue, new_chat, reap, work
 from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -137,7 +137,7 @@ async def test_a_rule_lets_it_out_and_the_owner_is_always_told(still_house: Hous
     assert told["status"] == "queued"
     # Without it the Messenger decides the same, and asks nobody.
     await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert is_cool(await task)
     assert await still_house.sql.fetchval(WAITING, message) == 0
 
@@ -194,7 +194,7 @@ async def test_what_waited_before_waits_on_and_goes_out_after_a_yes(still_house:
     await refuse(still_house, 3, contact_id=contact)
     assert (await still_house.decide(waiting["action_id"])).code == "approved"
     await enqueue(still_house, str(waiting["notification_id"]))
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(waiting["notification_id"]) == "ok"
     assert await reap(still_house) == 0
     assert not is_cool(await ask(still_house, contact_id=contact))
@@ -238,12 +238,12 @@ async def test_the_owners_own_word_to_try_again_is_asked_about(still_house: Hous
     rule = await still_house.rule({"contact_id": contact})
     told = await in_queue(still_house, message, contact_id=contact)
     await still_house.fault(message, "400", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await still_house.sql.execute("UPDATE shared.approval_rules SET active = false WHERE id = $1", rule)
     await refuse(still_house, 3, contact_id=contact)
     assert await say(still_house, told, "retry") == "done"
     action = await still_house.row(ACTION, told)
     assert (await still_house.decide(action["id"])).code == "approved"
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(told), len(still_house.sent(message))) == ("ok", 1)

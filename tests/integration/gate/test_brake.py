@@ -10,8 +10,8 @@ from shared.storage import brakes, contacts, rules
 from shared.storage.brakes import Scope
 from shared.storage.history import life
 from shared.storage.rules import NewRule
-from tests.integration.desks import DUE, admitted, desk_where, enqueue, friend, in_queue, new_chat, work
 from tests.integration.house import House
+from tests.integration.workers import DUE, admitted, enqueue, friend, in_queue, new_chat, work, worker_where
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,7 +40,7 @@ async def owner_of(house: House) -> str:
 async def test_a_brake_put_on_after_preparing_stops_at_the_marker(still_house: House, message: str, owner: str) -> None:
     contact = await friend(still_house)
     told, scope = await in_queue(still_house, message, contact_id=contact), Scope(contact_id=contact)
-    await work(desk_where(still_house, lambda: brakes.put_on(still_house.sql, scope, owner)))
+    await work(worker_where(still_house, lambda: brakes.put_on(still_house.sql, scope, owner)))
     row = await still_house.delivery(told)
     assert (row["status"], row["reason"], row["attempt"]) == ("queued", "braked", 0)
     assert still_house.sent(message) == []
@@ -48,7 +48,7 @@ async def test_a_brake_put_on_after_preparing_stops_at_the_marker(still_house: H
     assert (stored["status"], stored["answer"]["message"]) == ("queued", answers.BRAKED)
     assert len(await brakes.lift(still_house.sql, scope, owner)) == 1
     await still_house.sql.execute(DUE, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
     assert (await still_house.delivery(told))["attempt"] == 1
 
@@ -60,9 +60,9 @@ async def test_a_delayed_message_blocks_nobody_in_its_chat(still_house: House, m
     await brakes.put_on(still_house.sql, scope, owner)
     first = await admitted(still_house, f"{message} first", "health", recipient=chat)
     await enqueue(still_house, first)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await in_queue(still_house, f"{message} second", recipient=chat)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(first))["reason"] == "braked"
     assert len(still_house.sent(f"{message} second")) == 1
     await brakes.lift(still_house.sql, scope, owner)
@@ -72,7 +72,7 @@ async def test_a_brake_with_an_end_is_looked_at_again_then(still_house: House, m
     contact = await friend(still_house)
     await still_house.sql.execute(ENDS, contact)
     told = await in_queue(still_house, message, contact_id=contact)
-    await work(still_house.desk())
+    await work(still_house.worker())
     row = await still_house.delivery(told)
     assert row["reason"] == "braked"
     assert await still_house.sql.fetchval(BY_ITS_END, row["id"], contact)
@@ -82,10 +82,10 @@ async def test_what_is_delayed_past_its_time_is_not_sent(still_house: House, mes
     contact = await friend(still_house)
     await brakes.put_on(still_house.sql, Scope(contact_id=contact), owner)
     told = await in_queue(still_house, message, contact_id=contact)
-    await work(still_house.desk())
+    await work(still_house.worker())
     await still_house.sql.execute(TOO_LATE, told)
     await still_house.sql.execute(DUE, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.delivery(told))["status"] == "expired"
     assert await still_house.status(told) == "error"
 

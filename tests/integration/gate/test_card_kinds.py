@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from butlers.butler import Ground
+from butlers.butler import Context
 from messenger.cards import base, kinds
 from messenger.cards.base import CardKind, Press, Presser
 from messenger.storage import cards, queries
@@ -21,9 +21,9 @@ from shared.display.owner import Sheet
 from shared.hashing import reference
 from shared.model import Decision, Finding
 from tests.integration.delivery.test_uncertain import pressed as press_by_owner
-from tests.integration.desks import friend, in_queue, new_chat, work
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, button_data
+from tests.integration.workers import friend, in_queue, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,20 +46,20 @@ async def ask(connection: Connection, _burst: int) -> int:
     return len(await connection.fetch(ASK))
 
 
-async def authorize(connection: Connection, claimed: Claimed, ground: Ground) -> Authorized | Blocked:
+async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     row = await queries.doubt(connection, str(claimed.about))
     assert row is not None
-    stopped = await base.elsewhere(connection, claimed, row["realm"], ground)
+    stopped = await base.elsewhere(connection, claimed, row["realm"], context)
     if stopped is not None:
         return stopped
-    data = base.packed(row["id"], ANSWERED, tag(ground.secret, "follow_up", row["id"]))
+    data = base.packed(row["id"], ANSWERED, tag(context.secret, "follow_up", row["id"]))
     wires = await base.told(connection, claimed, "", Sheet(f"Did anybody answer? (ref {reference(row['id'])})"))
     wires = base.with_keyboard(wires, [[Button("Yes", data)]])
     return Authorized(wires, Decision("allow", (Finding("follow_up", "A question to the owner."),)))
 
 
-async def pressed(connection: Connection, press: Press, _presser: Presser, ground: Ground) -> tuple[str, str]:
-    if not tag_matches(ground.secret, press.tag, "follow_up", press.about):
+async def pressed(connection: Connection, press: Press, _presser: Presser, context: Context) -> tuple[str, str]:
+    if not tag_matches(context.secret, press.tag, "follow_up", press.about):
         return base.STALE, base.NOT_VALID
     await connection.execute(NOTE, UUID(press.about))
     return "answered", "It is noted."
@@ -88,7 +88,7 @@ def registered() -> Iterator[None]:
 async def test_a_new_kind_of_card_is_one_value(still_house: House, message: str) -> None:
     """It is asked, shown, pressed and closed, and nothing else knows of it."""
     told = await in_queue(still_house, message, contact_id=await friend(still_house))
-    await work(still_house.desk())
+    await work(still_house.worker())
     delivery = await still_house.delivery(told)
     assert await cards_written(still_house) == 1
     assert await cards_written(still_house) == 0

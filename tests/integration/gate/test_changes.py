@@ -18,9 +18,9 @@ from shared.db import dsn
 from shared.errors import ButlersError
 from shared.storage import contacts, keyring
 from tests.integration.commands import call, said
-from tests.integration.desks import new_chat
 from tests.integration.house import House, opened
 from tests.integration.signed_in import signed_in
+from tests.integration.workers import new_chat
 from tests.rig.cluster import Cluster, write_fleet
 from tests.rig.waiting import eventually, until
 
@@ -111,7 +111,7 @@ async def test_a_chat_that_was_the_owners_decides_nothing_and_is_told_nothing(cl
         assert await house.status(asked["notification_id"]) == "pending_approval"
         there = len([line for line in house.box.sandbox.lines if str(line["to"]) == old])
         assert (await house.decide(asked["action_id"], approve=False)).code == "denied"
-        assert await closing.close(house.ground("messenger"), house.desk().channels["telegram"]) == 0  # type: ignore[arg-type]
+        assert await closing.close(house.context("messenger"), house.worker().channels["telegram"]) == 0  # type: ignore[arg-type]
         told = await house.notify(message=f"to me {message}")
         await house.settled(told["notification_id"], "ok")
         assert [line["to"] for line in house.sent(f"to me {message}")] == [mine]
@@ -121,25 +121,25 @@ async def test_a_chat_that_was_the_owners_decides_nothing_and_is_told_nothing(cl
 async def test_every_session_ends_by_one_command(still_house: House) -> None:
     async with signed_in(still_house) as thief:
         assert (await thief.get("/contacts")).status == 200
-        async with thief.ground.db.work() as connection:
+        async with thief.context.db.work() as connection:
             await make_sign_in_link(connection, thief.url, "unused")
         assert (await said(still_house, "sign-in", "--end-all")).startswith("Signed out: ")
         answer = await thief.get("/contacts")
         assert (answer.status, answer.headers["Location"].partition("?")[0]) == (303, "/sign-in")
         assert (await thief.post("/sign-in", code="unused")).status != 303
         assert (await changes(still_house))[-1]["text"].startswith("Every browser was signed out of the console: ")
-        async with thief.ground.db.work() as connection:
+        async with thief.context.db.work() as connection:
             await make_sign_in_link(connection, thief.url, "fresh")
         assert (await thief.post("/sign-in", code="fresh")).status == 303
-        async with thief.ground.db.work() as connection:
+        async with thief.context.db.work() as connection:
             await make_sign_in_link(connection, thief.url, "being used")
-        async with thief.ground.db.work() as connection:
+        async with thief.context.db.work() as connection:
             assert await use_link(connection, "being used")
             await begin(connection, "meanwhile", None)
             ending = asyncio.ensure_future(said(still_house, "sign-in", "--end-all"))
             await eventually(partial(still_house.sql.fetchval, WAITS))
         await ending
-        async with thief.ground.db.work() as connection:
+        async with thief.context.db.work() as connection:
             assert not await is_live(connection, "meanwhile", None)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from shared import answers
 from shared.rpc import Answer
-from tests.integration.desks import enqueue, new_chat, work
 from tests.integration.house import House
 from tests.integration.purged import ANCIENT, OLD, age, purge
+from tests.integration.workers import enqueue, new_chat, work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,7 +50,7 @@ async def test_delivered_again_it_gets_what_became_of_the_first(
     first = await collapsed(still_house, ask)
     assert (await still_house.decide(first["action_id"])).code == "approved"
     await enqueue(still_house, str(first["notification_id"]))
-    await work(still_house.desk())
+    await work(still_house.worker())
     if ruled:
         row = await still_house.row(
             "SELECT contact_id FROM shared.notifications WHERE id = $1", first["notification_id"]

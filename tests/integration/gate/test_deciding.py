@@ -10,9 +10,9 @@ import pytest
 from shared.db.pool import Record
 from shared.rpc import Answer
 from shared.storage import contacts, pending_actions
-from tests.integration.desks import ACTION, new_chat
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import ACTION, new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -152,7 +152,7 @@ async def test_a_word_about_an_earlier_revision_decides_nothing(house: House, me
     owner = await contacts.owner(house.sql)
     assert owner is not None
     await house.sql.execute("UPDATE shared.pending_actions SET revision = 2 WHERE id = $1", action["id"])
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         for revision, decided in ((1, None), (3, None), (2, answer["notification_id"])):
             verdict = pending_actions.Verdict(action["id"], revision, "denied", owner["id"], "test")
             assert await pending_actions.decide(connection, verdict) == decided

@@ -14,9 +14,9 @@ from shared.gate.owner_decision import Edit, Outcome, edit
 from shared.rpc import Answer
 from shared.storage import contacts
 from tests.integration.console_runner import Running
-from tests.integration.desks import ACTION, new_chat
 from tests.integration.house import House, button_data
 from tests.integration.signed_in import fields, page, plain, signed_in
+from tests.integration.workers import ACTION, new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,7 +42,7 @@ async def parked(house: House, message: str, **more: object) -> Answer:
 
 async def change(house: House, action_id: object, text: str, revision: int | None = None) -> Outcome:
     """The owner's text, as a surface brings it."""
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         owner = await contacts.owner(connection)
         assert owner is not None
         given = Edit(str(action_id), text, owner["id"], "test", timedelta(hours=72), revision)
@@ -169,7 +169,7 @@ async def test_only_what_waits_can_be_edited_and_no_reaction(house: House, messa
 
 async def test_a_butler_cannot_put_words_into_the_owners_mouth(house: House) -> None:
     for role in ("greeter", "switchboard"):
-        async with house.ground(role).db.work() as connection:
+        async with house.context(role).db.work() as connection:
             for text in (
                 "SELECT has_column_privilege('shared.notifications', 'owner_text', 'INSERT')",
                 "SELECT has_column_privilege('shared.notifications', 'owner_text', 'UPDATE')",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
-from tests.rig.flipping import flip, ground
+from tests.rig.flipping import context, flip
 
 pytestmark = pytest.mark.slow  # tests/verify has the long form
 
@@ -15,7 +15,7 @@ FLIPS = 50
 
 async def test_nothing_is_marked_after_what_forbids_it(bench: Bench) -> None:
     fleet = await Fleet.start(await bench.house(BUTLERS_CARD_BURST="100000"), "one")
-    async with ground(fleet) as on:
+    async with context(fleet) as on:
         flipped = await flip(on, FLIPS, Random(FLIPS))
     await fleet.stop()
     assert flipped.flips >= FLIPS

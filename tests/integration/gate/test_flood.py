@@ -22,9 +22,9 @@ from shared.display.owner import as_text, bubbles
 from shared.gate.approval_request import asked
 from shared.gate.owner_decision import Edit, edit
 from shared.storage import contacts, pending_actions
-from tests.integration.desks import ACTION, admitted, new_chat, work
 from tests.integration.house import House, button_data, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import ACTION, admitted, new_chat, work
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import eventually, until
 
@@ -100,7 +100,7 @@ async def ask(house: House, count: int, butler: str = "greeter") -> list[str]:
 
 
 async def write(house: House) -> int:
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await kinds.write_missing(connection, BURST)
 
 
@@ -166,7 +166,7 @@ async def test_what_the_owner_changes_is_asked_at_once_and_counts_against_nobody
     owner = await contacts.owner(quiet.sql)
     assert owner is not None
     for action in (actions[0], actions[-1]):
-        async with quiet.ground("messenger").db.work() as connection:
+        async with quiet.context("messenger").db.work() as connection:
             ttl = quiet.settings.approval_ttl
             outcome = await edit(connection, Edit(action, f"other {uuid4()}", owner["id"], "console", ttl))
         assert outcome.code == "edited"
@@ -184,7 +184,7 @@ async def test_a_digest_that_telegram_refuses_is_mailed(quiet: House) -> None:
     assert await write(quiet) == 1
     assert [row["channel"] for row in await quiet.sql.fetch(OF_DIGESTS)] == ["telegram", "email"]
     await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'sent' WHERE action_id IS NOT NULL")
-    await work(quiet.desk())
+    await work(quiet.worker())
     (mail,) = [line for line in quiet.box.sandbox.lines if line["channel"] == "email"]
     assert "greeter asks 2 more things" in str(mail["payload"])
     assert "/approvals/" in str(mail["payload"])
@@ -195,14 +195,14 @@ async def test_a_digest_of_answered_questions_is_not_sent(quiet: House) -> None:
     await write(quiet)
     await quiet.decide(actions[-1], approve=False)
     await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'sent' WHERE action_id IS NOT NULL")
-    await work(quiet.desk())
+    await work(quiet.worker())
     (row,) = await quiet.sql.fetch(OF_DIGESTS)
     assert (row["status"], row["reason"]) == ("cancelled", "answered")
 
 
 async def items(house: House) -> list[Record]:
     (row,) = await house.sql.fetch("SELECT id::text FROM messenger.digests")
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await queries.digest_items(connection, str(row["id"]), SANDBOX, digests.MOST)
 
 
@@ -213,7 +213,7 @@ async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
     title, sheet = digests.words(rows, await digests.recipients_of(quiet.sql, rows), "http://here/approvals")
     text = as_text(sheet)
     assert title == "greeter asks 24 more things"
-    assert len(digests.buttons(quiet.ground("messenger").secret, rows)[-1]) == digests.IN_A_ROW
+    assert len(digests.buttons(quiet.context("messenger").secret, rows)[-1]) == digests.IN_A_ROW
     assert "\nand 4 more: http://here/approvals\n" in text
     assert "words" not in text
 
@@ -221,25 +221,25 @@ async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
 async def test_a_button_shows_only_what_it_was_made_for(quiet: House) -> None:
     actions = await ask(quiet, BURST + 2)
     await write(quiet)
-    ground = quiet.ground("messenger")
+    context = quiet.context("messenger")
     (first, second) = await items(quiet)
-    shown = base.read(approval.data(ground.secret, first, digests.SHOW), {digests.SHOW})
-    other = base.read(approval.data(ground.secret, second, "ok").replace(":ok:", ":sh:"), {digests.SHOW})
+    shown = base.read(approval.data(context.secret, first, digests.SHOW), {digests.SHOW})
+    other = base.read(approval.data(context.secret, second, "ok").replace(":ok:", ":sh:"), {digests.SHOW})
     assert shown is not None
     assert other is not None
-    async with quiet.ground("messenger").db.work() as connection:
-        assert (await digests.pressed(connection, other, ON_ONE, ground))[0] == "stale"
-        assert await digests.pressed(connection, shown, ON_ONE, ground) == (
+    async with quiet.context("messenger").db.work() as connection:
+        assert (await digests.pressed(connection, other, ON_ONE, context))[0] == "stale"
+        assert await digests.pressed(connection, shown, ON_ONE, context) == (
             "shown",
             "Its card follows.",
         )
-        assert (await digests.pressed(connection, shown, ON_ONE, ground))[0] == "shown_before"
+        assert (await digests.pressed(connection, shown, ON_ONE, context))[0] == "shown_before"
     assert await quiet.sql.fetchval(CARDS) == BURST + 1
     await quiet.sql.execute("UPDATE shared.pending_actions SET revision = 2 WHERE id = $1", actions[-1])
-    stale = base.read(approval.data(ground.secret, second, digests.SHOW), {digests.SHOW})
+    stale = base.read(approval.data(context.secret, second, digests.SHOW), {digests.SHOW})
     assert stale is not None
-    async with quiet.ground("messenger").db.work() as connection:
-        assert (await digests.pressed(connection, stale, ON_ONE, ground))[0] == "stale"
+    async with quiet.context("messenger").db.work() as connection:
+        assert (await digests.pressed(connection, stale, ON_ONE, context))[0] == "stale"
     assert await quiet.sql.fetchval(CARDS) == BURST + 1
 
 
@@ -249,11 +249,11 @@ async def test_a_press_on_a_digest_without_receipt_is_adopted(quiet: House) -> N
     (row,) = await quiet.sql.fetch(OF_DIGESTS)
     await quiet.sql.execute("UPDATE messenger.deliveries SET attempt = 1 WHERE id = $1", row["id"])
     await quiet.sql.execute("INSERT INTO messenger.parts (delivery_id, n, wire_sha) VALUES ($1, 1, 'sha')", row["id"])
-    ground = quiet.ground("messenger")
-    press = base.read(approval.data(ground.secret, (await items(quiet))[0], digests.SHOW), {digests.SHOW})
+    context = quiet.context("messenger")
+    press = base.read(approval.data(context.secret, (await items(quiet))[0], digests.SHOW), {digests.SHOW})
     assert press is not None
-    async with quiet.ground("messenger").db.work() as connection:
-        await digests.pressed(connection, press, Presser("", "77", resolver.heed_press), ground)
+    async with quiet.context("messenger").db.work() as connection:
+        await digests.pressed(connection, press, Presser("", "77", resolver.heed_press), context)
     (row,) = await quiet.sql.fetch(OF_DIGESTS)
     part = await quiet.row("SELECT * FROM messenger.parts WHERE delivery_id = $1", row["id"])
     assert (row["status"], part["status"], part["provider_id"]) == ("sent", "sent", "77")
@@ -267,7 +267,7 @@ async def test_card_and_page_show_the_same_hash_and_quote_the_butlers_reason(qui
     action = await pending_actions.open_action(quiet.sql, action_id)
     assert question is not None
     assert action is not None
-    said = bubbles(approval.sheet(await asked(quiet.sql, action), action_id, quiet.ground("messenger")))[-1]
+    said = bubbles(approval.sheet(await asked(quiet.sql, action), action_id, quiet.context("messenger")))[-1]
     assert question.last.endswith(f" characters, hash {action['content_sha'][:8]}")
     assert said.text.endswith(f"\n\u25a3 {question.last}")
     assert question.summary == forged
@@ -282,15 +282,15 @@ async def test_each_open_digest_gets_its_turn_however_many_there_are(quiet: Hous
     await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'sent' WHERE digest_id IS NOT NULL")
     for text in (NINE_AND_TWENTY, CARDS_OF_THEM, RECEIPTS_OF_THEM):
         await quiet.sql.execute(text)
-    ground, seen = quiet.ground("messenger"), set()
+    context, seen = quiet.context("messenger"), set()
     for _ in range(2):
-        async with ground.db.work() as connection:
+        async with context.db.work() as connection:
             found = await queries.digests_open(connection, HOUR)
         seen |= {card["digest_id"] for card in found}
         # Nothing in them waits and nothing was listed, so there is nothing to change either.
-        assert await digests.refresh(ground, NOBODY) == 0
+        assert await digests.refresh(context, NOBODY) == 0
     assert len(seen) == 29
-    async with ground.db.work() as connection:
+    async with context.db.work() as connection:
         assert await queries.digests_open(connection, HOUR) == []
 
 

@@ -127,8 +127,8 @@ async def test_a_stated_key_names_one_request_and_other_words_under_it_are_a_con
 
 async def test_a_conflict_writes_nothing(house: House) -> None:
     message, of = words("conflict"), {"idempotency_key": str(uuid4())}
-    ground = house.ground("greeter")
-    admitter = Admitter("greeter", ground.db, ground.settings.approval_ttl, ground.new_id)
+    context = house.context("greeter")
+    admitter = Admitter("greeter", context.db, context.settings.approval_ttl, context.new_id)
     await admit(admitter, accept("greeter", {"channel": "telegram", "message": message, "request_context": of}))
     with pytest.raises(IdempotencyConflict):
         await admit(admitter, accept("greeter", {"channel": "email", "message": message, "request_context": of}))

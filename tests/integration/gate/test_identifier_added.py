@@ -7,8 +7,8 @@ import pytest
 from messenger.maintenance import rechecker
 from shared.rpc import Answer
 from shared.storage import contacts
-from tests.integration.desks import ACTION, enqueue, new_chat, work
 from tests.integration.house import House
+from tests.integration.workers import ACTION, enqueue, new_chat, work
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -27,7 +27,7 @@ async def short(house: House, message: str) -> tuple[Answer, str]:
 
 
 async def look_again(house: House) -> int:
-    return await rechecker.identified(house.ground("messenger"))
+    return await rechecker.identified(house.context("messenger"))
 
 
 async def test_it_is_asked_with_the_address_and_sent_after_the_yes(house: House, message: str) -> None:
@@ -85,7 +85,7 @@ async def test_to_the_owner_it_goes_at_once(still_house: House, message: str) ->
     assert await look_again(still_house) == 1
     assert await still_house.status(answer["action_id"]) == "queued"
     await enqueue(still_house, str(answer["action_id"]))
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(answer["action_id"]) == "ok"
 
 
@@ -98,7 +98,7 @@ async def test_what_a_rule_let_go_is_asked_again_when_the_rule_is_gone_before_th
     assert await look_again(still_house) == 1
     await still_house.sql.execute("DELETE FROM shared.approval_rules WHERE id = $1", rule)
     await enqueue(still_house, str(answer["action_id"]))
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert still_house.sent(message) == []
     assert await still_house.status(answer["action_id"]) == "pending_approval"
 

@@ -4,14 +4,14 @@ from uuid import uuid4
 
 import pytest
 
-from messenger.delivery import worker
+from messenger.delivery import loop
 from shared.gate.accept import accept
 from shared.hashing import reference
 from shared.idempotency import notification_key
 from tests.integration.delivery.test_late_receipts import late_desk
-from tests.integration.desks import ACTION, admitted, enqueue, friend, in_queue, work
 from tests.integration.doubts import uncertain
 from tests.integration.house import House
+from tests.integration.workers import ACTION, admitted, enqueue, friend, in_queue, work
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,16 +38,16 @@ async def test_other_words_of_a_request_that_may_have_arrived_are_asked_about(st
     to = await anna_and_request(still_house)
     first = await uncertain(still_house, message, **to)
     second = await in_queue(still_house, REWORDED + message, **to)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(second) == "pending_approval"
     assert len(still_house.sent(message)) == 1
     action = await still_house.row(ACTION, second)
     ref = reference((await still_house.delivery(first))["id"])
     assert f"is on its way or may have arrived (ref {ref})" in action["agent_summary"]
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.decide(action["id"])).code == "approved"
     await enqueue(still_house, second)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(second) == "ok"
 
 
@@ -55,11 +55,11 @@ async def test_other_words_while_the_first_are_on_their_way_are_asked_about(stil
     to = await anna_and_request(still_house)
     await in_queue(still_house, message, **to)
     late = late_desk(still_house)
-    await worker.claim_some(late.desk)
+    await loop.claim_some(late.worker)
     await until(lambda: still_house.sent(message))
     second = await in_queue(still_house, REWORDED + message, **to)
     await late.answered()
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(second) == "pending_approval"
 
 
@@ -69,10 +69,10 @@ async def test_other_words_while_the_first_wait_for_their_next_try_are_asked_abo
     to = await anna_and_request(still_house)
     first = await tried_in_vain(still_house, message, to)
     second = await in_queue(still_house, REWORDED + message, **to)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(second) == "pending_approval"
     await still_house.sql.execute(DUE, first)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(first) == "ok", "who came first waits for nobody"
 
 
@@ -84,10 +84,10 @@ async def test_other_words_that_were_asked_before_the_first_arrived_are_asked_ab
     second = await in_queue(still_house, REWORDED + message, **to)
     await still_house.sql.execute(LATER, second)
     await still_house.sql.execute(DUE, first)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(first), await still_house.status(second)) == ("ok", "queued")
     await still_house.sql.execute(DUE, second)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(second) == "pending_approval"
 
 
@@ -97,9 +97,9 @@ async def test_what_the_provider_refused_holds_no_other_words_up(still_house: Ho
     second = await in_queue(still_house, REWORDED + message, **to)
     await still_house.fault(message, "403", times=1)
     await still_house.sql.execute(DUE, first)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert [await still_house.status(one) for one in (first, second)] == ["error", "queued"]
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert await still_house.status(second) == "ok"
 
 
@@ -107,7 +107,7 @@ async def tried_in_vain(house: House, message: str, to: dict[str, object]) -> st
     """It failed once before its marker, so long ago that nobody waits behind it."""
     told = await in_queue(house, message, **to)
     await house.fault(message, "drop_before_body", times=1)
-    await work(house.desk())
+    await work(house.worker())
     assert (await house.delivery(told))["status"] == "queued"
     await house.sql.execute(LONG_AGO, told)
     await house.sql.execute(LATER, told)
@@ -123,10 +123,10 @@ async def test_other_requests_other_people_and_what_was_settled_are_not_held_up(
     other_person = {**to, "contact_id": await friend(still_house)}
     settled = await anna_and_request(still_house)
     await in_queue(still_house, f"sent {message}", **settled)
-    await work(still_house.desk())
+    await work(still_house.worker())
     for more in (other_request, other_person, settled):
         told = await in_queue(still_house, f"{REWORDED} {uuid4()}", **more)
-        await work(still_house.desk())
+        await work(still_house.worker())
         assert await still_house.status(told) == "ok"
 
 
@@ -143,7 +143,7 @@ async def test_an_address_on_no_contact_is_one_recipient_in_every_spelling(
         words = f"{message} {len(more)}"
         told = await in_queue(still_house, words, **said, **more)
         assert await admitted(still_house, words, **again, **more) == told, "sent twice"
-        await work(still_house.desk())
+        await work(still_house.worker())
         assert (await still_house.delivery(told))["address"] == to, "the wire keeps the spelling"
         assert await still_house.status(told) == "ok"
 
@@ -153,7 +153,7 @@ async def test_other_words_to_another_spelling_of_an_address_are_asked_about(sti
     await still_house.rule({"recipient": to})
     first = await uncertain(still_house, message, recipient=to, **request)
     second = await in_queue(still_house, REWORDED + message, recipient=to.lower(), **request)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(first), await still_house.status(second)) == ("uncertain", "pending_approval")
 
 
@@ -175,8 +175,8 @@ async def test_the_owner_hears_other_words_at_once(still_house: House, message: 
     first = await admitted(still_house, message, **of)
     await enqueue(still_house, first)
     await still_house.fault(message, "accept_reset", times=1)
-    await work(still_house.desk())
+    await work(still_house.worker())
     second = await admitted(still_house, REWORDED + message, **of)
     await enqueue(still_house, second)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert (await still_house.status(first), await still_house.status(second)) == ("uncertain", "ok")

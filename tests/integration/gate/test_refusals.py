@@ -17,9 +17,9 @@ from shared.auth.tokens import Signer, Unauthorized, mint_client_token
 from shared.db.pool import Connection, Database, Record
 from shared.errors import Forbidden, HopFailed
 from shared.storage import pairings
-from tests.integration.desks import new_chat
 from tests.integration.house import House, button_data, opened
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import new_chat
 from tests.rig.cluster import Cluster
 from tests.rig.waiting import until
 
@@ -234,9 +234,9 @@ class Counting:
 
 
 async def test_a_storm_of_refusals_costs_one_unit_of_work(house: House) -> None:
-    since, counting = await last(house), Counting(house.ground("health").db)
-    ground = replace(house.ground("health"), db=counting, refused=TTLCache(1, 60))  # type: ignore[arg-type]  # it does as one
-    await asyncio.gather(*(note_refusal(ground, "greeter", "A storm.") for _ in range(50)))
+    since, counting = await last(house), Counting(house.context("health").db)
+    context = replace(house.context("health"), db=counting, refused=TTLCache(1, 60))  # type: ignore[arg-type]  # it does as one
+    await asyncio.gather(*(note_refusal(context, "greeter", "A storm.") for _ in range(50)))
     assert counting.units == 1
     [line] = await lines(house, since, "greeter")
     assert line["reason"] == "A storm."
@@ -244,7 +244,7 @@ async def test_a_storm_of_refusals_costs_one_unit_of_work(house: House) -> None:
 
 async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house: House) -> None:
     since = await last(house)
-    door, call = house.assembly.doors["health"], {"channel": "telegram", "message": "x"}
+    door, call = house.assembly.local["health"], {"channel": "telegram", "message": "x"}
     keys = keystore.read(house.settings.home, keystore.OWNER)
     unknown = mint_client_token(Signer(keystore.OWNER, keys.private_pem, time.time), "health", timedelta(hours=1)).token
     for token, refusal in ((house.tokens["greeter"], "another daemon"), (unknown, "revoked"), ("x.y.z", "no token")):
@@ -261,7 +261,7 @@ async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house
 async def test_a_client_at_a_tool_for_daemons_is_audited_with_the_tool(house: House) -> None:
     since = await last(house)
     with pytest.raises(Forbidden):
-        await house.assembly.doors["switchboard"].call(house.tokens["switchboard"], "route", {})
+        await house.assembly.local["switchboard"].call(house.tokens["switchboard"], "route", {})
     [line] = await lines(house, since, "switchboard")
     assert line["detail"] == {"caller": "switchboard", "kind": "client", "tool": "route"}
 

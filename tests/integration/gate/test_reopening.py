@@ -7,8 +7,8 @@ import pytest
 from messenger.maintenance import reaper
 from shared.contracts import route_request
 from shared.rpc import Answer
-from tests.integration.desks import ACTION, friend, new_chat
 from tests.integration.house import House
+from tests.integration.workers import ACTION, friend, new_chat
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,7 +30,7 @@ async def ask_again(house: House, answer: Answer) -> Answer:
 
 async def expire(house: House, answer: Answer) -> None:
     await house.sql.execute(TOO_LATE, answer["action_id"])
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         await reaper.close_unanswered(connection)
     assert await house.status(answer["notification_id"]) == "error"
 
@@ -113,7 +113,7 @@ async def test_what_is_uncertain_is_never_asked_again(house: House, message: str
 async def test_what_was_withdrawn_stays_withdrawn(house: House, message: str) -> None:
     asked = {"message": message, "contact_id": await house.contact("Zoe", telegram=new_chat())}
     answer = await house.notify(**asked)
-    door, token = house.assembly.doors["greeter"], house.tokens["greeter"]
+    door, token = house.assembly.local["greeter"], house.tokens["greeter"]
     await door.call(token, "withdraw", {"notification_id": answer["notification_id"]})
     assert (await ask_again(house, answer))["status"] == "error"
     assert (await house.row(ACTION, answer["notification_id"]))["status"] == "cancelled"

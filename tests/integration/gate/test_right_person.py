@@ -17,9 +17,9 @@ from messenger.storage import queries
 from shared.errors import ButlersError
 from tests.integration.commands import call, said
 from tests.integration.console_runner import Running
-from tests.integration.desks import new_chat
 from tests.integration.house import House
 from tests.integration.signed_in import page, signed_in
+from tests.integration.workers import new_chat
 from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -12,8 +12,8 @@ from messenger.maintenance import reaper
 from shared.hashing import reference
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Parked
-from tests.integration.desks import ACTION, admitted, friend, new_chat
 from tests.integration.house import House
+from tests.integration.workers import ACTION, admitted, friend, new_chat
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -54,7 +54,7 @@ async def test_a_question_that_nobody_answers_changes_no_message_that_does_not_w
     action = await asked_again(still_house, told)
     await still_house.sql.execute(OVER, action)
     before = await still_house.row(HOW, told)
-    async with still_house.ground("messenger").db.work() as connection:
+    async with still_house.context("messenger").db.work() as connection:
         assert await reaper.close_unanswered(connection) >= 1
     assert (await still_house.row(OF, action))["status"] == "expired"
     assert await still_house.row(HOW, told) == before

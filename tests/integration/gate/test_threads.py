@@ -16,9 +16,9 @@ from shared.gate.resolve import resolve
 from shared.rpc import Answer
 from shared.storage import contacts
 from shared.storage.contacts import Target
-from tests.integration.desks import ACTION, admitted, enqueue, new_chat, work
 from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import ACTION, admitted, enqueue, new_chat, work
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -253,7 +253,7 @@ async def test_what_becomes_proved_before_the_press_is_asked_anew(still_house: H
     assert UNPROVED not in again["agent_summary"]
     assert (await still_house.decide(first["id"])).code == "approved"
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert "reply_parameters" in payload(still_house, message)
 
 
@@ -264,7 +264,7 @@ async def test_what_becomes_proved_after_the_yes_is_asked_anew_at_the_marker(sti
     assert (await still_house.decide(asked["id"])).code == "approved"
     await received(still_house, f"{chat}:7", chat)
     await enqueue(still_house, told)
-    await work(still_house.desk())
+    await work(still_house.worker())
     again = await action_of(still_house, told)
     assert (again["status"], again["revision"], still_house.sent(message)) == ("pending", 2, [])
     assert UNPROVED not in again["agent_summary"]
@@ -277,7 +277,7 @@ async def test_what_is_proved_no_more_does_not_leave_by_a_rule_for_replies(still
     told = await admitted(still_house, message, **by_telegram(f"{chat}:7"))
     await enqueue(still_house, told)
     await still_house.sql.execute("UPDATE switchboard.inbox SET routed_to = 'health' WHERE thread = $1", f"{chat}:7")
-    await work(still_house.desk())
+    await work(still_house.worker())
     assert ((await action_of(still_house, told))["status"], still_house.sent(message)) == ("pending", [])
 
 

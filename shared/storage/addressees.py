@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from shared.db.pool import Connection
 from shared.errors import InvalidInput, Misconfigured
-from shared.storage.contacts import MissingIdentifier, Target, Whom, target_of
+from shared.storage.contacts import MissingIdentifier, Recipient, Target, target_of
 
 
 @dataclass(frozen=True, slots=True)
-class Recipient:
+class Addressee:
     """An address and the contact that has it today; what is not known is empty."""
 
     name: str = ""
@@ -21,17 +21,17 @@ class Recipient:
         return f"{self.name or 'unknown'} ({self.address or 'no identifier on file'})"
 
 
-async def recipient(connection: Connection, whom: str, channel: str, sent_to: str | None = None) -> Recipient:
+async def addressee(connection: Connection, whom: str, channel: str, sent_to: str | None = None) -> Addressee:
     """Return who has the address `sent_to`, which the Messenger wrote; without one, what `whom` resolves to now."""
     try:
-        meant = Whom.parse(whom) if sent_to is None else Whom("recipient", sent_to)
+        meant = Recipient.parse(whom) if sent_to is None else Recipient("recipient", sent_to)
         return found(await target_of(connection, meant, channel))
     except (InvalidInput, Misconfigured):
-        return Recipient(address=sent_to or "")
+        return Addressee(address=sent_to or "")
 
 
-def found(target: Target | MissingIdentifier) -> Recipient:
+def found(target: Target | MissingIdentifier) -> Addressee:
     """Return the recipient of a target that was resolved before."""
     if isinstance(target, MissingIdentifier):
-        return Recipient(target.contact_name, "", target.contact_id)
-    return Recipient(target.contact_name or "", target.address, target.contact_id or "", is_owner=target.is_owner)
+        return Addressee(target.contact_name, "", target.contact_id)
+    return Addressee(target.contact_name or "", target.address, target.contact_id or "", is_owner=target.is_owner)

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from messenger.delivery.lease import RENEW_SECONDS, Desk
+from messenger.delivery.lease import RENEW_SECONDS, Worker
 from messenger.delivery.mark import NotOurs
 from messenger.delivery.send import deliver
 from messenger.delivery.settle import put_off
@@ -19,49 +19,49 @@ from shared.errors import ButlersError, Unavailable
 from shared.loops import apart
 from shared.telemetry.logs import logger
 
-log = logger("messenger.delivery.worker")
+log = logger("messenger.delivery.loop")
 # Deliveries at once on each channel, so that a mail server that hangs never holds up Telegram.
 AT_ONCE: Final = 16
 # How long what is in hand may take to end when the process stops.
 DRAIN_SECONDS: Final = 20.0
 
 
-async def run(desk: Desk, stopping: asyncio.Event) -> None:
+async def run(worker: Worker, stopping: asyncio.Event) -> None:
     """Claim and deliver until stopping; then finish what is in hand."""
-    wake = desk.ground.wakes["deliveries"]
+    wake = worker.context.wakes["deliveries"]
     while not stopping.is_set():
         ticket = wake.ticket()
-        wait = desk.ground.settings.sweep_seconds
+        wait = worker.context.settings.sweep_seconds
         try:
-            await desk.witness.open(desk.ground)
-            wait = min(wait, await claim_some(desk))
+            await worker.witness.open(worker.context)
+            wait = min(wait, await claim_some(worker))
         except ButlersError as lost:
             log.warning("nothing claimed", why=lost.message)
         await either(wait, ticket, stopping)
-    if desk.tasks:
-        _, late = await asyncio.wait(desk.tasks, timeout=DRAIN_SECONDS)
+    if worker.tasks:
+        _, late = await asyncio.wait(worker.tasks, timeout=DRAIN_SECONDS)
         for one in late:
             one.cancel()
 
 
-async def claim_some(desk: Desk) -> float:
+async def claim_some(worker: Worker) -> float:
     """Claim what is due and start on it; return the seconds until it is worth looking again."""
-    busy = Counter(task.get_name() for task in desk.tasks)
-    room = {name: AT_ONCE - busy[name] for name in desk.channels if busy[name] < AT_ONCE}
-    since = desk.clock()
-    async with desk.ground.db.work() as connection:
-        taken = await deliveries.claim(connection, desk.holder, room)
+    busy = Counter(task.get_name() for task in worker.tasks)
+    room = {name: AT_ONCE - busy[name] for name in worker.channels if busy[name] < AT_ONCE}
+    since = worker.clock()
+    async with worker.context.db.work() as connection:
+        taken = await deliveries.claim(connection, worker.holder, room)
         next_due = await queries.next_due(connection)
     for claimed in taken:
-        desk.held[claimed.id, claimed.fence] = since
-        task = asyncio.create_task(_deliver(desk, claimed), name=claimed.channel)
-        desk.tasks.add(task)
-        task.add_done_callback(desk.tasks.discard)
+        worker.held[claimed.id, claimed.fence] = since
+        task = asyncio.create_task(_deliver(worker, claimed), name=claimed.channel)
+        worker.tasks.add(task)
+        task.add_done_callback(worker.tasks.discard)
     # What waits behind one of these is woken when that one ends.
     return max(0.05, next_due or RENEW_SECONDS)
 
 
-async def _deliver(desk: Desk, claimed: Claimed) -> None:
+async def _deliver(worker: Worker, claimed: Claimed) -> None:
     """Deliver what was claimed.
 
     It is left to its lease while the database is away or where the marker finds it in other hands; what breaks
@@ -71,15 +71,15 @@ async def _deliver(desk: Desk, claimed: Claimed) -> None:
     try:
         with apart(log, "a delivery broke", delivery=claimed.id):
             try:
-                await deliver(desk, claimed)
+                await deliver(worker, claimed)
             except (Unavailable, NotOurs) as lost:
                 log.warning("left to its lease", delivery=claimed.id, why=lost.message)
             over = True
         if not over:
             with apart(log, "left to its lease", delivery=claimed.id):
-                async with desk.ground.db.work() as connection:
-                    await put_off(connection, claimed, desk.jitter)
+                async with worker.context.db.work() as connection:
+                    await put_off(connection, claimed, worker.jitter)
     finally:
-        desk.held.pop((claimed.id, claimed.fence), None)
-        desk.ground.wakes["deliveries"]()
-        desk.ground.wakes["settled"](str(claimed.notification_id))
+        worker.held.pop((claimed.id, claimed.fence), None)
+        worker.context.wakes["deliveries"]()
+        worker.context.wakes["settled"](str(claimed.notification_id))

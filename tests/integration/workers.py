@@ -8,8 +8,8 @@ from typing import Final
 from uuid import uuid4
 
 from messenger.channels.base import Channel, Prepared, SendFailed
-from messenger.delivery import worker
-from messenger.delivery.lease import Desk
+from messenger.delivery import loop
+from messenger.delivery.lease import Worker
 from messenger.maintenance import reaper
 from shared.channels.base import Wire
 from shared.contracts import route_request
@@ -57,17 +57,17 @@ class Between:
         await self.inner.close()
 
 
-def desk_where(house: House, happens: Callable[[], Awaitable[object]]) -> Desk:
-    """A desk that prepares, then lets this happen, and only then comes to its marker."""
-    real = house.desk()
-    return house.desk(**{name: Between(channel, happens) for name, channel in real.channels.items()})
+def worker_where(house: House, happens: Callable[[], Awaitable[object]]) -> Worker:
+    """A worker that prepares, then lets this happen, and only then comes to its marker."""
+    real = house.worker()
+    return house.worker(**{name: Between(channel, happens) for name, channel in real.channels.items()})
 
 
 async def admitted(house: House, message: str, butler: str = "greeter", /, **arguments: object) -> str:
     """The id of a notification that is admitted and that nobody routed."""
-    ground = house.ground(butler)
+    context = house.context(butler)
     call = accept(butler, {"channel": "telegram", "message": message, **arguments})
-    admitter = Admitter(butler, ground.db, ground.settings.approval_ttl, ground.new_id)
+    admitter = Admitter(butler, context.db, context.settings.approval_ttl, context.new_id)
     return (await admit(admitter, call)).notification_id
 
 
@@ -101,10 +101,10 @@ async def friend(house: House, **rule: object) -> str:
     return contact
 
 
-async def work(desk: Desk) -> None:
+async def work(worker: Worker) -> None:
     """Claim what is due and carry it to its end."""
-    await worker.claim_some(desk)
-    await asyncio.gather(*desk.tasks)
+    await loop.claim_some(worker)
+    await asyncio.gather(*worker.tasks)
 
 
 async def due(house: House, notification_id: str) -> None:
@@ -120,5 +120,5 @@ async def lose_lease(house: House, notification_id: str) -> None:
 
 async def reap(house: House) -> int:
     """Take over what silent holders left; how many there were."""
-    async with house.ground("messenger").db.work() as connection:
+    async with house.context("messenger").db.work() as connection:
         return await reaper.reap(connection)
