@@ -53,9 +53,9 @@ class Witness:
     paths: tuple[Path, ...]
     # Why its file cannot be written, as a sentence; while there is a reason nothing leaves for others.
     trouble: str = ""
-    # The furthest beat that this process knows to be committed, and the beat that it knows to be in the files.
+    # The furthest that this process knows to be committed, and how far it knows the files to be.
     _newest: Seen | None = None
-    _kept: int = -1
+    _kept: tuple[int, int] = (-1, 0)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def open(self, context: Context) -> None:
@@ -109,14 +109,14 @@ class Witness:
 
         Of those who wait at the same moment the first writes for all.
         """
-        if self._newest is None or self._newest.beat < moved.beat:
+        if self._newest is None or self._newest.order < moved.order:
             self._newest = moved
         async with self._one_at_a_time:
-            if self._kept < moved.beat:
+            if self._kept < moved.order:
                 await self._write(self._newest)
 
     async def follow(self, context: Context, stopping: asyncio.Event) -> None:
-        """Note how far others have moved the beat, so that an idle Messenger's file is no older than a second."""
+        """Note how far others have moved the beat, and what was sealed, so that no file is older than a second."""
         while not stopping.is_set():
             await pause(stopping, FOLLOW_SECONDS)
             try:
@@ -130,7 +130,7 @@ class Witness:
     async def _note(self, context: Context) -> None:
         async with context.db.work() as connection:
             row = dict(await connection.fetchrow(AS_OF_NOW, *_arguments(self._known())) or {})
-        if row.pop("fits") and row["beat"] > self._kept:
+        if row.pop("fits"):
             await self.keep(Seen(**row))
 
     async def _begin(self, context: Context) -> None:
@@ -150,7 +150,7 @@ class Witness:
         except Unavailable as unreadable:
             self.trouble = str(unreadable)
             raise
-        return max((one for one in (said, self._newest) if one), key=lambda one: one.beat, default=None)
+        return max((one for one in (said, self._newest) if one), key=lambda one: one.order, default=None)
 
     async def _write(self, seen: Seen) -> None:
         try:
@@ -158,7 +158,7 @@ class Witness:
         except Unavailable as unwritten:
             self.trouble = str(unwritten)
             raise
-        self._kept, self.trouble = seen.beat, ""
+        self._kept, self.trouble = seen.order, ""
 
 
 def _arguments(seen: Seen | None) -> tuple[int | None, int, str]:

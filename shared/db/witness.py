@@ -38,6 +38,11 @@ class Seen:
     # The second place it was written to, if there was one.
     elsewhere: str = ""
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """How far the rows had come: the beat, and the seals that were made since it moved."""
+        return self.beat, self.seal
+
 
 def places(home_folder: Path, name: str, other: Path | None) -> tuple[Path, ...]:
     """Return where the witness of this home lies: beside the keys, and at the other place if one is named."""
@@ -58,7 +63,7 @@ def furthest(paths: Sequence[Path]) -> Seen | None:
                     f"The witness {path} is not there.",
                     "Bring back the disk it is on. If it is lost, start once without BUTLERS_WITNESS.",
                 )
-    return max(found.values(), key=lambda seen: seen.beat) if found else None
+    return max(found.values(), key=lambda seen: seen.order) if found else None
 
 
 def _read(path: Path) -> Seen | None:
@@ -94,7 +99,7 @@ def write(paths: Sequence[Path], seen: Seen) -> None:
         try:
             with _alone(path):
                 said = _read(path)
-                if said is None or said.beat < seen.beat:
+                if said is None or said.order < seen.order:
                     _replace(path, content)
         except OSError as refused:
             text = f"The witness {path} cannot be written: {refused.strerror}."

@@ -67,3 +67,24 @@ async def test_the_rows_of_the_last_moment_before_a_marker_come_back_after_a_cra
         assert (await drill.again(said), await drill.status(said)) == ("uncertain", "uncertain uncertain")
     finally:
         await drill.fleet.abandon()
+
+
+async def test_a_rule_that_was_revoked_since_counts_again(bench: Bench) -> None:
+    """Nothing was sent to others since the backup was made."""
+    drill = Drill(bench, await Fleet.start(await bench.house(), "one"))
+    try:
+        ruled, _ = await drill.somebody_ruled()
+        kept = await drill.dumped()
+        rule = await drill.fleet.value("SELECT id::text FROM shared.approval_rules")
+        code, _, err = await drill.fleet.house.butlers("rules", "revoke", str(rule))
+        assert code == 0, err
+        await drill.sealed()
+        await asyncio.sleep(SECONDS)
+        await drill.stop()
+        await drill.put_back_dump(kept)
+        await drill.start()
+        await drill.tell(ruled, "by a rule that was revoked")
+        await asyncio.sleep(SECONDS)
+        assert await drill.for_others() == []
+    finally:
+        await drill.fleet.abandon()

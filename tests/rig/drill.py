@@ -11,16 +11,24 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final, cast
 
 import asyncpg
 
+from messenger.maintenance import sealer
+from shared.auth import keystore
+from shared.db.dsn import dsn_as
+from shared.db.pool import Database
 from shared.postgres.files import find_place
 from tests.rig import fresh
 from tests.rig.bench import Bench
 from tests.rig.fleet import UP, Fleet
 from tests.rig.outside import Entry
 from tests.rig.waiting import eventually
+
+if TYPE_CHECKING:
+    from butlers.butler import Context
 
 TELLS: Final = "health"
 ADD_RULE: Final = """
@@ -186,9 +194,31 @@ class Drill:
         finally:
             await replica.close()
         await self.fleet.db.close()
+        await self.put_back_dump(kept)
+        return telling.result()
+
+    async def dumped(self) -> Path:
+        """A backup of the database, while everything runs."""
+        kept = self.fleet.house.folder / "dumped"
+        await self._ran("pg_dump", "-Fc", "-f", str(kept), self.fleet.house.dsn)
+        return kept
+
+    async def put_back_dump(self, kept: Path) -> None:
+        house = self.fleet.house
         await self.copied("template0", house.name)
         await self._ran("pg_restore", "-d", house.dsn, str(kept))
-        return telling.result()
+
+    async def sealed(self) -> None:
+        """One more Messenger of the house seals what the audit holds, before the minute of the first is over."""
+        house = self.fleet.house
+        db = await Database.open(
+            dsn_as(house.dsn, "messenger", keystore.read(house.home, "messenger").password), most=1
+        )
+        try:
+            context = cast("Context", SimpleNamespace(name="messenger", home=house.home, db=db))
+            assert await sealer.seal(context, every=0) is not None
+        finally:
+            await db.close()
 
     @asynccontextmanager
     async def _markers_held(self) -> AsyncIterator[None]:

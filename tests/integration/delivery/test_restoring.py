@@ -15,6 +15,7 @@ import pytest_asyncio
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed, StillHeld, unconditionally
 from messenger.delivery import restored
 from messenger.delivery.witness import LEAP, Witness
+from messenger.maintenance.sealer import seal
 from shared.auth import keystore
 from shared.channels.base import Wire
 from shared.db import witness
@@ -34,6 +35,7 @@ MARKED = "SELECT count(*) FROM messenger.attempts WHERE marked_at IS NOT NULL AN
 # A marker waits for its lock.
 WAITS = "SELECT count(*) FROM pg_locks WHERE relation = 'shared.authority'::regclass AND NOT granted"
 PUT_BACK = "UPDATE messenger.witness SET beat = $1"
+NO_SEALS = "BEGIN; SET LOCAL session_replication_role = replica; DELETE FROM shared.audit_seals; COMMIT"
 BEHIND = "UPDATE messenger.witness SET beat = beat - 1"
 RESTORED = "SELECT count(*) FROM shared.brakes WHERE reason = 'restored'"
 STANDING = "SELECT count(*) FROM shared.brakes WHERE reason = 'restored' AND lifted_at IS NULL"
@@ -252,6 +254,22 @@ async def test_an_idle_messengers_file_follows_what_others_do(house: House) -> N
     await until(lambda: seen(house).beat == 6)
     stopping.set()
     await following
+
+
+async def test_what_was_only_sealed_since_the_last_marker_is_known_too(house: House) -> None:
+    """Such as a rule that the owner took back, while nothing was sent to others."""
+    context, idle, stopping = house.context("messenger"), watching(house), asyncio.Event()
+    await idle.open(context)
+    following = asyncio.create_task(idle.follow(context, stopping))
+    await friend(house)
+    made = await seal(context, every=0)
+    assert made is not None
+    await until(lambda: seen(house).seal == made.n)
+    stopping.set()
+    await following
+    await house.sql.execute(NO_SEALS)
+    await watching(house).open(context)
+    assert await house.sql.fetchval(STANDING) == 1
 
 
 async def test_what_waits_for_others_is_uncertain_and_what_waits_for_the_owner_goes(house: House, message: str) -> None:
