@@ -83,7 +83,8 @@ SELECT l.seq, l.notification_id::text, a.id IS NULL AS gone,
         AND coalesce(d.status IN ('sending', 'sent', 'uncertain', 'abandoned', 'bounced')
             AND {ADDRESS} <> l.detail ->> 'address', false) AS address,
     a.revision <> (l.detail ->> 'revision')::int AND NOT EXISTS (SELECT FROM shared.approval_events e
-        WHERE e.action_id = a.id AND (e.detail ->> 'revision')::int = a.revision) AS revision
+        WHERE e.action_id = a.id AND e.actor IN ('messenger', 'owner')
+            AND e.detail @> jsonb_build_object('revision', a.revision)) AS revision
 FROM lines l LEFT JOIN shared.pending_actions a ON a.id = l.action_id
 LEFT JOIN shared.notifications n ON n.id = a.notification_id
 LEFT JOIN messenger.deliveries d ON d.notification_id = n.id

@@ -2,9 +2,12 @@
 
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
+from shared.auth import keystore
+from shared.db.dsn import dsn_as
 from tests.rig import fresh
 from tests.rig.bench import Bench
 from tests.rig.drill import ACTION, ADD_RULE
@@ -16,6 +19,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 OF = "(SELECT id FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1)"
 DELIVERY = f"(SELECT id FROM messenger.deliveries WHERE notification_id = {OF})"
 SENT = f"SELECT true FROM messenger.deliveries WHERE notification_id = {OF} AND status = 'sent'"
+OF_ITS_QUESTION = "SELECT id, notification_id FROM shared.pending_actions WHERE notification_id = " + OF
+REVISED = f"UPDATE shared.pending_actions SET revision = revision + 1 WHERE notification_id = {OF}"
+OWN_LINE = """
+INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, detail)
+VALUES ('revised', $1, $2, 'health', $3)
+"""
 BY_NAME = {
     "whom it went to": f"UPDATE messenger.deliveries SET address = 'eve@people.test' WHERE notification_id = {OF}",
     "what it said": f"""
@@ -89,4 +98,19 @@ async def test_of_a_message_that_the_owner_allowed(alone: Fleet, what: str) -> N
 async def test_the_message_is_taken_away(alone: Fleet) -> None:
     said = await told(alone, by_rule=True)
     await alone.sql(f"DELETE FROM messenger.deliveries WHERE notification_id = {OF}", said)
+    assert await names_it(alone, said)
+
+
+@pytest.mark.parametrize("line", ['{"revision": "soon"}', '{"revision": 2}'])
+async def test_of_a_message_about_which_its_butler_wrote_a_line_of_its_own(alone: Fleet, line: str) -> None:
+    """What is appended stays: a line that stops the look would do so for ever."""
+    said = await told(alone, by_rule=False)
+    keys = keystore.read(alone.house.home, "health")
+    connection = await asyncpg.connect(dsn_as(alone.house.dsn, "health", keys.password))
+    try:
+        [about] = await alone.sql(OF_ITS_QUESTION, said)
+        await connection.execute(OWN_LINE, *about, line)
+    finally:
+        await connection.close()
+    await alone.sql(REVISED, said)
     assert await names_it(alone, said)

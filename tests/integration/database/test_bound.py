@@ -32,6 +32,11 @@ YES = "UPDATE shared.pending_actions SET content_sha = 'x' WHERE notification_id
 YES_STATE = "UPDATE shared.pending_actions SET content_sha = 'x', status = 'pending' WHERE notification_id = $1"
 YES_REVISION = "UPDATE shared.pending_actions SET revision = revision + 1 WHERE notification_id = $1"
 YES_BYTES = "UPDATE shared.pending_actions SET wire_shas = '{x}' WHERE notification_id = $1"
+OWN_LINE = """
+INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, detail)
+SELECT 'revised', id, notification_id, origin_butler, jsonb_build_object('revision', $2::jsonb)
+FROM shared.pending_actions WHERE notification_id = $1
+"""
 GONE = """
 WITH d AS (DELETE FROM messenger.deliveries WHERE notification_id = $1 RETURNING notification_id)
 DELETE FROM shared.rule_uses WHERE notification_id = $1
@@ -117,6 +122,18 @@ async def test_so_is_one_that_was_changed_after_a_yes(still_house: House, messag
     told = await by_yes(still_house, message)
     await still_house.sql.execute(change, told)
     assert any(what in said for said in await said_of(still_house, told))
+
+
+@pytest.mark.parametrize("revision", ["soon", 2])
+async def test_a_line_of_its_butlers_stops_no_look_and_covers_no_revision(
+    still_house: House, message: str, revision: object
+) -> None:
+    told = await by_yes(still_house, message)
+    await still_house.sql.execute(OWN_LINE, told, revision)
+    assert await said_of(still_house, told) == []
+    await still_house.sql.execute(YES_REVISION, told)
+    [said] = await said_of(still_house, told)
+    assert "the revision of its question" in said
 
 
 async def test_words_that_were_wiped_in_their_time_are_no_change(still_house: House, message: str) -> None:
