@@ -94,25 +94,32 @@ GRANT_RESERVED: Final = """
 SELECT format('GRANT pg_use_reserved_connections TO %I WITH INHERIT TRUE, SET FALSE', $1::text) FROM pg_roles
 WHERE rolname = current_user AND rolsuper AND current_setting('server_version_num')::integer >= 160000
 """
+# Nobody of ours has anything to do in the databases that come with a server, where nothing is closed to a login. Where
+# there are others, the server is not ours alone.
 REVOKE_DATABASE: Final = """
-SELECT format('REVOKE ALL ON DATABASE %I FROM PUBLIC', datname) FROM pg_database
-WHERE datname = current_database() AND pg_has_role(datdba, 'USAGE')
+SELECT string_agg(format('REVOKE ALL ON DATABASE %I FROM PUBLIC', datname), '; ') FROM pg_database
+WHERE pg_has_role(datdba, 'USAGE') AND (datname = current_database()
+    OR (datname IN ('postgres', 'template1') AND NOT EXISTS (SELECT FROM pg_database o
+        WHERE o.datname NOT IN (current_database(), 'postgres', 'template0', 'template1'))))
 """
 REVOKE_PUBLIC: Final = """
 SELECT 'REVOKE ALL ON SCHEMA public FROM PUBLIC' FROM pg_namespace
 WHERE nspname = 'public' AND pg_has_role(nspowner, 'USAGE')
 """
-# Large objects lie outside of all tables, and by default anybody may fill the disk with them.
-REVOKE_LARGE_OBJECTS: Final = """
+# Large objects lie outside of all tables, and all databases' locks share one room: by default anybody may fill the disk
+# with the ones, and with advisory locks the other, so that nobody gets a lock, or a connection, any more.
+REVOKE_FUNCTIONS: Final = """
 SELECT string_agg(format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', oid::regprocedure), '; ') FROM pg_proc
-WHERE pronamespace = 'pg_catalog'::regnamespace AND (proname LIKE 'lo\\_%' OR proname IN ('lowrite', 'loread'))
+WHERE pronamespace = 'pg_catalog'::regnamespace AND (proname LIKE 'lo\\_%' OR proname IN ('lowrite', 'loread')
+    OR proname ~ '^pg_(try_)?advisory_(xact_)?lock')
     AND has_function_privilege('public', oid, 'EXECUTE') AND pg_has_role(proowner, 'USAGE')
 """
 LEFT_TO_ALL: Final = """
 SELECT EXISTS (SELECT FROM pg_database d, aclexplode(coalesce(datacl, acldefault('d', datdba))) a
         WHERE datname = current_database() AND a.grantee = 0) AS database,
-    EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'lo_creat'
-        AND has_function_privilege('public', oid, 'EXECUTE')) AS large_objects,
+    EXISTS (SELECT FROM pg_proc
+        WHERE pronamespace = 'pg_catalog'::regnamespace AND proname IN ('lo_creat', 'pg_advisory_lock')
+            AND has_function_privilege('public', oid, 'EXECUTE')) AS functions,
     current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer AS places
 """
 
@@ -181,7 +188,7 @@ async def demand_mode(connection: Connection, *, own_login: bool) -> None:
 
 async def harden(connection: Connection) -> None:
     """Revoke what PostgreSQL gives to everybody and nobody here needs, as far as this login may."""
-    for form in (REVOKE_DATABASE, REVOKE_PUBLIC, REVOKE_LARGE_OBJECTS):
+    for form in (REVOKE_DATABASE, REVOKE_PUBLIC, REVOKE_FUNCTIONS):
         await _do(connection, form)
 
 
@@ -197,15 +204,15 @@ async def left_open(connection: Connection, butlers: int) -> Iterator[tuple[str,
                 "Let the database's owner run `butlers migrate`.",
             ),
             (
-                "Whoever connects may fill the disk with large objects.",
-                "Let a superuser run `butlers migrate`, or revoke EXECUTE on lo_creat and its like from PUBLIC.",
+                "Whoever connects may fill the disk with large objects, and with locks the room for those of all.",
+                "Let a superuser run `butlers migrate`, which revokes EXECUTE on those functions from PUBLIC.",
             ),
             (
                 f"The server takes {found['places']} connections, and butlers may take so many that no other gets one.",
                 f"Set its max_connections to {taken + 10} or more.",
             ),
         ],
-        [found["database"], found["large_objects"], found["places"] < taken],
+        [found["database"], found["functions"], found["places"] < taken],
     )
 
 

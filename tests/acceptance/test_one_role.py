@@ -99,7 +99,8 @@ async def test_everything_works_under_one_role_and_says_what_is_not_kept(bench: 
         assert said.count(ONE_ROLE) == len([name for name in fleet.names if name != "sandbox"])
         results = json.loads((await house.butlers("doctor", "--json"))[1])["results"]
         found = {one["text"]: one["result"] for one in results if one["what"] == "roles"}
-        assert found == {ONE_ROLE: "warning", "Whoever connects may fill the disk with large objects.": "warning"}
+        said = "Whoever connects may fill the disk with large objects, and with locks the room for those of all."
+        assert found == {ONE_ROLE: "warning", said: "warning"}
         assert [one for one in results if one["result"] == "wrong"] == []
 
 

@@ -26,8 +26,8 @@ async def sql(world: World, given: Arguments) -> Seen:
 
     One that is neither done nor refused in time is a TimeoutError, and so a breach.
     """
-    connection = await world.login(str(given["as"]))
     try:
+        connection = await world.login(str(given["as"]))
         if not str(given["run"]).startswith("SELECT"):
             done = await connection.execute(str(given["run"]), timeout=LONGEST)
             return {"state": "", "refused": False, "rows": 0, "text": done, "value": None}

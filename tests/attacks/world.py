@@ -79,12 +79,13 @@ class World:
         return (*found, self.fleet.house.env["BUTLERS_CONSOLE_PASSWORD"])
 
     async def login(self, name: str) -> "asyncpg.Connection[asyncpg.Record]":
-        """A connection by the login of that daemon, or the superuser's."""
+        """A connection by the login of that daemon, to another database with `@` and its name; or the superuser's."""
         if name == "superuser":
             return self.fleet.db
         if name not in self.logins or self.logins[name].is_closed():
-            dsn = dsn_as(self.fleet.house.dsn, name, self.keys(name).password)
-            self.logins[name] = await asyncpg.connect(dsn, timeout=30, command_timeout=30)
+            who, _, other = name.partition("@")
+            dsn = dsn_as(self.fleet.house.dsn, who, self.keys(who).password)
+            self.logins[name] = await asyncpg.connect(dsn, database=other or None, timeout=30, command_timeout=30)
         return self.logins[name]
 
     async def sign_in(self) -> None:

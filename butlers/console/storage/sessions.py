@@ -134,7 +134,7 @@ async def end_all(connection: Connection) -> int:
     return ended
 
 
-# One attempt at a time. No butler may lock this table; anybody could hold an advisory lock, and keep the owner out.
+# One attempt at a time. No butler may lock this table, and keep the owner out.
 ONE_BY_ONE = "LOCK TABLE console.failed_sign_ins IN SHARE ROW EXCLUSIVE MODE"
 RESERVE = """
 INSERT INTO console.failed_sign_ins (at) SELECT clock_timestamp()

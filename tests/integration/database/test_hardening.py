@@ -31,8 +31,6 @@ WHERE n.nspname = ANY ($1) AND c.relkind = 'r'
 """
 # The modes for which somebody in this house would have to wait.
 STOPPING = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
-# The number that stands for a schema that is not there yet; and one that a console locking by number would take.
-NUMBERS = (4214103, 0x636F6E73)
 # Under whatever name the database then takes it for.
 AS_NOBODY = """
 INSERT INTO shared.notifications (origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
@@ -183,12 +181,22 @@ async def test_a_butler_takes_no_connection_from_the_messenger(still_house: Hous
         "SELECT lowrite(1, 'x')",
         "SELECT lo_import('/etc/hostname')",
         "SELECT lo_export(1, '/nowhere')",
+        "SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 100000) n",
+        "SELECT pg_advisory_xact_lock_shared(1, 2)",
+        "SELECT pg_try_advisory_lock(1)",
     ],
 )
-async def test_nobody_makes_large_objects(still_house: House, name: str, text: str) -> None:
+async def test_nobody_makes_large_objects_and_advisory_locks(still_house: House, name: str, text: str) -> None:
     async with logged_in(still_house, name) as connection:
         with pytest.raises(REFUSED):
             await connection.execute(text)
+
+
+@pytest.mark.parametrize("other", ["postgres", "template1"])
+async def test_no_login_connects_to_what_else_comes_with_a_server_of_ours_alone(still_house: House, other: str) -> None:
+    keys = keystore.read(still_house.settings.home, "greeter")
+    with pytest.raises(REFUSED):
+        await asyncpg.connect(dsn.dsn_as(still_house.dsn, "greeter", keys.password), database=other)
 
 
 @pytest.mark.parametrize("name", [*BUTLERS, "switchboard"])
@@ -202,7 +210,7 @@ async def test_who_moves_messages_locks_no_table_against_others(still_house: Hou
             await connection.execute("ROLLBACK")
 
 
-async def test_a_butler_that_floods_every_topic_and_holds_every_number_stops_nobody(house: House) -> None:
+async def test_a_butler_that_floods_every_topic_stops_nobody(house: House) -> None:
     over = asyncio.Event()
 
     async def flood(connection: Rows) -> int:
@@ -217,10 +225,7 @@ async def test_a_butler_that_floods_every_topic_and_holds_every_number_stops_nob
     async with (
         logged_in(house, "greeter") as one,
         logged_in(house, "health") as two,
-        logged_in(house, "greeter") as held,
     ):
-        for number in NUMBERS:
-            await held.execute("SELECT pg_advisory_lock($1::bigint)", number)
         floods = [asyncio.create_task(flood(connection)) for connection in (one, two)]
         try:
             for n in range(5):
