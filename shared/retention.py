@@ -76,8 +76,14 @@ LIST: Final = (
         FENCES,
         f"{_END}; {_FENCE}",
     ),
-    Kept("shared.recent", "origin_butler request_sha lineage", "removed", RECENT, "after the first call"),
-    Kept("shared.collapsed", "origin_butler key", "removed", FENCES, f"with the message it became part of; {_FENCE}"),
+    Kept("shared.request_windows", "origin_butler request_sha lineage", "removed", RECENT, "after the first call"),
+    Kept(
+        "shared.request_aliases",
+        "origin_butler key",
+        "removed",
+        FENCES,
+        f"with the message it became part of; {_FENCE}",
+    ),
     Kept("shared.pending_actions", "tool_args agent_summary", "wiped", WORDS, f"{_END}; channel and intent stay"),
     Kept(
         "shared.pending_actions",
@@ -107,8 +113,8 @@ LIST: Final = (
     Kept("messenger.pairings", "code_sha", "removed", PAIRINGS, "after its expiry; the code itself is nowhere"),
     Kept("messenger.pollers", "bot holder", "kept", None, "one row per bot: its number and who polls it"),
     Kept("messenger.mailboxes", "account holder", "kept", None, "one row per mailbox, without its password"),
-    Kept("messenger.rates", "key", "removed", None, "as soon as its bucket is full again"),
-    Kept("messenger.pauses", "channel reason detail", "removed", None, "when the channel works again"),
+    Kept("messenger.rate_limits", "key", "removed", None, "as soon as its bucket is full again"),
+    Kept("messenger.circuit_breakers", "channel reason detail", "removed", None, "when the channel works again"),
     Kept(
         "switchboard.routes",
         "request_id origin_butler target_butler tool status error_class",

@@ -32,9 +32,9 @@ FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
 """
 WAITING: Final = """
 SELECT channel AS what, CASE reason WHEN 'unauthorized' THEN 'paused: the login is refused' ELSE 'paused: unreachable'
-    END AS why, detail, since, next_probe_at AS until FROM messenger.pauses WHERE since IS NOT NULL
+    END AS why, detail, since, next_probe_at AS until FROM messenger.circuit_breakers WHERE since IS NOT NULL
 UNION ALL
-SELECT key, 'asked to wait by the provider', '', told_at, free_at FROM messenger.rates
+SELECT key, 'asked to wait by the provider', '', told_at, free_at FROM messenger.rate_limits
 WHERE told_at IS NOT NULL AND free_at > clock_timestamp() ORDER BY what
 """
 KEEP: Final = """

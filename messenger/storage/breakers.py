@@ -16,7 +16,7 @@ MOST_FAILURES: Final = 5
 
 
 FAILED: Final = """
-INSERT INTO messenger.pauses AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
+INSERT INTO messenger.circuit_breakers AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
 ON CONFLICT (channel) DO UPDATE SET detail = $2,
     failures = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.failures + 1 ELSE 1 END,
     first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.first_failed_at
@@ -24,7 +24,7 @@ ON CONFLICT (channel) DO UPDATE SET detail = $2,
     told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.told_at END
 WHERE p.since IS NULL RETURNING failures
 """
-WORKED: Final = "DELETE FROM messenger.pauses WHERE channel = $1 AND since IS NULL"
+WORKED: Final = "DELETE FROM messenger.circuit_breakers WHERE channel = $1 AND since IS NULL"
 
 
 async def heed(connection: Connection, channel: str, result: Receipt | SendFailed) -> None:
@@ -45,7 +45,7 @@ async def heed(connection: Connection, channel: str, result: Receipt | SendFaile
 # Until something has gone out the owner hears of the next pause within ten minutes only if its reason is another: that
 # somebody must act is always told.
 PAUSE: Final = """
-INSERT INTO messenger.pauses AS p (channel, reason, detail, since, next_probe_at)
+INSERT INTO messenger.circuit_breakers AS p (channel, reason, detail, since, next_probe_at)
 VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
 ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
     next_probe_at = EXCLUDED.next_probe_at, probes = p.probes + (p.next_probe_at IS NOT NULL)::int,
@@ -66,7 +66,7 @@ def reason_of(result: SendFailed) -> str:
     return "unauthorized" if result.reason == "unauthorized" else "unreachable"
 
 
-STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.pauses WHERE channel = $1 AND since IS NOT NULL)"
+STANDS: Final = "SELECT EXISTS (SELECT FROM messenger.circuit_breakers WHERE channel = $1 AND since IS NOT NULL)"
 
 
 async def stands(connection: Connection, channel: str) -> bool:
@@ -76,8 +76,8 @@ async def stands(connection: Connection, channel: str) -> bool:
 
 # A connection that comes back by itself at once is not worth a message; one that is lost again is.
 TELL: Final = """
-UPDATE messenger.pauses p SET told_at = clock_timestamp(), waiting = (SELECT count(*) FROM messenger.deliveries d
-    WHERE d.channel = p.channel AND d.status = 'queued')
+UPDATE messenger.circuit_breakers p SET told_at = clock_timestamp(),
+    waiting = (SELECT count(*) FROM messenger.deliveries d WHERE d.channel = p.channel AND d.status = 'queued')
 WHERE since IS NOT NULL AND told_at IS NULL AND (reason = 'unauthorized' OR probes > 1) RETURNING channel
 """
 
@@ -91,7 +91,7 @@ async def tell_owner(connection: Connection) -> int:
 
 
 PAUSED: Final = """
-SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.pauses
+SELECT channel, reason, detail, since, waiting, next_probe_at FROM messenger.circuit_breakers
 WHERE since IS NOT NULL ORDER BY channel
 """
 
@@ -102,7 +102,7 @@ async def paused(connection: Connection) -> list[Record]:
 
 
 # A notice that did not go, since the pause was over for a moment, is told again at the next pause.
-UNTOLD: Final = "UPDATE messenger.pauses SET told_at = NULL WHERE channel <> $1 AND since IS NULL"
+UNTOLD: Final = "UPDATE messenger.circuit_breakers SET told_at = NULL WHERE channel <> $1 AND since IS NULL"
 
 
 async def told_nothing(connection: Connection, channel: str) -> None:
@@ -110,7 +110,9 @@ async def told_nothing(connection: Connection, channel: str) -> None:
     await connection.execute(UNTOLD, channel)
 
 
-PROBE_NOW: Final = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL"
+PROBE_NOW: Final = """
+UPDATE messenger.circuit_breakers SET next_probe_at = clock_timestamp(), probes = 0 WHERE since IS NOT NULL
+"""
 
 
 async def probe_now(connection: Connection) -> None:
@@ -120,7 +122,7 @@ async def probe_now(connection: Connection) -> None:
 
 # Of several Messengers one takes the probe. A login that is refused is tried ever more seldom, up to 5 minutes.
 TAKE_PROBE: Final = """
-UPDATE messenger.pauses SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
+UPDATE messenger.circuit_breakers SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
     * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
 WHERE since IS NOT NULL AND (next_probe_at <= clock_timestamp() OR next_probe_at > clock_timestamp()
     + CASE reason WHEN 'unauthorized' THEN interval '5 minutes' ELSE interval '5 seconds' END) RETURNING channel
@@ -133,7 +135,7 @@ async def take_probes(connection: Connection) -> list[str]:
 
 
 STILL: Final = """
-UPDATE messenger.pauses SET reason = $2, detail = $3,
+UPDATE messenger.circuit_breakers SET reason = $2, detail = $3,
     told_at = CASE WHEN $2 IN (reason, 'unreachable') THEN told_at END WHERE channel = $1 AND since IS NOT NULL
 """
 
@@ -146,7 +148,7 @@ async def still_paused(connection: Connection, channel: str, failed: SendFailed)
 # A provider that answers a probe may still take nothing: until something has gone out, one failure pauses its channel
 # again.
 LIFT: Final = """
-UPDATE messenger.pauses SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
+UPDATE messenger.circuit_breakers SET since = NULL, failures = $2, first_failed_at = clock_timestamp()
 WHERE channel = $1 AND since IS NOT NULL
 """
 

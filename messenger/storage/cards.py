@@ -244,7 +244,7 @@ async def close_card(connection: Connection, delivery_id: str) -> None:
     await connection.execute(CLOSE_CARD, UUID(delivery_id))
 
 
-# To the owner by the channels that are left; what it says stands in `messenger.pauses`.
+# To the owner by the channels that are left; what it says stands in `messenger.circuit_breakers`.
 TELL_ELSEWHERE: Final = f"""
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, origin_butler)
 SELECT 'card', 'channel_paused', o.channel, o.address, o.realm, 'messenger' FROM messenger.owner_at o

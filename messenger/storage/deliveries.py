@@ -102,8 +102,8 @@ next AS MATERIALIZED (
         random() AS lot
     FROM head LEFT JOIN (SELECT origin, count(*) AS n FROM held GROUP BY origin) busy USING (origin)
     WHERE due AND address NOT IN (SELECT address FROM held)
-        AND NOT EXISTS (SELECT FROM messenger.pauses WHERE channel = $3 AND since IS NOT NULL)
-        AND NOT EXISTS (SELECT FROM messenger.rates
+        AND NOT EXISTS (SELECT FROM messenger.circuit_breakers WHERE channel = $3 AND since IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM messenger.rate_limits
             WHERE key = $3 || ':' || address AND free_at > clock_timestamp())
     ORDER BY other, turn, lot LIMIT 4 * $2::int),
 taken AS MATERIALIZED (
@@ -111,7 +111,7 @@ taken AS MATERIALIZED (
     ORDER BY next.other, next.turn, next.lot
     LIMIT least($2::int, (SELECT min(CASE WHEN free_at > clock_timestamp() THEN 0 WHEN every = '0' THEN $2::int
         ELSE least(burst, 1 + floor(extract(epoch FROM clock_timestamp() - free_at) / extract(epoch FROM every))) END)
-        FROM messenger.rates WHERE key IN ($3, $3 || ':minute', $3 || ':day'))::int)
+        FROM messenger.rate_limits WHERE key IN ($3, $3 || ':minute', $3 || ':day'))::int)
     FOR UPDATE OF q SKIP LOCKED)
 UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attempt = d.attempt + 1, claimed_by = $1,
     lease_until = clock_timestamp() + interval '{LEASE}'

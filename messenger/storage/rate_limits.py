@@ -23,7 +23,7 @@ def limited(settings: Settings, set_up: Configured) -> frozenset[str]:
 
 # Locked in the order of their keys, last of all rows; a statement that waited for the lock reads the clock after it.
 SPEND: Final = """
-INSERT INTO messenger.rates AS r (key, burst, every, free_at)
+INSERT INTO messenger.rate_limits AS r (key, burst, every, free_at)
 SELECT key, burst, every, clock_timestamp() - (burst - 2) * every
 FROM unnest($1::text[], $2::int[], $3::interval[]) AS b(key, burst, every) ORDER BY key
 ON CONFLICT (key) DO UPDATE SET burst = EXCLUDED.burst, every = EXCLUDED.every,
@@ -46,7 +46,7 @@ async def spend(connection: Connection, channel: str, address: str, counted: Col
 
 
 FREE_AT: Final = """
-SELECT extract(epoch FROM max(free_at))::float FROM messenger.rates
+SELECT extract(epoch FROM max(free_at))::float FROM messenger.rate_limits
 WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
 """
 
@@ -59,15 +59,15 @@ async def free_at(connection: Connection, channel: str, address: str) -> float |
 
 # Two that are told at once look one after the other: each must see what the first was told.
 QUEUE_UP: Final = """
-INSERT INTO messenger.rates AS r (key, free_at) VALUES ($1, '-infinity')
+INSERT INTO messenger.rate_limits AS r (key, free_at) VALUES ($1, '-infinity')
 ON CONFLICT (key) DO UPDATE SET free_at = r.free_at
 """
 OBEY: Final = """
-INSERT INTO messenger.rates AS r (key, free_at, told_at) VALUES ($1, clock_timestamp() + $2, clock_timestamp())
+INSERT INTO messenger.rate_limits AS r (key, free_at, told_at) VALUES ($1, clock_timestamp() + $2, clock_timestamp())
 ON CONFLICT (key) DO UPDATE SET free_at = greatest(r.free_at, EXCLUDED.free_at), told_at = EXCLUDED.told_at
 """
 TOLD_OTHERWISE: Final = """
-SELECT EXISTS (SELECT FROM messenger.rates
+SELECT EXISTS (SELECT FROM messenger.rate_limits
     WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - interval '10 seconds')
 """
 
@@ -87,8 +87,8 @@ async def obey(connection: Connection, channel: str, address: str, wait: timedel
 # A bucket that is full again says nothing; nor does one further off than its span, or than the hour for which a
 # provider's word counts: it was written by a wrong clock.
 FORGET: Final = """
-DELETE FROM messenger.rates WHERE key IN (
-    SELECT key FROM messenger.rates WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
+DELETE FROM messenger.rate_limits WHERE key IN (
+    SELECT key FROM messenger.rate_limits WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
         OR free_at > clock_timestamp() + CASE WHEN told_at BETWEEN clock_timestamp() - interval '1 hour'
             AND clock_timestamp() THEN interval '1 hour' ELSE every END
     LIMIT 1000 FOR UPDATE SKIP LOCKED)

@@ -12,7 +12,7 @@ from shared.db.pool import Connection
 # was said in the sandbox, where anybody can say it, counts there alone.
 COOLS_UNTIL: Final = """
 SELECT extract(epoch FROM max(at) + interval '24 hours')::float8 FROM (
-    SELECT denied, at FROM shared.decided
+    SELECT denied, at FROM shared.owner_decisions
     WHERE origin_butler = $1 AND (contact_id = $2 OR address = lower($3::text COLLATE "C"))
         AND (realm = 'sandbox') = ($4 = 'sandbox')
     ORDER BY at DESC LIMIT 3) last

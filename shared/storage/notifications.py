@@ -1,6 +1,6 @@
 """Admission and the current answer.
 
-The only writer of shared.notifications, shared.recent and shared.collapsed.
+The only writer of shared.notifications, shared.request_windows and shared.request_aliases.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ ADMIT = """
 INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
     envelope, whom, contact_id, contact_info_id, third_party, not_after, status, answer)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp() + $14, $15, $16
-WHERE NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $3 AND key = $5)
+WHERE NOT EXISTS (SELECT FROM shared.request_aliases WHERE origin_butler = $3 AND key = $5)
 ON CONFLICT DO NOTHING
 """
 
@@ -100,7 +100,7 @@ def _columns(new: NewNotification) -> tuple[object, ...]:
 BY_KEY = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
 WHERE origin_butler = $1 AND admitted_by = $2 AND (key = $3 OR notification_id =
-    (SELECT notification_id FROM shared.collapsed WHERE origin_butler = $2 AND key = $3))
+    (SELECT notification_id FROM shared.request_aliases WHERE origin_butler = $2 AND key = $3))
 """
 BY_CONTENT = """
 SELECT notification_id::text, status, answer, updated_at FROM shared.notification_status
@@ -126,14 +126,15 @@ WITH first AS (SELECT s.notification_id, s.answer FROM shared.notification_statu
             WHERE w.notification_id = s.notification_id AND w.origin_butler = $1)
         AND NOT EXISTS (SELECT FROM shared.notification_status own
             WHERE own.origin_butler = $1 AND own.admitted_by = $5 AND own.key = $3)
-        AND NOT EXISTS (SELECT FROM shared.collapsed WHERE origin_butler = $5 AND key = $3)
+        AND NOT EXISTS (SELECT FROM shared.request_aliases WHERE origin_butler = $5 AND key = $3)
     ORDER BY s.created_at LIMIT 1),
-tied AS (INSERT INTO shared.collapsed (origin_butler, key, notification_id) SELECT $5, $3, notification_id FROM first)
+tied AS (INSERT INTO shared.request_aliases (origin_butler, key, notification_id)
+    SELECT $5, $3, notification_id FROM first)
 SELECT notification_id::text, answer FROM first
 """
 # Locks the row that equal calls share until this transaction ends; a row inserted only for that stands for no call.
 IN_TURN = """
-INSERT INTO shared.recent (origin_butler, request_sha, lineage, first_at)
+INSERT INTO shared.request_windows (origin_butler, request_sha, lineage, first_at)
 VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
 ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
 """
@@ -157,7 +158,7 @@ def _current(row: Record, *, same_content: bool = False) -> Current:
 
 
 RECENT = """
-INSERT INTO shared.recent AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
+INSERT INTO shared.request_windows AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
 ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
     lineage = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN EXCLUDED.lineage ELSE r.lineage END,
     first_at = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN clock_timestamp()

@@ -1,7 +1,8 @@
 """The audit's lines about refused attempts: who tried, what refused it, and why.
 
 There is at most one line in five minutes for one caller, one reason and one thing, so that nobody fills the audit by
-trying. That limit is a row of shared.recent, so all processes keep it together. No line holds a word of a message.
+trying. That limit is a row of shared.request_windows, so all processes keep it together. No line holds a word of a
+message.
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from tests.integration.house import House
 
 DUE: Final = "UPDATE messenger.deliveries SET send_at = clock_timestamp() WHERE notification_id = $1"
 # What a provider asked for, or a channel that paused itself, is over.
-FREE: Final = "WITH r AS (DELETE FROM messenger.rates) DELETE FROM messenger.pauses"
+FREE: Final = "WITH r AS (DELETE FROM messenger.rate_limits) DELETE FROM messenger.circuit_breakers"
 # Older than the three seconds that the live call has.
 OLDER: Final = "UPDATE shared.notifications SET created_at = created_at - interval '4 seconds' WHERE id = $1"
 # Its time is over, by its own row and by its authority's.

@@ -57,7 +57,7 @@ def statements(known: Writable, name: str) -> dict[str, str]:
 
 
 def of_relation(known: Writable, rest: str) -> dict[str, str]:
-    """The same for a table, a view, or some columns as in `shared.recent (lineage, first_at)`."""
+    """The same for a table, a view, or some columns as in `shared.request_windows (lineage, first_at)`."""
     table, _, named = rest.partition(" (")
     columns = named.rstrip(")").split(", ") if named else []
     written = [one for one in known.get(table, ()) if not columns or one in columns]

@@ -33,8 +33,8 @@ VERBS: Final = {
     "function": ("execute",),
 }
 Rows: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-# {object: {role: verbs}}; an object is `table shared.contacts`, `columns shared.recent (lineage)`, and so on. The login
-# of a daemon is called as the daemon is: `role greeter`.
+# {object: {role: verbs}}; an object is `table shared.contacts`, `columns shared.request_windows (lineage)`, and so on.
+# The login of a daemon is called as the daemon is: `role greeter`.
 Matrix: TypeAlias = dict[str, dict[str, tuple[str, ...]]]
 
 GRANTED: Final = """

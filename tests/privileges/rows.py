@@ -19,15 +19,16 @@ TABLES: Final = {
         VALUES ($1, $1, 'sandbox', gen_random_uuid()::text, 'l', 's',
             jsonb_build_object('origin_butler', $1::text, 'delivery', '{}'::jsonb), 'w', false, 'error', '{}')""",
     ),
-    "shared.recent": (
+    "shared.request_windows": (
         "origin_butler",
         "lineage",
-        "INSERT INTO shared.recent (origin_butler, request_sha, lineage) VALUES ($1, gen_random_uuid()::text, 'l')",
+        """INSERT INTO shared.request_windows (origin_butler, request_sha, lineage)
+        VALUES ($1, gen_random_uuid()::text, 'l')""",
     ),
-    "shared.collapsed": (
+    "shared.request_aliases": (
         "origin_butler",
         "key",
-        """INSERT INTO shared.collapsed (origin_butler, key, notification_id)
+        """INSERT INTO shared.request_aliases (origin_butler, key, notification_id)
         VALUES ($1, gen_random_uuid()::text, '00000000-0000-4000-8000-000000000001')""",
     ),
     "shared.pending_actions": (

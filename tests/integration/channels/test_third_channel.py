@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BRAKE = "INSERT INTO shared.brakes (channel, until) VALUES ($1, clock_timestamp())"
 PREFER = "UPDATE shared.contacts SET preferred_channel = $1 WHERE 'owner' = ANY (roles)"
-WAITS = "SELECT 1 FROM messenger.rates WHERE key = $1 AND free_at > clock_timestamp() + interval '59 minutes'"
+WAITS = "SELECT 1 FROM messenger.rate_limits WHERE key = $1 AND free_at > clock_timestamp() + interval '59 minutes'"
 
 
 def rendered(message: Message) -> tuple[Wire, ...]:

@@ -89,11 +89,11 @@ ROWS: Final = (
     VALUES ($1, 'http://127.0.0.1:1', 'butler'), ('health', $1, 'butler')
     """,
     """
-    INSERT INTO messenger.pauses (channel, reason, detail, since, next_probe_at)
+    INSERT INTO messenger.circuit_breakers (channel, reason, detail, since, next_probe_at)
     VALUES ($1, 'unreachable', $1, clock_timestamp(), clock_timestamp())
     """,
     """
-    INSERT INTO messenger.rates (key, free_at, told_at)
+    INSERT INTO messenger.rate_limits (key, free_at, told_at)
     VALUES ($1, clock_timestamp() + interval '1 hour', clock_timestamp())
     """,
     """

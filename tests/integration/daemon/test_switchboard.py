@@ -91,7 +91,7 @@ async def test_who_locks_a_row_of_its_own_keeps_nobody_waiting(house: House, mes
     assert (await house.notify("health", message=message))["status"] == "ok"
     assert inner(await route(house, "health", envelope("health", message)))["status"] == "ok"
     async with house.sql.transaction():
-        assert await house.sql.fetch("SELECT FROM shared.recent WHERE origin_butler = 'health' FOR UPDATE")
+        assert await house.sql.fetch("SELECT FROM shared.request_windows WHERE origin_butler = 'health' FOR UPDATE")
         told = await asyncio.wait_for(route(house, "health", envelope("health", message)), LONGEST)
     assert inner(told)["status"] == "ok"
 

@@ -241,7 +241,7 @@ async def test_a_butler_reads_its_own_recent_calls_only(still_house: House, mess
     for butler in BUTLERS:
         await admitted(still_house, message, butler)
     async with logged_in(still_house, name) as connection:
-        rows = await connection.fetch("SELECT origin_butler FROM shared.recent")
+        rows = await connection.fetch("SELECT origin_butler FROM shared.request_windows")
     assert {row["origin_butler"] for row in rows} == {name}
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Of each table one row that is over and one that is not yet, by days.
 LEFTOVERS: Final = {
-    "shared.recent": 1,
+    "shared.request_windows": 1,
     "shared.client_tokens": 30,
     "switchboard.routes": 30,
     "messenger.updates": 7,
@@ -36,7 +36,7 @@ LEFTOVERS: Final = {
     "messenger.deliveries": 30,
 }
 INSERT: Final = {
-    "shared.recent": "(origin_butler, request_sha, lineage, first_at) VALUES ('greeter', $1, 'x', $2)",
+    "shared.request_windows": "(origin_butler, request_sha, lineage, first_at) VALUES ('greeter', $1, 'x', $2)",
     "shared.client_tokens": "(jti, butler, expires_at) VALUES ($1, 'greeter', $2)",
     "switchboard.routes": """
 (request_id, origin_butler, target_butler, tool, status, at) VALUES ($1, 'greeter', 'messenger', 'x', 'ok', $2)

@@ -30,7 +30,9 @@ BOTH = frozenset({"telegram", "email"})
 NOW = "SELECT clock_timestamp()"
 START = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 LEFT = "SELECT extract(epoch FROM send_at - clock_timestamp())::float AS wait, * FROM messenger.deliveries"
-SEED = "INSERT INTO messenger.rates (key, burst, every, free_at) VALUES ($1, $2, $3, clock_timestamp() - $4::interval)"
+SEED = """
+INSERT INTO messenger.rate_limits (key, burst, every, free_at) VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
+"""
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -261,7 +263,7 @@ async def test_two_chats_told_to_wait_make_the_whole_bot_wait_and_an_hour_is_the
     await work(worker)
     assert own_house.sent(message) == []
     assert (await own_house.delivery(later))["attempt"] == 0
-    most = "SELECT max(extract(epoch FROM free_at - clock_timestamp()))::float AS wait FROM messenger.rates"
+    most = "SELECT max(extract(epoch FROM free_at - clock_timestamp()))::float AS wait FROM messenger.rate_limits"
     assert 3500 < (await own_house.row(most))["wait"] <= 3600
     mail = await in_queue(own_house, f"{message} mail", channel="email")
     await work(worker)
@@ -297,7 +299,7 @@ async def test_others_wait_as_long_as_the_provider_says_and_no_longer(own_house:
     await own_house.sql.execute("UPDATE messenger.deliveries SET attempt = 9 WHERE status = 'queued'")
     await own_house.fault(message, "429", times=2, value=20)
     await work(own_house.worker())
-    waits = "SELECT extract(epoch FROM free_at - clock_timestamp())::float AS wait FROM messenger.rates"
+    waits = "SELECT extract(epoch FROM free_at - clock_timestamp())::float AS wait FROM messenger.rate_limits"
     asked = [row["wait"] for row in await own_house.sql.fetch(f"{waits} WHERE told_at IS NOT NULL")]
     assert len(asked) == 3
     assert max(asked) <= 20
@@ -311,4 +313,4 @@ async def test_a_full_bucket_is_forgotten_and_one_in_use_is_not(own_house: House
     await own_house.sql.execute(SEED, "email:day", 100, timedelta(seconds=216), timedelta(hours=1))
     async with own_house.context("messenger").db.work() as connection:
         await rate_limits.forget(connection)
-    assert [row["key"] for row in await own_house.sql.fetch("SELECT key FROM messenger.rates")] == ["email:day"]
+    assert [row["key"] for row in await own_house.sql.fetch("SELECT key FROM messenger.rate_limits")] == ["email:day"]

@@ -25,10 +25,10 @@ from tests.rig.waiting import eventually, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PAUSED = """
-INSERT INTO messenger.pauses (channel, reason, detail, since, next_probe_at)
+INSERT INTO messenger.circuit_breakers (channel, reason, detail, since, next_probe_at)
 VALUES ('telegram', 'unauthorized', '', clock_timestamp(), clock_timestamp() + interval '1 hour')
 """
-NO_PAUSE = "DELETE FROM messenger.pauses"
+NO_PAUSE = "DELETE FROM messenger.circuit_breakers"
 LEASE_IS_OVER = "UPDATE messenger.deliveries SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"
 CARD = """
 SELECT d.status FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id

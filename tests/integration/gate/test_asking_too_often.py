@@ -206,11 +206,11 @@ async def test_a_butler_sees_what_was_said_to_itself_only(still_house: House, na
         contact = await still_house.contact("Zoe", telegram=new_chat())
         await refuse(still_house, 1, butler, contact_id=contact)
     async with logged_in(still_house, name) as connection:
-        rows = await connection.fetch("SELECT * FROM shared.decided")
+        rows = await connection.fetch("SELECT * FROM shared.owner_decisions")
     assert {row["origin_butler"] for row in rows} == {name}
     assert {tuple(row.keys()) for row in rows} == {("origin_butler", "contact_id", "address", "denied", "at", "realm")}
     async with logged_in(still_house, keystore.OWNER) as connection:
-        assert await connection.fetchval("SELECT count(DISTINCT origin_butler) FROM shared.decided") == 2
+        assert await connection.fetchval("SELECT count(DISTINCT origin_butler) FROM shared.owner_decisions") == 2
 
 
 async def test_the_action_of_a_refused_question_is_not_made(still_house: House) -> None:

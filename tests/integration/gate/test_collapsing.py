@@ -15,7 +15,7 @@ from tests.integration.workers import enqueue, new_chat, work
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ALL = "SELECT count(*) FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
-TIED = "SELECT count(*) FROM shared.collapsed WHERE notification_id = $1"
+TIED = "SELECT count(*) FROM shared.request_aliases WHERE notification_id = $1"
 REALM = "UPDATE shared.notifications SET realm = 'another' WHERE id = $1"
 WITHDRAW = "INSERT INTO shared.withdrawals (notification_id, origin_butler) VALUES ($1, 'greeter')"
 LATE = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE notification_id = $1"

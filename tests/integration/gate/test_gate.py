@@ -18,7 +18,9 @@ from tests.rig.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 COUNT = "SELECT count(*)::int AS n FROM shared.notifications WHERE envelope #>> '{delivery,message}' = $1"
-AGE_RECENT = "UPDATE shared.recent SET first_at = first_at - interval '5 minutes 1 second' WHERE request_sha = $1"
+AGE_WINDOW = """
+UPDATE shared.request_windows SET first_at = first_at - interval '5 minutes 1 second' WHERE request_sha = $1
+"""
 
 
 def words(about: str) -> str:
@@ -81,7 +83,7 @@ async def test_without_any_lineage_equal_calls_of_five_minutes_are_one_and_later
     answers = await asyncio.gather(*(house.notify(message=message) for _ in range(10)))
     assert len({str(answer["notification_id"]) for answer in answers}) == 1
     sha = accept("greeter", {"channel": "telegram", "message": message}).request_sha
-    assert await house.sql.execute(AGE_RECENT, sha) == "UPDATE 1"
+    assert await house.sql.execute(AGE_WINDOW, sha) == "UPDATE 1"
     later = await house.notify(message=message)
     assert later["notification_id"] != answers[0]["notification_id"]
     assert (await house.notify(message=message))["notification_id"] == later["notification_id"]

@@ -34,10 +34,10 @@ PRIMARY_OF_THE_OWNER = """
 SELECT value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
 WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram' AND i.is_primary
 """
-FORGET = "DELETE FROM shared.recent WHERE lineage LIKE 'refused:%'"
-FIVE_MINUTES_LATER = (
-    "UPDATE shared.recent SET first_at = first_at - interval '5 minutes 1 second' WHERE lineage LIKE 'refused:%'"
-)
+FORGET = "DELETE FROM shared.request_windows WHERE lineage LIKE 'refused:%'"
+FIVE_MINUTES_LATER = """
+UPDATE shared.request_windows SET first_at = first_at - interval '5 minutes 1 second' WHERE lineage LIKE 'refused:%'
+"""
 STRANGER = 9000000007
 
 

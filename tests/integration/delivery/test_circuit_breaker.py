@@ -32,15 +32,15 @@ from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PAUSE = "SELECT * FROM messenger.pauses WHERE channel = $1"
+PAUSE = "SELECT * FROM messenger.circuit_breakers WHERE channel = $1"
 DOWN = SendFailed("unavailable", "nobody there", proved_not_sent=True, is_down=True)
 LOCKED_OUT = SendFailed("unauthorized", "Unauthorized", proved_not_sent=True)
-TWO_PROBES = "UPDATE messenger.pauses SET probes = 2"
+TWO_PROBES = "UPDATE messenger.circuit_breakers SET probes = 2"
 BACK = (
     "UPDATE messenger.deliveries SET status = 'queued', claimed_by = NULL, lease_until = NULL WHERE status = 'claimed'"
 )
-LONG_AGO = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '11 minutes'"
-PROBE = "UPDATE messenger.pauses SET next_probe_at = clock_timestamp()"
+LONG_AGO = "UPDATE messenger.circuit_breakers SET first_failed_at = first_failed_at - interval '11 minutes'"
+PROBE = "UPDATE messenger.circuit_breakers SET next_probe_at = clock_timestamp()"
 ALL_SENT = """
 SELECT min(settled_at) FROM messenger.deliveries WHERE notification_id::text = ANY ($1::text[])
 HAVING count(*) FILTER (WHERE status = 'sent') = cardinality($1::text[])
@@ -114,7 +114,7 @@ async def test_a_refused_token_pauses_and_a_probe_brings_it_back_with_no_hand(cl
         assert len(house.sent(message)) == 1
         told = await until(lambda: mails_about(house, "does not accept the bot's token"))
         assert len(told) == 1
-        assert await house.sql.fetch("SELECT FROM messenger.pauses") == []
+        assert await house.sql.fetch("SELECT FROM messenger.circuit_breakers") == []
 
 
 async def test_while_it_is_paused_nothing_of_the_channel_is_claimed(quiet: House, message: str) -> None:
@@ -313,8 +313,7 @@ async def test_failures_of_more_than_ten_minutes_ago_do_not_count(quiet: House) 
         async with quiet.context("messenger").db.work() as connection:
             await breakers.heed(connection, "telegram", down)
             if n == 3:
-                earlier = "UPDATE messenger.pauses SET first_failed_at = first_failed_at - interval '601 seconds'"
-                await connection.execute(earlier)
+                await connection.execute(LONG_AGO)
     row = await quiet.row(PAUSE, "telegram")
     assert (row["failures"], row["since"]) == (2, None)
 
