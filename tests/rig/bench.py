@@ -1,5 +1,6 @@
 """What a fleet in a test stands on: a PostgreSQL with a migrated template to clone, and fork servers."""
 
+import asyncio
 import itertools
 import os
 import random
@@ -16,6 +17,7 @@ from butlers import fleet
 from butlers.setup import migrate
 from shared.config.settings import Settings
 from shared.postgres import server as postgres
+from shared.postgres.files import find_place
 from tests.rig import cluster
 from tests.rig.cluster import BUTLERS, ROOT, Cluster
 from tests.rig.forks import Forks, Order, Process
@@ -115,6 +117,12 @@ class Bench:
         self.cluster.server = cluster.start(self.folder)
         for lock in crashed.locks:
             lock.close()
+
+    async def ran(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's own programs to its end."""
+        binaries = find_place(self.folder / "postgres", self.folder / "system").binaries
+        process = await asyncio.create_subprocess_exec(binaries / program, *arguments)
+        assert await process.wait() == 0
 
     async def house(self, *, code: Path | None = None, butlers: Sequence[str] = BUTLERS, **env: str) -> House:
         """A fresh installation, migrated, with the invented owner and without a contact or a message.

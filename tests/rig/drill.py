@@ -20,7 +20,6 @@ from messenger.maintenance import sealer
 from shared.auth import keystore
 from shared.db.dsn import dsn_as
 from shared.db.pool import Database
-from shared.postgres.files import find_place
 from tests.rig import fresh
 from tests.rig.bench import Bench
 from tests.rig.fleet import UP, Fleet
@@ -190,7 +189,7 @@ class Drill:
                     snapshot = str(await replica.fetchval("SELECT pg_export_snapshot()"))
                 await self.until(await telling, "ok sent")
                 await self.fleet.kill(UP, signal.SIGKILL)
-                await self._ran("pg_dump", "-Fc", f"--snapshot={snapshot}", "-f", str(kept), house.dsn)
+                await self.bench.ran("pg_dump", "-Fc", f"--snapshot={snapshot}", "-f", str(kept), house.dsn)
         finally:
             await replica.close()
         await self.fleet.db.close()
@@ -200,13 +199,13 @@ class Drill:
     async def dumped(self) -> Path:
         """A backup of the database, while everything runs."""
         kept = self.fleet.house.folder / "dumped"
-        await self._ran("pg_dump", "-Fc", "-f", str(kept), self.fleet.house.dsn)
+        await self.bench.ran("pg_dump", "-Fc", "-f", str(kept), self.fleet.house.dsn)
         return kept
 
     async def put_back_dump(self, kept: Path) -> None:
         house = self.fleet.house
         await self.copied("template0", house.name)
-        await self._ran("pg_restore", "-d", house.dsn, str(kept))
+        await self.bench.ran("pg_restore", "-d", house.dsn, str(kept))
 
     async def sealed(self) -> None:
         """One more Messenger of the house seals what the audit holds, before the minute of the first is over."""
@@ -229,12 +228,6 @@ class Drill:
                 yield
         finally:
             await holder.close()
-
-    async def _ran(self, program: str, *arguments: str) -> None:
-        """One of PostgreSQL's own programs, to its end."""
-        binaries = find_place(self.bench.folder / "postgres", self.bench.folder / "system").binaries
-        process = await asyncio.create_subprocess_exec(binaries / program, *arguments)
-        assert await process.wait() == 0
 
     async def put_back_database(self) -> None:
         await self.copied(f"{self.fleet.house.name}_kept", self.fleet.house.name)

@@ -1,13 +1,11 @@
-"""The restore drill: a backup is put back, in five ways, and nothing goes to a third party without the owner's word.
+"""The restore drill: a backup is put back, in four ways, and nothing goes to a third party without the owner's word.
 
 What happens before stands in tests/rig/drill.py. The fleet is started on what was put back, and every call is made once
 more.
 """
 
 from collections.abc import AsyncIterator
-from typing import Final
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -15,12 +13,6 @@ from tests.rig.bench import Bench
 from tests.rig.drill import Drill, gone_on
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-# What a schema one step older does not have.
-OLDER: Final = """
-UPDATE messenger.witness SET beat = 0;
-UPDATE public.schema_version SET version_num = '0033';
-"""
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -43,16 +35,6 @@ async def test_home_and_database_and_the_owner_says_so(drill: Drill) -> None:
     code, out, err = await drill.fleet.house.butlers("restored")
     assert code == 0, err
     assert "uncertain" in out
-    await drill.start()
-    await drill.nothing_goes_by_itself()
-
-
-async def test_an_older_programs_database(drill: Drill) -> None:
-    """Its schema is one step older; the program brings it up, and finds that it has no beat at all."""
-    await drill.put_back_database()
-    connection = await asyncpg.connect(drill.fleet.house.dsn)
-    await connection.execute(OLDER)
-    await connection.close()
     await drill.start()
     await drill.nothing_goes_by_itself()
 
