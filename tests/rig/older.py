@@ -66,7 +66,7 @@ WITH shapes AS (SELECT *, sum(many) OVER (ORDER BY place) AS upto FROM (VALUES
     (23, 1, 'greeter', 'queued', 'queued', NULL, true),
     (24, 1, 'greeter', 'queued', 'queued', NULL, false),
     (25, 1, 'greeter', 'queued', NULL, NULL, true),
-    (26, 1, 'greeter', 'ok', 'sent', NULL, true)
+    (26, 1, 'greeter', 'ok', 'sent', NULL, false)
     ) s (place, many, butler, status, delivery, action, other)),
 people AS (SELECT c.id AS contact_id, row_number() OVER (ORDER BY c.name) - 1 AS place, i.id AS entry_id, i.value
     FROM shared.contacts c JOIN shared.contact_info i ON i.contact_id = c.id AND i.type = 'email'
@@ -300,7 +300,7 @@ SELECT a.id, a.content_sha, a.requested_at AS at FROM shared.pending_actions a
 JOIN shared.notifications n ON n.id = a.notification_id WHERE n.envelope #>> '{delivery,message}' = $1
 """
 TOLD_TO: Final = """
-SELECT n.id, n.contact_id, n.answer ->> 'action_id' AS action_id, i.value AS address FROM shared.notifications n
+SELECT n.id, n.answer ->> 'action_id' AS action_id, i.value AS address FROM shared.notifications n
 JOIN shared.contact_info i ON i.id = n.contact_info_id WHERE n.envelope #>> '{delivery,message}' = $1
 """
 COLUMNS: Final = """

@@ -173,7 +173,7 @@ async def test_a_token_of_then_still_counts_and_a_call_made_again_has_its_answer
     now = int(time.time())
     token = jwt.encode({**claims, "iat": now - 60, "exp": now + 3600}, key, algorithm="EdDSA")
     [row] = await upgraded.fleet.sql(older.TOLD_TO, f"words {older.SETTLED}")
-    said = {"channel": "email", "contact_id": str(row["contact_id"]), "message": f"words {older.SETTLED}"}
+    said = {"channel": "telegram", "message": f"words {older.SETTLED}"}
     context = {
         "request_id": f"call {older.SETTLED}",
         "source_channel": "mcp",
