@@ -19,7 +19,7 @@ ROUTES: Final = timedelta(days=30)
 # Telegram repeats for 24 hours, and the poller looks back six days for where it was.
 UPDATES: Final = timedelta(days=7)
 # A call without a lineage is the same call for five minutes.
-RECENT: Final = timedelta(days=1)
+REQUEST_WINDOWS: Final = timedelta(days=1)
 STRANGERS: Final = timedelta(days=1)
 TOKENS: Final = timedelta(days=30)
 PAIRINGS: Final = timedelta(days=1)
@@ -76,7 +76,13 @@ LIST: Final = (
         FENCES,
         f"{_END}; {_FENCE}",
     ),
-    Kept("shared.request_windows", "origin_butler request_sha lineage", "removed", RECENT, "after the first call"),
+    Kept(
+        "shared.request_windows",
+        "origin_butler request_sha lineage",
+        "removed",
+        REQUEST_WINDOWS,
+        "after the first call",
+    ),
     Kept(
         "shared.request_aliases",
         "origin_butler key",

@@ -161,7 +161,7 @@ DELETE FROM messenger.strangers WHERE sender IN (
     SELECT sender FROM messenger.strangers WHERE first_at < to_timestamp($1::float8)
     ORDER BY sender LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
-RECENT: Final = """
+REQUEST_WINDOWS: Final = """
 DELETE FROM shared.request_windows WHERE (origin_butler, request_sha) IN (
     SELECT origin_butler, request_sha FROM shared.request_windows WHERE first_at < to_timestamp($1::float8)
     ORDER BY origin_butler, request_sha LIMIT $2 FOR UPDATE SKIP LOCKED)
@@ -208,7 +208,7 @@ CHORES: Final = (
     Chore("messenger.updates", "removed", retention.UPDATES, UPDATES),
     Chore("messenger.strangers", "removed", retention.STRANGERS, STRANGERS),
     Chore("messenger.pairings", "removed", retention.PAIRINGS, PAIRINGS),
-    Chore("shared.request_windows", "removed", retention.RECENT, RECENT),
+    Chore("shared.request_windows", "removed", retention.REQUEST_WINDOWS, REQUEST_WINDOWS),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
     Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
     Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),

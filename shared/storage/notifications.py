@@ -157,7 +157,7 @@ def _current(row: Record, *, same_content: bool = False) -> Current:
     return Current(row["notification_id"], answer, same_content=same_content)
 
 
-RECENT = """
+REQUEST_WINDOW = """
 INSERT INTO shared.request_windows AS r (origin_butler, request_sha, lineage) VALUES ($1, $2, $3)
 ON CONFLICT (origin_butler, request_sha) DO UPDATE SET
     lineage = CASE WHEN r.first_at < clock_timestamp() - $4::interval THEN EXCLUDED.lineage ELSE r.lineage END,
@@ -172,7 +172,7 @@ async def recent_lineage(connection: Connection, by: str, request_sha: str, fres
 
     `by` is the daemon that looks, and finds what it noted itself.
     """
-    found: str = await connection.fetchval(RECENT, by, request_sha, fresh, REPEAT_WINDOW)
+    found: str = await connection.fetchval(REQUEST_WINDOW, by, request_sha, fresh, REPEAT_WINDOW)
     return found
 
 

@@ -37,7 +37,7 @@ ASKED, BY_RULE, TO_OWNER, NOT_ROUTED, SETTLED = range(BULK + 1, BULK + 6)
 JTI: Final = "0d6fd1a1-61c9-4f6a-8a53-fd4f4bb4b9a7"
 
 # How many were told of each shape: how the notification stands, its delivery, its question, and whether it was for
-# somebody else. The shape of the last row of each butler fills up what is left.
+# somebody else.
 TOLD: Final = f"""
 CREATE TEMPORARY TABLE told AS
 WITH shapes AS (SELECT *, sum(many) OVER (ORDER BY place) AS upto FROM (VALUES

@@ -24,7 +24,7 @@ def test_every_entry_says_what_becomes_of_it_and_why() -> None:
 
 
 def test_a_fence_outlives_the_words_it_stands_for() -> None:
-    assert retention.RECENT < retention.UPDATES < retention.WORDS < retention.FENCES
+    assert retention.REQUEST_WINDOWS < retention.UPDATES < retention.WORDS < retention.FENCES
 
 
 def test_the_database_lets_a_row_go_after_the_days_of_the_list() -> None:
