@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from cachetools import TTLCache
 
 from shared.auth.tokens import Caller
 from shared.config.settings import Settings
+from shared.config.timings import STANDARD
 from shared.db.pool import Database
 from shared.db.wake import Wake
 from shared.rpc import DaemonClient
 
-# As long as the rows remember a refusal: a caller that goes on trying costs no unit of work.
-QUIET_SECONDS: Final = 300.0
 Kind = Literal["switchboard", "messenger", "console", "sandbox", "butler"]
 Answer: TypeAlias = Mapping[str, object]
 Arguments: TypeAlias = Mapping[str, object]
@@ -55,7 +54,7 @@ class Context:
     # By topic. Woken within the process, and by a NOTIFY where another process may know; never so for `settled`.
     wakes: Mapping[str, Wake]
     # Whom this process refused lately, and why: (caller, sentence).
-    refused: TTLCache[tuple[str, str], bool, float] = field(default_factory=lambda: TTLCache(1024, QUIET_SECONDS))
+    refused: TTLCache[tuple[str, str], bool, float] = field(default_factory=lambda: TTLCache(1024, STANDARD.quiet))
     # Set when this process is told to stop; a call that waits is then answered with how things stand.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from typing import Final
 
 from butlers.butler import Context
 from shared import answers
@@ -14,10 +13,6 @@ from shared.storage import standing
 from shared.telemetry.logs import logger
 
 log = logger("butlers.outcomes")
-
-POLL_SECONDS: Final = 0.5
-# A process that stops waits this long for what is in hand to settle, and then answers how it stands.
-HURRIED_SECONDS: Final = 1.5
 
 
 async def rows_say(db: Database, notification_id: str, butler: str) -> NotifyResponse | None:
@@ -37,15 +32,16 @@ async def wait_settled(
 
     Whoever has just read that it is queued gives the ticket taken before that, and nothing is read before its wake.
     """
-    hurried = False
+    hurried, timings = False, context.settings.timings
     while True:
         if ticket is not None:
-            await pause(ticket, max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
+            await pause(ticket, max(0.0, min(timings.outcome_again, deadline - time.monotonic())))
         ticket = context.wakes["settled"].ticket(notification_id)
         async with context.db.work() as connection:
             found = await standing.status(connection, notification_id)
         if context.stopping.is_set() and not hurried:
-            deadline, hurried = min(deadline, time.monotonic() + HURRIED_SECONDS), True
+            # What is in hand may settle yet; then it is answered how it stands.
+            deadline, hurried = min(deadline, time.monotonic() + timings.hurried), True
         answer = found or answers.queued(notification_id)
         if answer.status != "queued" or answers.is_delayed(answer) or deadline <= time.monotonic():
             return answer

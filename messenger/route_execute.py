@@ -37,7 +37,6 @@ from shared.telemetry.logs import logger
 
 log = logger("messenger.route_execute")
 
-WAIT_SECONDS: Final = 10.0
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 
@@ -136,7 +135,8 @@ async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> N
     context.wakes["deliveries"]()
     if current is not None:
         return current.model_copy(update={"note": told.note or current.note})
-    answer = await outcome_of(context, request, WAIT_SECONDS if asked.wait else 0, ticket)
+    seconds = context.settings.timings.messenger_wait if asked.wait else 0
+    answer = await outcome_of(context, request, seconds, ticket)
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
 
 

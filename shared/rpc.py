@@ -15,10 +15,12 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from shared.auth.tokens import Signer, Unauthorized
+from shared.config.timings import STANDARD, Timings
 from shared.errors import ButlersError, Forbidden, HopFailed
 from shared.telemetry.metrics import hop_seconds
 
-HURRIED_SECONDS: Final = 1.5
+# Idle connections live shorter here than at the server (75 s), so that none is used half-closed.
+KEPT_SECONDS: Final = 60
 PROTOCOL: Final = "2026-07-28"
 Answer: TypeAlias = Mapping[str, object]
 # name -> base URLs of its ready instances, freshest first
@@ -40,7 +42,9 @@ class Local(Protocol):
 class DaemonClient:
     """One daemon's way to call all others; holds its signer and its connections."""
 
-    def __init__(self, signer: Signer, find: Finder, local: Mapping[str, Local] | None = None) -> None:
+    def __init__(
+        self, signer: Signer, find: Finder, local: Mapping[str, Local] | None = None, timings: Timings = STANDARD
+    ) -> None:
         self._signer = signer
         self._find = find
         self._local = local if local is not None else {}
@@ -48,6 +52,7 @@ class DaemonClient:
         self._ids = 0
         self._waiting: set[asyncio.Timeout] = set()
         self._hurried = False
+        self._timings = timings
 
     async def call(self, target: str, tool: str, arguments: Mapping[str, object], timeout: float) -> Answer:
         """Call a tool and return its object.
@@ -67,7 +72,7 @@ class DaemonClient:
 
     @asynccontextmanager
     async def _patience(self, timeout: float) -> AsyncIterator[None]:
-        async with asyncio.timeout(min(timeout, HURRIED_SECONDS) if self._hurried else timeout) as scope:
+        async with asyncio.timeout(min(timeout, self._timings.hurried) if self._hurried else timeout) as scope:
             self._waiting.add(scope)
             try:
                 yield
@@ -77,7 +82,7 @@ class DaemonClient:
     def hurry(self) -> None:
         """Let each call of another daemon end within a moment, with its answer or none, because this process stops."""
         self._hurried = True
-        soon = asyncio.get_running_loop().time() + HURRIED_SECONDS
+        soon = asyncio.get_running_loop().time() + self._timings.hurried
         for scope in self._waiting:
             scope.reschedule(min(soon, scope.when() or soon))
 
@@ -119,8 +124,7 @@ class DaemonClient:
 
     async def _post(self, url: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         if self._session is None:
-            # Connections live shorter here (60 s) than at the server (75 s), so an idle one is never half-closed.
-            connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=60)
+            connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=KEPT_SECONDS)
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         self._ids += 1
         headers, body = request_of(self._signer.token_for(target), tool, arguments, self._ids)

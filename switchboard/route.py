@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from typing import Final
 
 from butlers.butler import Context
 from butlers.outcomes import rows_say
@@ -15,7 +14,6 @@ from shared.telemetry.logs import logger
 from switchboard.storage import registry
 
 log = logger("switchboard.route")
-WAIT_SECONDS: Final = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,9 @@ async def _hand_over(context: Context, route: RouteEnvelope, envelope: NotifyEnv
         inside["again"] = True
     outgoing = route.model_dump(mode="json", exclude_none=True)
     outgoing["input"] = {"context": inside}
-    target, tool = route.target.butler, route.target.tool
+    target, tool, wait_at_most = route.target.butler, route.target.tool, context.settings.timings.switchboard_wait
     try:
-        answer = await context.daemons.call_for(target, tool, outgoing, WAIT_SECONDS, RouteResponse)
+        answer = await context.daemons.call_for(target, tool, outgoing, wait_at_most, RouteResponse)
     except HopFailed as failed:
         if failed.proved_not_begun or failed.timed_out:
             return await _as_it_stands(context, envelope, failed, again=again)

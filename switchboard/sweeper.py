@@ -10,7 +10,7 @@ from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse, route
 from shared.db.pool import Record
 from shared.loops import apart
 from shared.telemetry.logs import logger
-from switchboard.route import WAIT_SECONDS, forward
+from switchboard.route import forward
 from switchboard.storage import registry
 
 log = logger("switchboard.sweeper")
@@ -23,7 +23,7 @@ SELECT n.id::text, n.envelope FROM (
     SELECT n.id, n.created_at, row_number() OVER (PARTITION BY n.origin_butler ORDER BY n.created_at) AS turn
     FROM shared.notifications n LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
     WHERE n.status = 'queued' AND (d.id IS NULL OR d.status = 'parked')
-        AND (n.created_at NOT BETWEEN clock_timestamp() - interval '3 seconds' AND clock_timestamp()
+        AND (n.created_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp()
              OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id))
     ORDER BY turn, n.created_at LIMIT 100) due
 JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
@@ -33,7 +33,7 @@ JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
 async def sweep(context: Context) -> int:
     """Forward what is allowed and not in delivery; return how many were taken up."""
     async with context.db.work() as connection:
-        rows = await connection.fetch(RELEASED)
+        rows = await connection.fetch(RELEASED, context.settings.timings.live_call)
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(row: Record) -> None:
@@ -65,7 +65,8 @@ async def _hand_over_unread(context: Context, notification_id: str) -> None:
     """Name to the Messenger what cannot be read or carried; it looks for itself, and ends it."""
     log.warning("an envelope cannot be carried", notification=notification_id)
     named = route_request({"notification_id": notification_id}, context.name, notification_id)
-    await context.daemons.call_for("messenger", "route.execute", named, WAIT_SECONDS, RouteResponse)
+    wait = context.settings.timings.switchboard_wait
+    await context.daemons.call_for("messenger", "route.execute", named, wait, RouteResponse)
 
 
 async def sweep_for_ever(context: Context, stopping: asyncio.Event) -> None:
@@ -76,7 +77,7 @@ async def sweep_for_ever(context: Context, stopping: asyncio.Event) -> None:
             await sweep(context)
         with apart(log, "registry not tidied"):
             async with context.db.work() as connection:
-                await registry.tidy(connection)
+                await registry.tidy(connection, context.settings.timings)
         waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
         await asyncio.wait(waiting, timeout=context.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:

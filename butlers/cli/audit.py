@@ -16,6 +16,7 @@ from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
 from shared.auth import keystore
 from shared.auth.keypairs import signer_of
 from shared.config.settings import Settings
+from shared.config.timings import STANDARD
 from shared.db.pool import Connection
 from shared.errors import InvalidInput
 from shared.storage import audit_bindings, audit_seals, changes, keyring
@@ -150,7 +151,7 @@ async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
     They were inserted by hand, kept back by a butler until all around them was sealed, or written since. Lines that
     have waited for long are a flaw only if a Messenger is up: one that stands still seals nothing.
     """
-    async for line in audit_seals.uncovered(connection, chain.covered):
+    async for line in audit_seals.uncovered(connection, chain.covered, STANDARD.clock_slack):
         if line.seq > chain.floor:
             report.unsealed += 1
             report.unsealed_since = min(f"{line.at}Z", report.unsealed_since or f"{line.at}Z")

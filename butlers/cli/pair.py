@@ -3,6 +3,7 @@
 import asyncio
 import json
 import secrets
+from datetime import timedelta
 
 import typer
 
@@ -25,17 +26,19 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
     settings = settings_of(None, home_folder)
     if settings.telegram_token is None:
         raise Misconfigured("BUTLERS_TELEGRAM_TOKEN is not set.", "Get a token from @BotFather and set it.")
-    code = secrets.token_urlsafe(16)
+    code, lasts = secrets.token_urlsafe(16), settings.timings.pairing
     bot = settings.telegram_token.reveal()
 
     async def offer() -> str:
         name = await _bot_name(settings.telegram_base_url, bot)
         async with as_owner(settings) as connection:
-            await pairings.offer(connection, code)
+            await pairings.offer(connection, code, lasts)
         return name
 
     bot_name = asyncio.run(offer())
-    say(f"Open this within 15 minutes and press Start: https://t.me/{bot_name}?start={code}")
+    say(
+        f"Open this within {lasts // timedelta(minutes=1)} minutes and press Start: https://t.me/{bot_name}?start={code}"
+    )
 
 
 async def _bot_name(base_url: str, bot: str) -> str:

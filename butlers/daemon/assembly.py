@@ -147,7 +147,7 @@ class Assembly:
         self.wakes: Mapping[str, Wake] = {topic: Wake() for topic in TOPICS}
         self.contexts: dict[str, Context] = {}
         self._db = db
-        self.directory = Directory(acting(plan, db, plan.names[0]))
+        self.directory = Directory(acting(plan, db, plan.names[0]), plan.settings.timings)
         self._instance = f"{socket.gethostname()}:{uuid.uuid4().hex[:12]}"
 
     def heard(self) -> Mapping[str, Wake]:
@@ -156,7 +156,7 @@ class Assembly:
 
     def context(self, name: str) -> Context:
         """Make the context of the daemon of that name."""
-        plan = self.plan
+        plan, timings = self.plan, self.plan.settings.timings
         keys = keystore.read(plan.settings.home, name)
         self.contexts[name] = Context(
             name=name,
@@ -164,7 +164,9 @@ class Assembly:
             home=plan.settings.home,
             settings=plan.settings,
             db=acting(plan, self._db, name),
-            daemons=DaemonClient(Signer(name, keys.private_pem, self.directory.clock), self.directory.find, self.local),
+            daemons=DaemonClient(
+                Signer(name, keys.private_pem, self.directory.clock), self.directory.find, self.local, timings
+            ),
             secret=keys.secret,
             new_id=lambda: str(uuid.uuid4()),
             wakes=self.wakes,
@@ -186,7 +188,7 @@ class Assembly:
         else:
             butler = Butler(name, next(e.description for e in self.plan.entries if e.name == name))
         context = self.context(name)
-        live = Directory(context.db).is_live
+        live = Directory(context.db, context.settings.timings).is_live
         verifier = Verifier(
             name,
             self.directory.keys_of,

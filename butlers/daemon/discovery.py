@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from butlers.fleet import SERVICES
 from shared.config.parsers import origin_url
+from shared.config.timings import STANDARD, Timings
 from shared.db.clock import DatabaseClock, boot
 from shared.db.pool import Connection, Database, Record
 from shared.errors import ButlersError, InvalidInput
@@ -18,16 +19,16 @@ from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.discovery")
-REFRESH_SECONDS: Final = 2.0
 LONGEST_URL: Final = 300
 # A heartbeat from the future was noted while a clock was wrong, and does not count.
 INSTANCES: Final = """
 SELECT name, url FROM switchboard.butlers
-WHERE status = 'ready' AND abs(extract(epoch FROM clock_timestamp() - last_seen_at)) < 30
+WHERE status = 'ready' AND last_seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval
 ORDER BY last_seen_at DESC
 """
 DAEMONS: Final = """
-SELECT name, kind, url, status = 'ready' AND abs(extract(epoch FROM clock_timestamp() - last_seen_at)) < 30 AS ready
+SELECT name, kind, url, status = 'ready'
+    AND last_seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval AS ready
 FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
 """
 WAITING: Final = """
@@ -70,9 +71,9 @@ def is_base_url(text: str) -> bool:
     return plain and text.removesuffix("/") == f"{parts.scheme}://{parts.netloc}"
 
 
-async def daemons(connection: Connection) -> list[Record]:
+async def daemons(connection: Connection, counts: timedelta = STANDARD.instance_counts) -> list[Record]:
     """Return each instance that is not gone (name, kind, url, ready), without rows that no heartbeat can write."""
-    rows = await connection.fetch(DAEMONS)
+    rows = await connection.fetch(DAEMONS, counts)
     return [row for row in rows if row["kind"] == kind_of(row["name"]) and is_base_url(row["url"])]
 
 
@@ -128,9 +129,10 @@ async def revoke_all(connection: Connection, butler: str) -> int:
 class Directory:
     """What the tables say: instances at most two seconds old; keys and time, read again every few seconds."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, timings: Timings = STANDARD) -> None:
         self.clock = DatabaseClock(boot)
         self._db = db
+        self._timings = timings
         self._keys: Mapping[str, Collection[str]] = {}
         self._instances: Mapping[str, Sequence[str]] = {}
         self._read_at = float("-inf")
@@ -141,7 +143,7 @@ class Directory:
 
     async def find(self, name: str) -> Sequence[str]:
         """Return the base URLs of the ready instances, the freshest first."""
-        if time.monotonic() - self._read_at > REFRESH_SECONDS:
+        if time.monotonic() - self._read_at > self._timings.directory:
             try:
                 await self._read_instances()
             except ButlersError as lost:
@@ -150,7 +152,7 @@ class Directory:
 
     async def _read_instances(self) -> None:
         async with self._db.work() as connection:
-            rows = await connection.fetch(INSTANCES)
+            rows = await connection.fetch(INSTANCES, self._timings.instance_counts)
         found: dict[str, list[str]] = {}
         for row in rows:
             if is_base_url(row["url"]):
@@ -170,7 +172,7 @@ class Directory:
 
     async def keep_keys(self, stopping: asyncio.Event) -> None:
         """Read the keyring again and again, so that a new or retired key counts within seconds."""
-        while not await pause(stopping, 5):
+        while not await pause(stopping, self._timings.keyring):
             try:
                 await self.read_keys()
             except ButlersError as lost:

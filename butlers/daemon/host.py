@@ -42,7 +42,6 @@ from shared.loops import pause
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.host")
-HEARTBEAT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 75
 DRAIN_SECONDS: Final = {signal.SIGTERM: 20.0, signal.SIGINT: 4.0}
 
@@ -191,7 +190,7 @@ async def heartbeat(context: Context, daemon: Daemon, url: str, stopping: asynci
     while not await pause(stopping, wait):
         try:
             await context.daemons.call("switchboard", "heartbeat", told, 4)
-            wait = HEARTBEAT_SECONDS
+            wait = context.settings.timings.heartbeat
         except ButlersError as failed:
             log.info("no heartbeat", daemon=context.name, why=failed.message)
             wait = 1.0

@@ -16,9 +16,6 @@ from shared.errors import ButlersError, InvalidInput
 from shared.loops import pause
 from shared.storage import standing
 
-LONGEST_WAIT: Final = 50.0
-# How often the rows are polled: no process is told what another one has settled.
-POLL_SECONDS: Final = 0.5
 OPEN: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
 ID: Final = {"type": "string", "description": "The notification_id (or action_id) that notify answered with."}
 
@@ -34,7 +31,8 @@ def status_tool(context: Context) -> Tool:
     async def notification_status(_: Caller, arguments: Arguments) -> Answer:
         return await answered(_status(context, arguments))
 
-    wait = {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT, "description": "Seconds to wait for an outcome."}
+    longest = context.settings.timings.status_wait
+    wait = {"type": "number", "minimum": 0, "maximum": longest, "description": "Seconds to wait for an outcome."}
     return Tool(
         "notification_status",
         STATUS_DESCRIPTION,
@@ -61,12 +59,12 @@ async def answered(asked: Awaitable[NotifyResponse]) -> Answer:
 
 
 async def _status(context: Context, arguments: Arguments) -> NotifyResponse:
-    notification_id = id_of(arguments, {"notification_id", "wait_seconds"})
-    deadline = time.monotonic() + _seconds(arguments.get("wait_seconds"))
+    notification_id, timings = id_of(arguments, {"notification_id", "wait_seconds"}), context.settings.timings
+    deadline = time.monotonic() + _seconds(arguments.get("wait_seconds"), timings.status_wait)
     while True:
         ticket = context.wakes["settled"].ticket(notification_id)
         answer = await own(context, notification_id)
-        if answer.status not in OPEN or not await wait_for_news(context, ticket, deadline, POLL_SECONDS):
+        if answer.status not in OPEN or not await wait_for_news(context, ticket, deadline, timings.outcome_again):
             return answer
 
 
@@ -104,9 +102,11 @@ def id_of(arguments: Arguments, known: Collection[str]) -> str:
     return given.strip().lower()
 
 
-def _seconds(given: object) -> float:
+def _seconds(given: object, longest: float) -> float:
     if given is None:
         return 0.0
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= LONGEST_WAIT:
-        raise InvalidInput("'wait_seconds' is no number from 0 to 50.", "Leave it out to be answered at once.")
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= longest:
+        raise InvalidInput(
+            f"'wait_seconds' is no number from 0 to {longest:.0f}.", "Leave it out to be answered at once."
+        )
     return float(given)

@@ -18,8 +18,6 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
 
 log = logger("butlers.notify")
-# Waits nest: Messenger 10 s, Switchboard 12, butler 14 (design section 4).
-WAIT_SECONDS: Final = 14.0
 BROKEN: Final = (
     "The Switchboard did not answer as agreed. The message is kept; asking again with the same words tells how it "
     "stands."
@@ -106,7 +104,7 @@ async def follow(context: Context, call: NotifyCall, answer: NotifyResponse, *, 
 
     A call that comes meanwhile waits for the same outcome.
     """
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + context.settings.timings.butler_wait
     if not route:
         return _with(await wait_settled(context, str(answer.notification_id), deadline), answer)
     failed: HopFailed | None = None
@@ -138,7 +136,8 @@ async def _route(context: Context, call: NotifyCall, before: NotifyResponse) -> 
     request = route_request(
         envelope.model_dump(mode="json", exclude_none=True), context.name, notification_id, again=again
     )
-    response = await context.daemons.call_for("switchboard", "route", request, WAIT_SECONDS, RouteResponse)
+    wait = context.settings.timings.butler_wait
+    response = await context.daemons.call_for("switchboard", "route", request, wait, RouteResponse)
     if response.result is not None and response.result.notify_response is not None:
         return response.result.notify_response.message == answers.PAUSED
     if response.error is None:

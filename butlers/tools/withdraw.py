@@ -11,8 +11,6 @@ from shared.contracts import NotifyResponse
 from shared.db.wake import tell
 from shared.storage import withdrawals
 
-WITHDRAW_SECONDS: Final = 5.0
-WITHDRAW_POLL_SECONDS: Final = 0.2
 WITHDRAW_DESCRIPTION: Final = (
     "Take back one of your notifications. What is not being sent yet never goes out; anything else is answered as "
     "it stands."
@@ -37,7 +35,7 @@ async def _withdraw(context: Context, arguments: Arguments) -> NotifyResponse:
         await withdrawals.ask(connection, notification_id, context.name)
         await tell(connection, "cards")
     context.wakes["cards"]()
-    deadline = time.monotonic() + WITHDRAW_SECONDS
+    deadline = time.monotonic() + context.settings.timings.withdraw_wait
     while True:
         ticket = context.wakes["settled"].ticket(notification_id)
         async with context.db.work() as connection:
@@ -47,5 +45,5 @@ async def _withdraw(context: Context, arguments: Arguments) -> NotifyResponse:
             return answer
         if found == "being_sent":
             return answer.model_copy(update={"message": answers.ALREADY_BEING_SENT})
-        if not await wait_for_news(context, ticket, deadline, WITHDRAW_POLL_SECONDS):
+        if not await wait_for_news(context, ticket, deadline, context.settings.timings.withdraw_again):
             return answer.model_copy(update={"message": answers.WITHDRAWAL_NOTED})

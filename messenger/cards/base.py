@@ -18,6 +18,7 @@ from messenger.verdict import Authorized, Blocked
 from shared.channels import realms
 from shared.channels.base import Message, Wire
 from shared.channels.telegram import Button, with_buttons
+from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.display import owner
 from shared.display.owner import Sheet
@@ -59,7 +60,7 @@ class CardKind:
     authorize: Callable[[Connection, Claimed, Context], Awaitable[Authorized | Blocked]]
     # Queue the cards that are missing, a butler's burst being so many, and return how many; None where whoever finds
     # something to tell queues its card at once.
-    ask: Callable[[Connection, int], Awaitable[int]] | None = None
+    ask: Callable[[Connection, int, Timings], Awaitable[int]] | None = None
     # What its buttons say; each verb is one kind's only.
     verbs: Collection[str] = ()
     # Carry out a press by the owner if its tag is genuine; return the outcome, and the words for the owner.

@@ -36,8 +36,6 @@ log = logger("messenger.cards.digest")
 SHOW: Final = "sh"
 MOST: Final = 20
 IN_A_ROW: Final = 5
-# An edit makes no sound, and Telegram takes only so many of them.
-EDIT_SECONDS: Final = 5.0
 OVER: Final = "Nothing of this waits any more, or has its own card by now."
 NO_ANSWER_HERE: Final = "Nothing of this goes out unless you say yes to it; a button shows the whole message first."
 NAME_ROOM: Final = 32
@@ -159,7 +157,7 @@ async def refresh(context: Context, telegram: TelegramChannel) -> int:
     off for all.
     """
     async with context.db.work() as connection:
-        found = await queries.digests_open(connection, EDIT_SECONDS)
+        found = await queries.digests_open(connection, context.settings.timings.digest_edit)
     changed = 0
     for card in found:
         with apart(log, "a digest was not looked at", through=(ProviderRefused,), digest=card["digest_id"]):

@@ -6,19 +6,20 @@ from messenger.cards import approval, bounced, channel_paused, digest, restored,
 from messenger.cards.base import CardKind, Press, read
 from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
+from shared.config.timings import Timings
 from shared.db.pool import Connection
 
 _ALL: Final = (approval, digest, uncertain, bounced, channel_paused, restored, strangers)
 KINDS: Final[dict[str, CardKind]] = {one.KIND.name: one.KIND for one in _ALL}
 
 
-async def write_missing(connection: Connection, burst: int) -> int:
+async def write_missing(connection: Connection, burst: int, timings: Timings) -> int:
     """Queue the cards that are missing, and return how many.
 
     This takes a transaction of its own, in which nothing is held yet.
     """
     await cards.one_at_a_time(connection)
-    return sum([await kind.ask(connection, burst) for kind in KINDS.values() if kind.ask])
+    return sum([await kind.ask(connection, burst, timings) for kind in KINDS.values() if kind.ask])
 
 
 def shows_again(claimed: Claimed) -> bool:

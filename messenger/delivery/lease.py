@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from butlers.butler import Context
 from messenger.channels.base import Channel
 from messenger.delivery.witness import Witness
 from messenger.storage import deliveries
 from messenger.storage.deliveries import Claimed
+from shared.config.timings import Timings
 from shared.db import witness
 from shared.db.clock import Moment, moment
 from shared.errors import ButlersError
@@ -17,11 +17,6 @@ from shared.loops import pause
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.lease")
-
-LEASE_SECONDS: Final = 7.0
-RENEW_SECONDS: Final = 2.0
-# If less than this is left of the lease, the committing byte is not written.
-MARGIN_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -44,6 +39,11 @@ class Worker:
         self.witness = Witness(witness.places(context.home, context.name, context.settings.witness))
 
     @property
+    def timings(self) -> Timings:
+        """How long leases last, and how often they are renewed."""
+        return self.context.settings.timings
+
+    @property
     def holder(self) -> str:
         """The name under which this process holds leases."""
         return self.context.instance
@@ -54,19 +54,20 @@ def still_held(worker: Worker, claimed: Claimed) -> bool:
 
     A process that slept past its lease, with its computer or not, writes nothing: somebody else may have taken over.
     """
-    since = worker.held.get((claimed.id, claimed.fence))
-    return since is not None and since.passed(worker.clock()) < LEASE_SECONDS - MARGIN_SECONDS
+    since, timings = worker.held.get((claimed.id, claimed.fence)), worker.timings
+    return since is not None and since.passed(worker.clock()) < timings.lease.total_seconds() - timings.margin
 
 
 async def renew(worker: Worker, stopping: asyncio.Event) -> None:
     """Renew the leases again and again, independent of any socket; when stopping, end only when nothing is in hand."""
+    timings = worker.timings
     while not stopping.is_set() or worker.tasks:
         since = worker.clock()
         try:
             async with worker.context.db.work() as connection:
-                held = await deliveries.renew(connection, worker.holder, list(worker.held))
+                held = await deliveries.renew(connection, worker.holder, list(worker.held), timings.lease)
             for claim in held & worker.held.keys():
                 worker.held[claim] = since
         except ButlersError as lost:
             log.warning("leases not renewed", why=lost.message)
-        await (asyncio.sleep(0.2) if stopping.is_set() else pause(stopping, RENEW_SECONDS))
+        await (asyncio.sleep(timings.stopping_renew) if stopping.is_set() else pause(stopping, timings.renew))

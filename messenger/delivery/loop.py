@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from messenger.delivery.lease import RENEW_SECONDS, Worker
+from messenger.delivery.lease import Worker
 from messenger.delivery.mark import NotOurs
 from messenger.delivery.send import deliver
 from messenger.delivery.settle import put_off
@@ -22,8 +22,6 @@ from shared.telemetry.logs import logger
 log = logger("messenger.delivery.loop")
 # Deliveries at once on each channel, so that a mail server that hangs never holds up Telegram.
 AT_ONCE: Final = 16
-# How long what is in hand may take to end when the process stops.
-DRAIN_SECONDS: Final = 20.0
 
 
 async def run(worker: Worker, stopping: asyncio.Event) -> None:
@@ -39,7 +37,7 @@ async def run(worker: Worker, stopping: asyncio.Event) -> None:
             log.warning("nothing claimed", why=lost.message)
         await either(wait, ticket, stopping)
     if worker.tasks:
-        _, late = await asyncio.wait(worker.tasks, timeout=DRAIN_SECONDS)
+        _, late = await asyncio.wait(worker.tasks, timeout=worker.timings.drain)
         for one in late:
             one.cancel()
 
@@ -50,7 +48,7 @@ async def claim_some(worker: Worker) -> float:
     room = {name: AT_ONCE - busy[name] for name in worker.channels if busy[name] < AT_ONCE}
     since = worker.clock()
     async with worker.context.db.work() as connection:
-        taken = await deliveries.claim(connection, worker.holder, room)
+        taken = await deliveries.claim(connection, worker.holder, room, worker.timings)
         next_due = await queries.next_due(connection)
     for claimed in taken:
         worker.held[claimed.id, claimed.fence] = since
@@ -58,7 +56,7 @@ async def claim_some(worker: Worker) -> float:
         worker.tasks.add(task)
         task.add_done_callback(worker.tasks.discard)
     # What waits behind one of these is woken when that one ends.
-    return max(0.05, next_due or RENEW_SECONDS)
+    return max(0.05, next_due or worker.timings.renew)
 
 
 async def _deliver(worker: Worker, claimed: Claimed) -> None:

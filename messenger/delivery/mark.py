@@ -1,5 +1,6 @@
 """Stage 8, mark: one transaction that asks the gate again and spends what the gate gives."""
 
+from datetime import timedelta
 from typing import Final
 
 from butlers.butler import Context
@@ -40,7 +41,7 @@ async def check(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] | 
         return await _asked(worker, claimed, marker=marker)
     except IdempotencyConflict:
         async with worker.context.db.work() as connection:
-            await stop.duplicate(connection, claimed)
+            await stop.duplicate(connection, claimed, worker.timings.duplicate_again)
         return None
     except Behind:
         await worker.witness.look(worker.context)
@@ -48,7 +49,7 @@ async def check(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] | 
     except OverLimit:
         async with worker.context.db.work() as connection:
             until = await rate_limits.free_at(connection, claimed.channel, claimed.address)
-            await deliveries.delay(connection, claimed, "rate_limited", until or 0.0)
+            await deliveries.delay(connection, claimed, "rate_limited", until or 0.0, worker.timings.braked_again)
         rate_limited_total.labels(channel=claimed.channel).inc()
         return None
 
@@ -71,7 +72,7 @@ async def _asked(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] |
         if isinstance(verdict, Blocked):
             await stop.stopped(connection, claimed, verdict, worker.context)
             return None
-        if marker is not None and not await _mark(connection, claimed, verdict, marker):
+        if marker is not None and not await _mark(connection, claimed, verdict, marker, worker.timings.lease):
             raise NotOurs("The delivery is no longer held here, or its bytes changed.")
         if marker is not None and not await rate_limits.spend(
             connection, claimed.channel, claimed.address, worker.limited
@@ -89,13 +90,15 @@ async def _verdict(connection: Connection, claimed: Claimed, context: Context, *
     return await authorize(connection, claimed, realm_of(context.settings, claimed.channel), marker=marker)
 
 
-async def _mark(connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire]) -> bool:
+async def _mark(
+    connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire], lease: timedelta
+) -> bool:
     """Set the marker: from here on, without an answer, the outcome is unknown. Return whether it was set."""
     n, wire = marker
     if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:
         return False
     content_sha = cleared.action.content_sha if cleared.action and claimed.kind == "third_party" else None
-    if not await deliveries.mark(connection, claimed, (n, wire.sha), content_sha, cleared.decision.rule_id):
+    if not await deliveries.mark(connection, claimed, (n, wire.sha), lease, content_sha, cleared.decision.rule_id):
         return False
     if claimed.notification_id is not None:
         if cleared.decision.approval_id is not None or cleared.decision.rule_id is not None:

@@ -73,7 +73,7 @@ async def prepare(worker: Worker, claimed: Claimed, place: tuple[int, int], wire
     then = _after(worker, claimed, prepared, wire, last=n == total)
     async with worker.context.db.work() as connection:
         await settle.not_prepared(connection, claimed, n, then)
-        await heed(connection, claimed, prepared)
+        await heed(connection, claimed, prepared, worker.timings)
     return None
 
 

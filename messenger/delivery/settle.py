@@ -18,6 +18,7 @@ from messenger.storage import deliveries as store
 from messenger.storage.attempts import PartEnd
 from messenger.storage.deliveries import Claimed
 from shared import answers
+from shared.config.timings import Timings
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
 from shared.db.pool import Connection
 from shared.db.wake import tell
@@ -161,12 +162,12 @@ async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyR
 MOST_REFUSALS: Final = 12
 
 
-async def heed(connection: Connection, claimed: Claimed, result: Receipt | SendFailed) -> None:
+async def heed(connection: Connection, claimed: Claimed, result: Receipt | SendFailed, timings: Timings) -> None:
     """Apply what the provider said to others too: its chat waits after a rate limit, or the whole channel pauses."""
     if isinstance(result, SendFailed) and result.reason == "rate_limited":
         wait = timedelta(seconds=asked_for(result.retry_after))
-        await rate_limits.obey(connection, claimed.channel, claimed.address, wait)
-    await breakers.heed(connection, claimed.channel, result)
+        await rate_limits.obey(connection, claimed.channel, claimed.address, wait, timings.asked_together)
+    await breakers.heed(connection, claimed.channel, result, timings)
 
 
 async def write_down(context: Context, claimed: Claimed, end: tuple[int, Receipt | SendFailed], then: Next) -> bool:
@@ -181,7 +182,7 @@ async def write_down(context: Context, claimed: Claimed, end: tuple[int, Receipt
             try:
                 async with context.db.work() as connection:
                     await part_ended(connection, claimed, n, then)
-                    await heed(connection, claimed, result)
+                    await heed(connection, claimed, result, context.settings.timings)
                 written = True
             except ButlersError as lost:
                 refused += not isinstance(lost, Unavailable)

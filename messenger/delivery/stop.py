@@ -22,7 +22,6 @@ from shared.telemetry.metrics import deliveries_total
 
 NOT_SENT: Final = "It was not sent."
 CHANGED: Final = "Its address or its words changed after it had begun to leave."
-SETTLES_SOON: Final = timedelta(seconds=5)
 
 
 async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bool) -> None:
@@ -47,12 +46,12 @@ async def stopped(connection: Connection, claimed: Claimed, why: Blocked, contex
     if why.address and await _elsewhere(connection, claimed, why):
         return
     if why.to == "delayed":
-        await _delay(connection, claimed, why)
+        await _delay(connection, claimed, why, context.settings.timings.braked_again)
         return
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     if why.to == "late":
-        await _late(connection, claimed)
+        await _late(connection, claimed, context.settings.timings.braked_again)
         return
     if not await store.turn(connection, claimed, ["claimed", "sending"], why.to, why.findings[0].code, timedelta()):
         return
@@ -80,10 +79,10 @@ async def _elsewhere(connection: Connection, claimed: Claimed, why: Blocked) -> 
     return True
 
 
-async def _delay(connection: Connection, claimed: Claimed, why: Blocked) -> None:
+async def _delay(connection: Connection, claimed: Claimed, why: Blocked, again: timedelta) -> None:
     """Put it back in the queue without counting the attempt, and tell the caller that waits why."""
     row = await notifications.locked(connection, str(claimed.notification_id))
-    if row is None or not await store.delay(connection, claimed, why.findings[0].code, why.until):
+    if row is None or not await store.delay(connection, claimed, why.findings[0].code, why.until, again):
         return
     answer = answers.queued(row["id"], answers.BRAKED)
     if row["answer"].get("message") != answer.message:
@@ -92,13 +91,13 @@ async def _delay(connection: Connection, claimed: Claimed, why: Blocked) -> None
         await pending_actions.record(connection, event)
 
 
-async def _late(connection: Connection, claimed: Claimed) -> None:
+async def _late(connection: Connection, claimed: Claimed, again: timedelta) -> None:
     """Put it back in the queue without counting the attempt, and end it there at once, since its time is over."""
-    if await store.delay(connection, claimed, "too_late", 0.0):
+    if await store.delay(connection, claimed, "too_late", 0.0, again):
         await expire.end_overdue(connection, str(claimed.notification_id))
 
 
-async def duplicate(connection: Connection, claimed: Claimed) -> None:
+async def duplicate(connection: Connection, claimed: Claimed, again: timedelta) -> None:
     """End a duplicate, met at the marker by the second fence, with the first one's answer; wait until there is one."""
     notification_id = str(claimed.notification_id)
     judged = await evaluate(connection, notification_id, lock=True)
@@ -109,7 +108,7 @@ async def duplicate(connection: Connection, claimed: Claimed) -> None:
     answer = await standing.status(connection, first) if first else None
     come_from = ["claimed", "sending"]
     if answer is None or answer.status == "queued":
-        await store.turn(connection, claimed, come_from, "queued", "duplicate", SETTLES_SOON)
+        await store.turn(connection, claimed, come_from, "queued", "duplicate", again)
     elif await store.turn(connection, claimed, come_from, "cancelled", "duplicate", timedelta()):
         told = {"notification_id": notification_id, "duplicate": True, "note": answers.SAME_WORDS}
         await notifications.settle(connection, notification_id, answer.model_copy(update=told))

@@ -21,7 +21,6 @@ from shared.storage import brakes
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.witness")
-FOLLOW_SECONDS: Final = 1.0
 # How far the beat leaps where the rows were behind: no other Messenger's file is ahead of it afterwards.
 LEAP: Final = 1_000_000_000
 # A home without a witness fits only rows that nobody has sent from. What another Messenger found needs no second look.
@@ -118,7 +117,7 @@ class Witness:
     async def follow(self, context: Context, stopping: asyncio.Event) -> None:
         """Note how far others have moved the beat, and what was sealed, so that no file is older than a second."""
         while not stopping.is_set():
-            await pause(stopping, FOLLOW_SECONDS)
+            await pause(stopping, context.settings.timings.witness)
             try:
                 if self.trouble:
                     await self.look(context)

@@ -26,13 +26,12 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
 
 log = logger("messenger.inbound.bounces")
-# Longer than a look can take, shorter than the lease; a process that loses the lease meanwhile does no harm.
-LOOK_AT_MOST: Final = 110.0
+# A process that loses the lease while it looks does no harm.
 TAKE_LEASE: Final = """
 INSERT INTO messenger.mailboxes AS m (account, holder, lease_until)
-VALUES ($1, $2, clock_timestamp() + interval '150 seconds')
+VALUES ($1, $2, clock_timestamp() + $3::interval)
 ON CONFLICT (account) DO UPDATE SET holder = EXCLUDED.holder, lease_until = EXCLUDED.lease_until
-WHERE m.holder = $2 OR m.lease_until <= clock_timestamp() OR m.lease_until > clock_timestamp() + interval '150 seconds'
+WHERE m.holder = $2 OR m.lease_until <= clock_timestamp() OR m.lease_until > clock_timestamp() + $3::interval
 RETURNING uidvalidity, last_uid, (read_at AT TIME ZONE 'UTC')::date - 1 AS since
 """
 GIVE_UP_LEASE: Final = """
@@ -78,11 +77,12 @@ async def run(
 
 async def look(context: Context, account: Relay, stopping: asyncio.Event) -> int:
     """Look once, if it is this process's turn; return how many bounces it found that change something."""
+    timings = context.settings.timings
     async with context.db.work() as connection:
-        row = await connection.fetchrow(TAKE_LEASE, _name(account), context.instance)
+        row = await connection.fetchrow(TAKE_LEASE, _name(account), context.instance, timings.mailbox_lease)
     if row is None:
         return 0
-    found = await taken(Look(account, Seen(*row.values())), stopping)
+    found = await taken(Look(account, Seen(*row.values())), stopping, timings.mailbox_look)
     changed, done, whole = 0, found.last_uid, found.whole
     for uid, bounce in found.bounces:
         async with context.db.work() as connection:
@@ -96,11 +96,11 @@ async def look(context: Context, account: Relay, stopping: asyncio.Event) -> int
     return changed
 
 
-async def taken(look: Look, stopping: asyncio.Event) -> Found:
+async def taken(look: Look, stopping: asyncio.Event, seconds: float) -> Found:
     """Return what the look finds; cut it short when this daemon stops, or when the server takes too long."""
     looking = asyncio.ensure_future(asyncio.to_thread(look.take))
     stop = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({looking, stop}, timeout=LOOK_AT_MOST, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({looking, stop}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     if not looking.done():
         look.stop()

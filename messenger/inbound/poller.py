@@ -11,24 +11,24 @@ from shared.loops import pause
 from shared.telemetry.logs import logger
 
 log = logger("messenger.inbound.poller")
-POLL_SECONDS: Final = 5
 ALLOWED: Final = ["message", "callback_query"]
 
 
 async def poll(worker: Worker, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
     """Poll while this process holds the bot's lease; it outlives one poll and passes to another in ten seconds."""
+    timings = worker.context.settings.timings
     while not stopping.is_set():
         try:
             async with worker.context.db.work() as connection:
-                mine = await updates.take_lease(connection, bot, worker.holder)
-                offset = await updates.next_offset(connection, bot) if mine else 0
+                mine = await updates.take_lease(connection, bot, worker.holder, timings.poll_lease)
+                offset = await updates.next_offset(connection, bot, timings.update_numbers) if mine else 0
             if mine:
                 await _poll_once(worker, telegram, bot, offset, stopping)
             else:
-                await pause(stopping, 1)
+                await pause(stopping, timings.poll_again)
         except (ButlersError, TimeoutError) as failed:
             log.warning("not polled", why=str(failed) or type(failed).__name__)
-            await pause(stopping, 1)
+            await pause(stopping, timings.poll_again)
     try:
         async with worker.context.db.work() as connection:
             await updates.give_up_lease(connection, bot, worker.holder)
@@ -37,8 +37,9 @@ async def poll(worker: Worker, telegram: TelegramChannel, bot: str, stopping: as
 
 
 async def _poll_once(worker: Worker, telegram: TelegramChannel, bot: str, offset: int, stopping: asyncio.Event) -> None:
-    payload = {"offset": offset, "timeout": POLL_SECONDS, "allowed_updates": ALLOWED}
-    asking = asyncio.ensure_future(telegram.call("getUpdates", payload, wait=POLL_SECONDS + 10))
+    seconds = worker.context.settings.timings.poll
+    payload = {"offset": offset, "timeout": int(seconds), "allowed_updates": ALLOWED}
+    asking = asyncio.ensure_future(telegram.call("getUpdates", payload, wait=seconds + 10))
     stop = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()

@@ -53,7 +53,7 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, presses:
         return False
     if not done:
         async with worker.context.db.work() as connection:
-            await updates.failed(connection, bot, row["update_id"])
+            await updates.failed(connection, bot, row["update_id"], worker.context.settings.timings.update_given_up)
         query = (row["body"] or {}).get("callback_query")
         calls = [acknowledge(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
     for wake in ("released", "deliveries") if presses else ():

@@ -27,13 +27,13 @@ async def run(
 
     What this process was just configured with is tried at once.
     """
-    first = True
+    first, timings = True, context.settings.timings
     while not stopping.is_set():
         try:
             async with context.db.work() as connection:
                 if first:
                     await breakers.probe_now(connection)
-                due = await breakers.take_probes(connection)
+                due = await breakers.take_probes(connection, timings.probe, timings.probe_login)
             first = False
             await asyncio.gather(*(_probe(context, channels[name]) for name in due if name in channels))
             async with context.db.work() as connection:

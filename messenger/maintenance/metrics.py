@@ -1,7 +1,6 @@
 """Gauges of all deliveries, read from the rows: whichever process made or ended them."""
 
 import asyncio
-from typing import Final
 
 from butlers.butler import Context
 from messenger.storage import queries
@@ -12,7 +11,6 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_by_state, oldest_open_delivery_seconds
 
 log = logger("messenger.maintenance.metrics")
-EVERY_SECONDS: Final = 15.0
 
 
 async def run(context: Context, stopping: asyncio.Event) -> None:
@@ -23,7 +21,7 @@ async def run(context: Context, stopping: asyncio.Event) -> None:
                 await read(connection)
         except ButlersError as lost:
             log.warning("no gauges read", why=lost.message)
-        await pause(stopping, EVERY_SECONDS)
+        await pause(stopping, context.settings.timings.metrics)
 
 
 async def read(connection: Connection) -> None:

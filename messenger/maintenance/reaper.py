@@ -1,6 +1,7 @@
 """The reaper: it takes over what silent holders left, and does what else is due over rows that nobody holds."""
 
 import asyncio
+from datetime import timedelta
 from typing import Final
 
 from messenger.cards import kinds
@@ -24,13 +25,13 @@ LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have 
 NOBODY_ANSWERED: Final = "Nobody answered in time."
 
 
-async def reap(connection: Connection) -> int:
+async def reap(connection: Connection, lease: timedelta) -> int:
     """Take over what silent holders left behind; return how many there were."""
-    silent = await queries.silent(connection)
+    silent = await queries.silent(connection, lease)
     for row in silent:
         if row["notification_id"] is not None:
             await notifications.locked(connection, row["notification_id"])
-    lost = await store.reap(connection, [row["id"] for row in silent]) if silent else []
+    lost = await store.reap(connection, [row["id"] for row in silent], lease) if silent else []
     for row in lost:
         deliveries_total.labels(channel=row["channel"], state=row["status"], reason="lease_lost").inc()
         if row["status"] == "uncertain" and row["notification_id"] is not None:
@@ -59,19 +60,20 @@ async def close_unanswered(connection: Connection) -> int:
 
 async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
     """Take over what silent holders left, and write the cards that are missing, again and again until stopping."""
-    wake = worker.context.wakes["cards"]
+    wake, timings = worker.context.wakes["cards"], worker.context.settings.timings
     while not stopping.is_set():
         ticket = wake.ticket()
         try:
             async with worker.context.db.work() as connection:
-                reaped = await reap(connection) + await close_unanswered(connection)
+                reaped = await reap(connection, timings.lease) + await close_unanswered(connection)
                 await transitions.close_answered(connection)
-                written = await transitions.delayed_no_more(connection) + await transitions.sooner(connection)
+                written = await transitions.delayed_no_more(connection, timings.braked_again)
+                written += await transitions.sooner(connection, timings.longest_wait)
                 written += await breakers.tell_owner(connection)
-                await rate_limits.forget(connection)
+                await rate_limits.forget(connection, timings.bucket_kept, timings.longest_wait)
             reaped += await expire.all_ended(worker.context.db)
             async with worker.context.db.work() as connection:
-                written += await kinds.write_missing(connection, worker.context.settings.card_burst)
+                written += await kinds.write_missing(connection, worker.context.settings.card_burst, timings)
             if reaped or written:
                 worker.context.wakes["deliveries"]()
             async with worker.context.db.work() as connection:

@@ -143,7 +143,7 @@ async def repeat_to_owner(context: Context) -> int:
     It is marked as a possible repeat.
     """
     async with context.db.work() as connection:
-        due = await queries.to_repeat(connection)
+        due = await queries.to_repeat(connection, context.settings.timings.owner_repeat)
     for row in due:
         with apart(log, "not repeated to the owner", delivery=row["id"]):
             await _repeat(context, row)

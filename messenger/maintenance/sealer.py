@@ -7,7 +7,6 @@ for the gate, and the gate never waits for it.
 import asyncio
 from datetime import timedelta
 from functools import partial
-from typing import Final
 
 from butlers.butler import Context
 from shared.audit import Cover, Seal
@@ -19,30 +18,29 @@ from shared.storage import audit_seals
 from shared.telemetry.logs import logger
 
 log = logger("messenger.maintenance.sealer")
-EVERY: Final = 60.0
 
 
-async def run(context: Context, stopping: asyncio.Event, every: float = EVERY) -> None:
-    """Seal at once, so that nothing waits from before the start, then again and again; `every` is in seconds."""
+async def run(context: Context, stopping: asyncio.Event) -> None:
+    """Seal at once, so that nothing waits from before the start, then again and again."""
     while not stopping.is_set():
         try:
-            await seal(context, every)
+            await seal(context)
         except ButlersError as failed:
             log.warning("the audit was not sealed", why=failed.message)
-        await pause(stopping, every)
+        await pause(stopping, context.settings.timings.seal)
 
 
-async def seal(context: Context, every: float = EVERY, most: int = audit_seals.MOST) -> Seal | None:
+async def seal(context: Context, most: int = audit_seals.MOST) -> Seal | None:
     """Make the next link and return it; None if there is nothing to seal, if the last is too young, or if another did.
 
-    The last is too young if it is younger than half of `every`. So two links lie at least half a minute apart, however
-    many Messengers there are, and a line that was written before the first of them and committed after it is found by
-    the next or the one after that. A link covers `most` lines, the lowest first, and the next goes on from there: a
-    flood of lines waits, and nothing grows with it.
+    The last is too young if it is younger than half the time between two. So two links lie at least half a minute
+    apart, however many Messengers there are, and a line that was written before the first of them and committed after
+    it is found by the next or the one after that. A link covers `most` lines, the lowest first, and the next goes on
+    from there: a flood of lines waits, and nothing grows with it.
     """
     key = keystore.read(context.home, context.name).private_pem
     async with context.db.work() as connection:
-        last = await audit_seals.last(connection, timedelta(seconds=every / 2))
+        last = await audit_seals.last(connection, timedelta(seconds=context.settings.timings.seal / 2))
         if not last.due:
             return None
         cover = Cover()

@@ -1,9 +1,11 @@
 """The circuit breakers: which channels are paused, as rows that all Messengers share; only writer of their table."""
 
+from datetime import timedelta
 from typing import Final
 
 from messenger.channels.base import Receipt, SendFailed
 from messenger.storage import cards
+from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display.visible import visible
@@ -11,23 +13,23 @@ from shared.telemetry.logs import logger
 
 log = logger("messenger.storage.breakers")
 
-# So many failures in a row within ten minutes, of whichever messages: waiting for one answer can take a minute.
+# So many failures in a row, of whichever messages, pause their channel.
 MOST_FAILURES: Final = 5
 
 
 FAILED: Final = """
 INSERT INTO messenger.circuit_breakers AS p (channel, reason, detail) VALUES ($1, 'unreachable', $2)
 ON CONFLICT (channel) DO UPDATE SET detail = $2,
-    failures = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.failures + 1 ELSE 1 END,
-    first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.first_failed_at
+    failures = CASE WHEN p.first_failed_at > clock_timestamp() - $3::interval THEN p.failures + 1 ELSE 1 END,
+    first_failed_at = CASE WHEN p.first_failed_at > clock_timestamp() - $3::interval THEN p.first_failed_at
         ELSE clock_timestamp() END,
-    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes' THEN p.told_at END
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - $3::interval THEN p.told_at END
 WHERE p.since IS NULL RETURNING failures
 """
 WORKED: Final = "DELETE FROM messenger.circuit_breakers WHERE channel = $1 AND since IS NULL"
 
 
-async def heed(connection: Connection, channel: str, result: Receipt | SendFailed) -> None:
+async def heed(connection: Connection, channel: str, result: Receipt | SendFailed, timings: Timings) -> None:
     """Apply an attempt's end to its whole channel, in the transaction that settles the attempt.
 
     A word on the message itself, a receipt or a refusal, shows that the channel works; what is put off shows nothing.
@@ -35,28 +37,30 @@ async def heed(connection: Connection, channel: str, result: Receipt | SendFaile
     if isinstance(result, Receipt) or result.reason == "provider_rejected":
         await connection.execute(WORKED, channel)
     elif result.reason == "unauthorized":
-        await _begin(connection, channel, result)
+        await _begin(connection, channel, result, timings)
     elif result.is_down or not result.proved_not_sent:
-        failures = await connection.fetchval(FAILED, channel, visible(result.message)[:500])
+        said = visible(result.message)[:500]
+        failures = await connection.fetchval(FAILED, channel, said, timings.failures_within)
         if failures is not None and failures >= MOST_FAILURES:
-            await _begin(connection, channel, result)
+            await _begin(connection, channel, result, timings)
 
 
-# Until something has gone out the owner hears of the next pause within ten minutes only if its reason is another: that
+# Until something has gone out the owner hears of the next pause soon after only if its reason is another: that
 # somebody must act is always told.
 PAUSE: Final = """
 INSERT INTO messenger.circuit_breakers AS p (channel, reason, detail, since, next_probe_at)
-VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '5 seconds')
+VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + $4::interval)
 ON CONFLICT (channel) DO UPDATE SET reason = $2, detail = $3, since = EXCLUDED.since,
     next_probe_at = EXCLUDED.next_probe_at, probes = p.probes + (p.next_probe_at IS NOT NULL)::int,
-    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - interval '10 minutes'
+    told_at = CASE WHEN p.first_failed_at > clock_timestamp() - $5::interval
         AND $2 IN (p.reason, 'unreachable') THEN p.told_at END
 WHERE p.since IS NULL RETURNING channel
 """
 
 
-async def _begin(connection: Connection, channel: str, result: SendFailed) -> None:
-    if await connection.fetchval(PAUSE, channel, reason_of(result), visible(result.message)[:500]) is not None:
+async def _begin(connection: Connection, channel: str, result: SendFailed, timings: Timings) -> None:
+    why = (reason_of(result), visible(result.message)[:500])
+    if await connection.fetchval(PAUSE, channel, *why, timings.probe, timings.failures_within) is not None:
         log.warning("the channel pauses itself", channel=channel, why=result.message)
         await tell(connection, "cards")
 
@@ -120,18 +124,19 @@ async def probe_now(connection: Connection) -> None:
     await connection.execute(PROBE_NOW)
 
 
-# Of several Messengers one takes the probe. A login that is refused is tried ever more seldom, up to 5 minutes.
+# Of several Messengers one takes the probe. A login that is refused is tried ever more seldom, up to $2.
 TAKE_PROBE: Final = """
-UPDATE messenger.circuit_breakers SET probes = probes + 1, next_probe_at = clock_timestamp() + interval '5 seconds'
-    * CASE reason WHEN 'unauthorized' THEN least(60, 2 ^ least(probes + 1, 10)) ELSE 1 END
+UPDATE messenger.circuit_breakers SET probes = probes + 1, next_probe_at = clock_timestamp()
+    + CASE reason WHEN 'unauthorized' THEN least($2::interval, $1::interval * 2 ^ least(probes + 1, 10))
+        ELSE $1::interval END
 WHERE since IS NOT NULL AND (next_probe_at <= clock_timestamp() OR next_probe_at > clock_timestamp()
-    + CASE reason WHEN 'unauthorized' THEN interval '5 minutes' ELSE interval '5 seconds' END) RETURNING channel
+    + CASE reason WHEN 'unauthorized' THEN $2::interval ELSE $1::interval END) RETURNING channel
 """
 
 
-async def take_probes(connection: Connection) -> list[str]:
+async def take_probes(connection: Connection, every: timedelta, longest: timedelta) -> list[str]:
     """Take the channels that are this Messenger's to probe now, and return them."""
-    return [row["channel"] for row in await connection.fetch(TAKE_PROBE)]
+    return [row["channel"] for row in await connection.fetch(TAKE_PROBE, every, longest)]
 
 
 STILL: Final = """

@@ -1,12 +1,13 @@
 """Cards as deliveries: what is to be asked or told gets the card it lacks, and a card that is over is closed.
 
-A butler may cause so many cards in ten minutes; what it asks beyond that stands in a digest, which is a card too. The
+A butler may cause so many cards in a while; what it asks beyond that stands in a digest, which is a card too. The
 only writer of digests and of what stands in them.
 """
 
 from typing import Final
 from uuid import UUID
 
+from shared.config.timings import Timings
 from shared.db.pool import Connection
 
 # INVARIANT: of what is live the sandbox is shown nothing. Where no other channel is left it is asked on the console.
@@ -40,7 +41,7 @@ WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id 
 """
 SPENT: Final = """
 SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
-WHERE class = 'card' AND counted AND created_at > clock_timestamp() - interval '10 minutes'
+WHERE class = 'card' AND counted AND created_at > clock_timestamp() - $3::interval
     AND created_at <= clock_timestamp() GROUP BY origin_butler
 """
 # One step of the index for each, however much of it waits.
@@ -52,17 +53,17 @@ WITH RECURSIVE b AS (
     FROM b WHERE b.name IS NOT NULL)
 SELECT name FROM b WHERE name IS NOT NULL
 """
-# Of each butler the oldest, as many as its burst ($1) has room for; what is beyond a digest is not looked at.
+# Of each butler the oldest, as many as its burst ($2) has room for; what is beyond a digest is not looked at.
 WITHIN: Final = f"""
-SELECT u.*, row_number() OVER oldest AS place, coalesce(s.cards, 0) + row_number() OVER oldest <= $1 AS fits
+SELECT u.*, row_number() OVER oldest AS place, coalesce(s.cards, 0) + row_number() OVER oldest <= $2 AS fits
 FROM ({WAITING_BUTLERS}) b
-CROSS JOIN LATERAL ({UNASKED} AND q.origin_butler = b.name ORDER BY requested_at, id LIMIT $1 + {IN_A_DIGEST}) u
+CROSS JOIN LATERAL ({UNASKED} AND q.origin_butler = b.name ORDER BY requested_at, id LIMIT $2 + {IN_A_DIGEST}) u
 LEFT JOIN ({SPENT}) s USING (origin_butler)
 WINDOW oldest AS (PARTITION BY origin_butler ORDER BY requested_at, id)
 """
 # The rows of what is to be asked or told are the outbox of cards: each statement below names its own as `a`, and each
-# of them that has no card of its kind gets one. Where Telegram refused the card, or did not take it within a minute,
-# the next channel is asked as well.
+# of them that has no card of its kind gets one. Where Telegram refused the card, or did not take it in time ($1), the
+# next channel is asked as well.
 QUEUE: Final = f"""
 INSERT INTO messenger.deliveries
     (class, card_kind, channel, address, realm, action_id, about, digest_id, revision, origin_butler, counted)
@@ -76,7 +77,7 @@ JOIN messenger.owner_at o ON o.channel IN ('telegram', o.preferred_channel)
         AND (t.action_id = a.action_id OR t.about = a.about OR t.digest_id = a.digest_id)
         AND t.revision = a.revision AND t.channel = 'telegram' AND (t.status = 'failed'
             OR (t.status <> 'sent'
-                AND t.created_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp())))
+                AND t.created_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp())))
 WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.card_kind = a.card_kind
     AND (d.action_id = a.action_id OR d.about = a.about OR d.digest_id = a.digest_id)
     AND d.revision = a.revision AND d.channel = o.channel LIMIT 1) IS NULL
@@ -103,7 +104,7 @@ a AS (
         origin_butler, requested_at AS at, counted, {REALM} AS realm FROM waits q)
 {QUEUE}
 """
-# One digest for each butler in ten minutes. It begins a few seconds after the first question it has to hold, so that
+# One digest for each butler in that while ($3). It begins shortly ($1) after the first question it has to hold, so that
 # it holds what is asked at once; of more than a thousand the rest stands in the next, so that a flood of one butler
 # keeps the cards of all waiting for a moment only.
 OPEN_DIGESTS: Final = f"""
@@ -112,20 +113,20 @@ WITH over AS MATERIALIZED (
 opened AS (
     INSERT INTO messenger.digests (origin_butler) SELECT origin_butler FROM over
     WHERE NOT EXISTS (SELECT FROM messenger.digests g WHERE g.origin_butler = over.origin_butler
-        AND g.opened_at BETWEEN clock_timestamp() - interval '10 minutes' AND clock_timestamp())
+        AND g.opened_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp())
     GROUP BY origin_butler
-        HAVING min(requested_at) NOT BETWEEN clock_timestamp() - interval '5 seconds'
-            AND clock_timestamp() + interval '1 minute'
+        HAVING min(requested_at) NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $4::interval
     RETURNING id, origin_butler)
 INSERT INTO messenger.digest_items (action_id, digest_id)
 SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id
 """
 
 
-async def ask_approvals(connection: Connection, burst: int) -> int:
+async def ask_approvals(connection: Connection, burst: int, timings: Timings) -> int:
     """Put what is asked beyond the burst into digests, and queue the cards of the questions that are to have one."""
-    await connection.execute(OPEN_DIGESTS, burst)
-    return len(await connection.fetch(ASK_APPROVALS, burst))
+    within = (burst, timings.burst_window)
+    await connection.execute(OPEN_DIGESTS, timings.digest_gathers, *within, timings.clock_slack)
+    return len(await connection.fetch(ASK_APPROVALS, timings.card_elsewhere, *within))
 
 
 # A digest may hold both what is live and what is not; each of its cards lists what may be asked there.
@@ -140,9 +141,9 @@ WITH a AS (
 """
 
 
-async def ask_digests(connection: Connection, _burst: int) -> int:
+async def ask_digests(connection: Connection, _burst: int, timings: Timings) -> int:
     """Queue the cards of digests."""
-    return len(await connection.fetch(ASK_DIGESTS))
+    return len(await connection.fetch(ASK_DIGESTS, timings.card_elsewhere))
 
 
 # A delivery, after its latest attempt.
@@ -160,22 +161,22 @@ WITH a AS (
 """
 
 
-async def ask_uncertain(connection: Connection, _burst: int) -> int:
+async def ask_uncertain(connection: Connection, _burst: int, timings: Timings) -> int:
     """Queue the cards about what may have arrived."""
-    return len(await connection.fetch(ASK_UNCERTAIN))
+    return len(await connection.fetch(ASK_UNCERTAIN, timings.card_elsewhere))
 
 
 ASK_BOUNCED: Final = f"""
 WITH a AS (
     SELECT 'bounced' AS card_kind, {ABOUT}
-    WHERE status = 'bounced' AND settled_at > clock_timestamp() - interval '3 days')
+    WHERE status = 'bounced' AND settled_at > clock_timestamp() - $2::interval)
 {QUEUE}
 """
 
 
-async def ask_bounced(connection: Connection, _burst: int) -> int:
+async def ask_bounced(connection: Connection, _burst: int, timings: Timings) -> int:
     """Queue the cards about mails that came back."""
-    return len(await connection.fetch(ASK_BOUNCED))
+    return len(await connection.fetch(ASK_BOUNCED, timings.card_elsewhere, timings.bounce_told))
 
 
 # The owner wants to see a question: its card is sent where the owner said so, and counts against nobody.

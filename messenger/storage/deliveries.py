@@ -5,12 +5,13 @@ Every change asks for the state it comes from, so that the second of two changes
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import asyncpg
 
-from messenger.storage.queries import LASTS, LEASE
+from messenger.storage.queries import LASTS
+from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.errors import IdempotencyConflict, Unavailable
 from shared.storage import pending_actions
@@ -72,7 +73,7 @@ async def enqueue(connection: Connection, new: Enqueued) -> bool:
 # oldest; where more than ten wait in one of them, due or not, the lot decides instead: no line, nor one that a brake
 # keeps going round, stands before another.
 # Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
-CLAIM = f"""
+CLAIM = """
 WITH line AS (
     SELECT DISTINCT ON (q.address, coalesce(q.origin_butler, '')) q.id, q.address, q.class <> 'card' AS other,
         q.created_at, coalesce(q.origin_butler, '') AS origin, q.send_at <= clock_timestamp() AS due,
@@ -88,7 +89,7 @@ WITH line AS (
                 (SELECT q.class <> 'card' FROM messenger.parts p WHERE p.delivery_id = q.id AND p.status = 'sent'
                     LIMIT 1)
                 OR coalesce((SELECT min(a.ended_at) FROM messenger.attempts a WHERE a.delivery_id = q.id
-                    AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - interval '60 seconds')))
+                    AND a.outcome <> 'sent'), q.created_at) > clock_timestamp() - $5::interval)))
     ORDER BY q.address, coalesce(q.origin_butler, ''), q.class <> 'card', q.created_at, q.id),
 lines AS (SELECT *, bool_or(crowded) OVER (PARTITION BY address) AS by_lot FROM line),
 head AS (
@@ -114,7 +115,7 @@ taken AS MATERIALIZED (
         FROM messenger.rate_limits WHERE key IN ($3, $3 || ':minute', $3 || ':day'))::int)
     FOR UPDATE OF q SKIP LOCKED)
 UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attempt = d.attempt + 1, claimed_by = $1,
-    lease_until = clock_timestamp() + interval '{LEASE}'
+    lease_until = clock_timestamp() + $4::interval
 FROM taken WHERE d.id = taken.id
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
     d.revision, d.created_at, d.repeated, d.digest_id::text,
@@ -122,36 +123,39 @@ RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.
 """
 
 
-async def claim(connection: Connection, holder: str, room: Mapping[str, int]) -> list[Claimed]:
+async def claim(connection: Connection, holder: str, room: Mapping[str, int], timings: Timings) -> list[Claimed]:
     """Take what is due, at most one per address and so many per channel as there is room for; return it."""
+    lasts = (timings.lease, timings.turn_held)
     try:
-        taken = [row for name, most in room.items() for row in await connection.fetch(CLAIM, holder, most, name)]
+        rows = [await connection.fetch(CLAIM, holder, most, name, *lasts) for name, most in room.items()]
     except asyncpg.UniqueViolationError:
         raise Unavailable("Another Messenger took one of these at the same moment.") from None
-    return [Claimed(*row.values()) for row in taken]
+    return [Claimed(*row.values()) for taken in rows for row in taken]
 
 
-RENEW = f"""
-UPDATE messenger.deliveries SET lease_until = clock_timestamp() + interval '{LEASE}'
+RENEW = """
+UPDATE messenger.deliveries SET lease_until = clock_timestamp() + $4::interval
 WHERE claimed_by = $1 AND (id, fence) IN (SELECT * FROM unnest($2::uuid[], $3::bigint[]))
     AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp() RETURNING id::text, fence
 """
 
 
-async def renew(connection: Connection, holder: str, held: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+async def renew(
+    connection: Connection, holder: str, held: Collection[tuple[str, int]], lease: timedelta
+) -> set[tuple[str, int]]:
     """Lengthen the leases of what is in hand (id, fence), not of what was left to its lease.
 
     Return what the holder still holds.
     """
     ids, fences = [UUID(delivery_id) for delivery_id, _ in held], [fence for _, fence in held]
-    return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences)}
+    return {(row["id"], row["fence"]) for row in await connection.fetch(RENEW, holder, ids, fences, lease)}
 
 
 # The marker: nothing after this statement's commit may be repeated by a machine unless proved not sent. There is none
 # for a third party's part that has its receipt.
 MARK = f"""
 WITH d AS (
-    UPDATE messenger.deliveries SET status = 'sending', lease_until = clock_timestamp() + interval '{LEASE}',
+    UPDATE messenger.deliveries SET status = 'sending', lease_until = clock_timestamp() + $8::interval,
         content_sha = coalesce($6, content_sha)
     WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') AND lease_until > clock_timestamp()
         AND NOT (class = 'third_party' AND EXISTS (SELECT FROM messenger.attempts e
@@ -169,14 +173,19 @@ SELECT count(*) FROM a
 
 
 async def mark(
-    connection: Connection, claimed: Claimed, part: tuple[int, str], content_sha: str | None, rule_id: str | None = None
+    connection: Connection,
+    claimed: Claimed,
+    part: tuple[int, str],
+    lease: timedelta,
+    content_sha: str | None,
+    rule_id: str | None = None,
 ) -> bool:
     """Set the marker of one part (its number, its wire_sha); False where lease, fence or bytes are no longer ours.
 
     Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
     """
     (n, wire_sha), rule = part, UUID(rule_id) if rule_id else None
-    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule)
+    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule, lease)
     try:
         return bool(await connection.fetchval(MARK, *args))
     except asyncpg.UniqueViolationError:
@@ -203,18 +212,18 @@ async def turn(
 DELAY = """
 UPDATE messenger.deliveries SET status = 'queued', reason = $3, attempt = attempt - 1,
     send_at = least(to_timestamp($4::float8), not_after,
-        CASE WHEN $3 = 'braked' THEN clock_timestamp() + interval '20 seconds' END),
+        CASE WHEN $3 = 'braked' THEN clock_timestamp() + $5::interval END),
     claimed_by = NULL, lease_until = NULL
 WHERE id = $1 AND fence = $2 AND status IN ('claimed', 'sending') RETURNING id
 """
 
 
-async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None) -> bool:
+async def delay(connection: Connection, claimed: Claimed, reason: str, until: float | None, again: timedelta) -> bool:
     """Put it back for later without counting an attempt, and return whether it was put back.
 
-    `until` is seconds since 1970; the delivery is looked at again before.
+    `until` is seconds since 1970; what a brake delays is looked at `again` before.
     """
-    return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until) is not None
+    return await connection.fetchval(DELAY, UUID(claimed.id), claimed.fence, reason, until, again) is not None
 
 
 # `sending` whose holder fell silent is never queued again: it becomes `uncertain` if a part may be out.
@@ -226,7 +235,7 @@ WITH lost AS (
         AND NOT EXISTS (SELECT FROM shared.notifications n WHERE n.id = d.notification_id
             AND n.envelope #>> '{{delivery,intent}}' = 'react') AS out
     FROM messenger.deliveries d
-    WHERE d.id = ANY ($1::text[]::uuid[]) AND d.status IN ('claimed', 'sending')
+    WHERE d.id = ANY ($2::text[]::uuid[]) AND d.status IN ('claimed', 'sending')
         AND NOT {LASTS} FOR UPDATE SKIP LOCKED),
 p AS (
     UPDATE messenger.parts SET status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END FROM lost
@@ -244,12 +253,12 @@ SELECT id::text, status, notification_id::text, channel FROM d
 """
 
 
-async def reap(connection: Connection, deliveries: Sequence[str]) -> list[Record]:
+async def reap(connection: Connection, deliveries: Sequence[str], lease: timedelta) -> list[Record]:
     """Take what silent holders left, and return it.
 
     What is unsent goes back to the queue, what was possibly sent becomes `uncertain`.
     """
-    return list(await connection.fetch(REAP, list(deliveries)))
+    return list(await connection.fetch(REAP, lease, list(deliveries)))
 
 
 READDRESS = """

@@ -1,14 +1,14 @@
 """What the Messenger looks up about its deliveries, by SELECT only."""
 
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 from shared.addresses import folded
 from shared.db.pool import Connection, Record
 
-LEASE: Final = "7 seconds"
-# A lease that ends further off than its own length was written by a clock that was wrong, and is none.
-LASTS: Final = f"(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + interval '{LEASE}')"
+# A lease that ends further off than its own length ($1) was written by a clock that was wrong, and is none.
+LASTS: Final = "(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + $1::interval)"
 AT_ONCE = 100
 
 
@@ -92,15 +92,15 @@ async def doubts_over(connection: Connection) -> list[Record]:
 TO_REPEAT = """
 SELECT id::text, notification_id::text, attempt FROM messenger.deliveries
 WHERE status = 'uncertain' AND class = 'owner' AND repeated = 0
-    AND settled_at NOT BETWEEN clock_timestamp() - interval '10 seconds' AND clock_timestamp()
+    AND settled_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp()
     AND not_after > clock_timestamp()
 ORDER BY notification_id LIMIT 20
 """
 
 
-async def to_repeat(connection: Connection) -> list[Record]:
-    """Return what is to be sent to the owner once more: id, notification_id, attempt."""
-    return list(await connection.fetch(TO_REPEAT))
+async def to_repeat(connection: Connection, after: timedelta) -> list[Record]:
+    """Return what is to be sent to the owner once more, so long after its end: id, notification_id, attempt."""
+    return list(await connection.fetch(TO_REPEAT, after))
 
 
 SILENT = f"""
@@ -109,9 +109,9 @@ WHERE status IN ('claimed', 'sending') AND NOT {LASTS} ORDER BY notification_id 
 """
 
 
-async def silent(connection: Connection) -> list[Record]:
+async def silent(connection: Connection, lease: timedelta) -> list[Record]:
     """Return the deliveries whose holder no longer renews its lease, in the order of notification ids."""
-    return list(await connection.fetch(SILENT))
+    return list(await connection.fetch(SILENT, lease))
 
 
 # By a clock that stands still, for the index; the statement that ends them looks at the running one.
@@ -270,14 +270,14 @@ async def digest_of(connection: Connection, action_id: str) -> str | None:
 DIGESTS_OPEN = f"""
 SELECT d.id::text, d.address, d.digest_id::text, d.origin_butler, g.shown, p.provider_id
 FROM messenger.deliveries d JOIN messenger.digests g ON g.id = d.digest_id {SHOWN_IN_TELEGRAM}
-    AND g.shown_at NOT BETWEEN clock_timestamp() - make_interval(secs => $1) AND clock_timestamp()
+    AND g.shown_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp()
 ORDER BY g.shown_at LIMIT 20
 """
 
 
-async def digests_open(connection: Connection, seconds: float) -> list[Record]:
-    """Return digests in Telegram, none looked at within so many seconds.
+async def digests_open(connection: Connection, within: timedelta) -> list[Record]:
+    """Return digests in Telegram, none looked at within that time.
 
     The fields are id, address, digest_id, origin_butler, shown.
     """
-    return list(await connection.fetch(DIGESTS_OPEN, seconds))
+    return list(await connection.fetch(DIGESTS_OPEN, within))

@@ -68,33 +68,33 @@ ON CONFLICT (key) DO UPDATE SET free_at = greatest(r.free_at, EXCLUDED.free_at),
 """
 TOLD_OTHERWISE: Final = """
 SELECT EXISTS (SELECT FROM messenger.rate_limits
-    WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - interval '10 seconds')
+    WHERE starts_with(key, $1 || ':') AND key <> $2 AND told_at > clock_timestamp() - $3::interval)
 """
 
 
-async def obey(connection: Connection, channel: str, address: str, wait: timedelta) -> None:
+async def obey(connection: Connection, channel: str, address: str, wait: timedelta, together: timedelta) -> None:
     """Let nothing go to this address before the wait is over.
 
-    If another address was told the same just now, nothing goes to any on that channel.
+    If another address was told the same within `together`, nothing goes to any on that channel.
     """
     key = f"{channel}:{address}"
     await connection.execute(QUEUE_UP, channel)
     await connection.execute(OBEY, key, wait)
-    if await connection.fetchval(TOLD_OTHERWISE, channel, key):
+    if await connection.fetchval(TOLD_OTHERWISE, channel, key, together):
         await connection.execute(OBEY, channel, wait)
 
 
-# A bucket that is full again says nothing; nor does one further off than its span, or than the hour for which a
-# provider's word counts: it was written by a wrong clock.
+# A bucket that is full again says nothing; nor does one further off than its span, or than a provider's word can
+# count ($2): it was written by a wrong clock.
 FORGET: Final = """
 DELETE FROM messenger.rate_limits WHERE key IN (
-    SELECT key FROM messenger.rate_limits WHERE free_at < clock_timestamp() - burst * every - interval '1 minute'
-        OR free_at > clock_timestamp() + CASE WHEN told_at BETWEEN clock_timestamp() - interval '1 hour'
-            AND clock_timestamp() THEN interval '1 hour' ELSE every END
+    SELECT key FROM messenger.rate_limits WHERE free_at < clock_timestamp() - burst * every - $1::interval
+        OR free_at > clock_timestamp() + CASE WHEN told_at BETWEEN clock_timestamp() - $2::interval
+            AND clock_timestamp() THEN $2::interval ELSE every END
     LIMIT 1000 FOR UPDATE SKIP LOCKED)
 """
 
 
-async def forget(connection: Connection) -> None:
+async def forget(connection: Connection, kept: timedelta, longest: timedelta) -> None:
     """Drop the rows of addresses that nothing was sent to for a while."""
-    await connection.execute(FORGET)
+    await connection.execute(FORGET, kept, longest)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from messenger.storage import cards
+from shared import retention
 from shared.db.pool import Connection, Record
 from shared.storage import pairings
 
@@ -18,7 +19,7 @@ Update = Mapping[str, object]
 
 
 KNOWN: Final = "SELECT lookup FROM shared.contact_info WHERE type = 'telegram' AND lookup = ANY ($1)"
-FORGET: Final = "DELETE FROM messenger.strangers WHERE first_at < clock_timestamp() - interval '1 day'"
+FORGET: Final = "DELETE FROM messenger.strangers WHERE first_at < clock_timestamp() - $1::interval"
 TAKE: Final = """
 INSERT INTO messenger.strangers AS s (sender, messages, bytes) SELECT $1, 1, $2::bigint
 WHERE $2::bigint <= $4::bigint AND (EXISTS (SELECT FROM messenger.strangers WHERE sender = $1)
@@ -45,7 +46,7 @@ async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
     strange = [one for one in updates if (number := _number(one)) in senders and senders[number] not in known]
     if not strange:
         return set()
-    await connection.execute(FORGET)
+    await connection.execute(FORGET, retention.STRANGERS)
     pairs = await pairings.is_open(connection)
     over = set[int]()
     for one in strange:

@@ -214,18 +214,18 @@ async def bounced(connection: Connection, delivery_id: str, status: str) -> bool
     return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
 
 
-# No wait is longer than an hour, and nothing is made or tried in the future: such a row was written by a wrong clock.
+# No wait is longer than that ($1), and nothing is made or tried in the future: such a row was written by a wrong clock.
 SOONER: Final = """
 UPDATE messenger.deliveries d SET send_at = clock_timestamp() WHERE status = 'queued'
-    AND send_at > clock_timestamp() AND (send_at > clock_timestamp() + interval '1 hour'
+    AND send_at > clock_timestamp() AND (send_at > clock_timestamp() + $1::interval
         OR created_at > clock_timestamp() OR EXISTS (SELECT FROM messenger.attempts a
             WHERE a.delivery_id = d.id AND a.ended_at > clock_timestamp())) RETURNING id
 """
 
 
-async def sooner(connection: Connection) -> int:
+async def sooner(connection: Connection, longest: timedelta) -> int:
     """Make due what waits only because the database's clock was put back; return how many."""
-    return len(await connection.fetch(SOONER))
+    return len(await connection.fetch(SOONER, longest))
 
 
 # A backup was put back: what waited for somebody else then may have left since. It is an attempt of its own, so that no
@@ -253,13 +253,13 @@ async def make_uncertain(connection: Connection, notification_id: str) -> bool:
 DELAYED_NO_MORE: Final = """
 UPDATE messenger.deliveries SET send_at = clock_timestamp()
 WHERE status = 'queued' AND reason = 'braked' AND send_at > clock_timestamp()
-    AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - interval '20 seconds') RETURNING id
+    AND EXISTS (SELECT FROM shared.brakes WHERE lifted_at > clock_timestamp() - $1::interval) RETURNING id
 """
 
 
-async def delayed_no_more(connection: Connection) -> int:
+async def delayed_no_more(connection: Connection, lately: timedelta) -> int:
     """Make due what a lifted brake had delayed; return how many."""
-    return len(await connection.fetch(DELAYED_NO_MORE))
+    return len(await connection.fetch(DELAYED_NO_MORE, lately))
 
 
 # What is waiting only because its channel did not work.

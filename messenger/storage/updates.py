@@ -1,6 +1,7 @@
 """Inbound rows: which process polls a bot, and which updates came. The only writer of those tables."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TypeAlias
 
 from shared.db.pool import Connection, Record
@@ -20,16 +21,16 @@ HIGHEST = 2**53
 
 # Here and wherever time is written down: what is further off than its own length was written by a wrong clock.
 TAKE_LEASE = """
-INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + interval '8 seconds')
-ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + interval '8 seconds'
-WHERE p.holder = $2 OR p.lease_until <= clock_timestamp() OR p.lease_until > clock_timestamp() + interval '8 seconds'
+INSERT INTO messenger.pollers AS p (bot, holder, lease_until) VALUES ($1, $2, clock_timestamp() + $3::interval)
+ON CONFLICT (bot) DO UPDATE SET holder = $2, lease_until = clock_timestamp() + $3::interval
+WHERE p.holder = $2 OR p.lease_until <= clock_timestamp() OR p.lease_until > clock_timestamp() + $3::interval
 RETURNING bot
 """
 
 
-async def take_lease(connection: Connection, bot: str, holder: str) -> bool:
-    """Take the bot's lease for eight seconds, if no other process has it; return whether this process polls now."""
-    return await connection.fetchval(TAKE_LEASE, bot, holder) is not None
+async def take_lease(connection: Connection, bot: str, holder: str, lease: timedelta) -> bool:
+    """Take the bot's lease, if no other process has it; return whether this process polls now."""
+    return await connection.fetchval(TAKE_LEASE, bot, holder, lease) is not None
 
 
 GIVE_UP_LEASE = "DELETE FROM messenger.pollers WHERE bot = $1 AND holder = $2"
@@ -40,16 +41,16 @@ async def give_up_lease(connection: Connection, bot: str, holder: str) -> None:
     await connection.execute(GIVE_UP_LEASE, bot, holder)
 
 
-# After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update).
+# After a week without updates Telegram goes on with any number: what came before $2 does not count.
 NEXT_OFFSET = """
 SELECT coalesce(max(update_id) + 1, 0) FROM messenger.updates
-WHERE bot = $1 AND received_at > clock_timestamp() - interval '6 days'
+WHERE bot = $1 AND received_at > clock_timestamp() - $2::interval
 """
 
 
-async def next_offset(connection: Connection, bot: str) -> int:
+async def next_offset(connection: Connection, bot: str, counts: timedelta) -> int:
     """Return the first update that is not stored: asking for it confirms the ones before to the provider."""
-    return int(await connection.fetchval(NEXT_OFFSET, bot))
+    return int(await connection.fetchval(NEXT_OFFSET, bot, counts))
 
 
 def pared(updates: Sequence[object]) -> list[Mapping[str, object]]:
@@ -150,11 +151,11 @@ async def handled(connection: Connection, bot: str, update_id: int, outcome: str
 
 FAILED = """
 UPDATE messenger.updates SET outcome = 'failed',
-    handled_at = CASE WHEN received_at < clock_timestamp() - interval '1 minute' THEN clock_timestamp() END
+    handled_at = CASE WHEN received_at < clock_timestamp() - $3::interval THEN clock_timestamp() END
 WHERE bot = $1 AND update_id = $2 AND handled_at IS NULL
 """
 
 
-async def failed(connection: Connection, bot: str, update_id: int) -> None:
-    """Let all others go before an update; end it if it came more than a minute ago."""
-    await connection.execute(FAILED, bot, update_id)
+async def failed(connection: Connection, bot: str, update_id: int, given_up: timedelta) -> None:
+    """Let all others go before an update; end it if it came longer ago than `given_up`."""
+    await connection.execute(FAILED, bot, update_id, given_up)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from shared.config import parsers
+from shared.config.timings import STANDARD, Timings
 from shared.errors import InvalidInput, Misconfigured
 
 T = TypeVar("T")
@@ -109,6 +110,8 @@ class Settings:
     memory_mb: int
     rate_limits: bool | None  # None: on for live channels, off for the sandbox
     unknown: tuple[UnknownVariable, ...] = ()
+    # What no variable changes.
+    timings: Timings = STANDARD
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
@@ -183,7 +186,9 @@ def demand_safe_listening(settings: Settings) -> None:
 
 def dump(settings: Settings) -> dict[str, str]:
     """Return every variable with its value as it could be given, passwords masked; '' where it is not set."""
-    names = {field.name: _variable(field.name) for field in fields(settings) if field.name != "unknown"}
+    names = {
+        field.name: _variable(field.name) for field in fields(settings) if field.name not in {"unknown", "timings"}
+    }
     return {variable: _shown(getattr(settings, name)) for name, variable in names.items()}
 
 

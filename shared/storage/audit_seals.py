@@ -154,7 +154,7 @@ SELECT e.seq, to_json(e.at AT TIME ZONE 'UTC') #>> '{}' AS at, e.actor,
     e.seq > 0 AND e.actor NOT IN ('messenger', 'console', 'owner')
         AND EXISTS (SELECT FROM shared.keyring k WHERE k.name = e.actor)
         AND (before.seq IS NOT NULL OR coalesce(lower(gap), 1) <= 1) AND after.seq IS NOT NULL
-        AND e.at >= coalesce(before.at, e.at) - interval '1 minute' AND e.at <= after.at + interval '1 minute' AS own
+        AND e.at >= coalesce(before.at, e.at) - $2::interval AND e.at <= after.at + $2::interval AS own
 FROM unnest(int8multirange(int8range(NULL, NULL)) - $1::text::int8multirange) AS gap
 JOIN shared.approval_events e ON e.seq >= coalesce(lower(gap), -9223372036854775808)
     AND e.seq <= coalesce(upper(gap) - 1, 9223372036854775807)
@@ -164,7 +164,10 @@ ORDER BY e.seq
 """
 
 
-async def uncovered(connection: Connection, spans: Spans) -> AsyncIterator[Uncovered]:
-    """Yield the lines outside these spans, each with its time as a seal has it; within a transaction."""
-    async for row in connection.cursor(UNCOVERED, text_of(spans), prefetch=PAGE):
+async def uncovered(connection: Connection, spans: Spans, slack: timedelta) -> AsyncIterator[Uncovered]:
+    """Yield the lines outside these spans, each with its time as a seal has it; within a transaction.
+
+    Times that differ by less than `slack` are the same.
+    """
+    async for row in connection.cursor(UNCOVERED, text_of(spans), slack, prefetch=PAGE):
         yield Uncovered(**row)

@@ -1,8 +1,9 @@
 """The facts a decision leans on, by SELECT only: realm, standing rules, brakes, and the owner's yes."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record
 
 FACTS = """
@@ -25,16 +26,22 @@ SELECT
             OR (b.reason = 'restored' AND b.handled_at IS NULL)), '[]') AS brakes,
     (SELECT extract(epoch FROM max(b.made_at))::float8 FROM shared.brakes b WHERE b.reason = 'restored'
         AND (b.lifted_at IS NULL OR b.handled_at IS NULL
-            OR coalesce($3, clock_timestamp()) < b.lifted_at + interval '1 day')) AS restored
+            OR coalesce($3, clock_timestamp()) < b.lifted_at + $4::interval)) AS restored
 """
 
 
-async def facts(connection: Connection, channel: str, notification_id: str, asked_at: datetime | None) -> Record | None:
+async def facts(
+    connection: Connection,
+    channel: str,
+    notification_id: str,
+    asked_at: datetime | None,
+    mistrusted: timedelta = STANDARD.restored_mistrusted,
+) -> Record | None:
     """Return realm, sender, rules, brakes and restored, in one view of the database.
 
     Each rule comes with its uses by other notifications.
     """
-    return await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at)
+    return await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at, mistrusted)
 
 
 APPROVAL = """

@@ -1,17 +1,18 @@
 """One-time codes by which a chat becomes the owner's: offered on the command line, used in Telegram."""
 
+from datetime import timedelta
 from hashlib import sha256
 
 from shared.db.pool import Connection
 
 OFFER = """
-INSERT INTO messenger.pairings (code_sha, expires_at) VALUES ($1, clock_timestamp() + interval '15 minutes')
+INSERT INTO messenger.pairings (code_sha, expires_at) VALUES ($1, clock_timestamp() + $2::interval)
 """
 
 
-async def offer(connection: Connection, code: str) -> None:
-    """Make a code valid for fifteen minutes; only its hash is kept."""
-    await connection.execute(OFFER, sha256(code.encode()).hexdigest())
+async def offer(connection: Connection, code: str, lasts: timedelta) -> None:
+    """Make a code valid for that time; only its hash is kept."""
+    await connection.execute(OFFER, sha256(code.encode()).hexdigest(), lasts)
 
 
 USE = """

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from shared.config.timings import Timings
 from shared.db.pool import Connection
 
 STATUSES: Final = ("starting", "ready", "draining", "gone")
@@ -29,20 +30,20 @@ async def seen(connection: Connection, name: str, url: str, kind: str, tools: Se
 
 
 FORGET = """
-DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - interval '1 day'
-    OR (status = 'gone' AND last_seen_at < clock_timestamp() - interval '10 minutes')
+DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - $1::interval
+    OR (status = 'gone' AND last_seen_at < clock_timestamp() - $2::interval)
 """
 MARK_GONE = """
 UPDATE switchboard.butlers SET status = 'gone'
 WHERE status <> 'gone'
-    AND last_seen_at NOT BETWEEN clock_timestamp() - interval '60 seconds' AND clock_timestamp() + interval '60 seconds'
+    AND last_seen_at NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval
 """
 
 
-async def tidy(connection: Connection) -> None:
+async def tidy(connection: Connection, timings: Timings) -> None:
     """Mark silent instances as gone, and forget those gone for long."""
-    await connection.execute(MARK_GONE)
-    await connection.execute(FORGET)
+    await connection.execute(MARK_GONE, timings.instance_gone)
+    await connection.execute(FORGET, timings.instance_forgotten, timings.gone_forgotten)
 
 
 ROUTED = """

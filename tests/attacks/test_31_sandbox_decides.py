@@ -21,6 +21,7 @@ import pytest_asyncio
 from messenger.cards import approval, digest, uncertain
 from shared.auth import keystore
 from shared.channels.realms import NOT_HERE
+from shared.config.timings import STANDARD
 from shared.db.dsn import dsn_as
 from shared.db.pool import prepare_connection
 from shared.storage import contacts, pairings
@@ -193,7 +194,7 @@ async def test_a_doubt_about_live_mail_answered_in_the_sandbox(live_mail: Mixed)
 
 async def test_a_pairing_code_said_in_the_sandbox(live_mail: Mixed) -> None:
     code, chat = uuid4().hex, fresh.chat()
-    await pairings.offer(live_mail.fleet.db, code)
+    await pairings.offer(live_mail.fleet.db, code, STANDARD.pairing)
     await live_mail.box.say(chat, f"/start {code}")
     await eventually(lambda: live_mail.fleet.value("SELECT used_at FROM messenger.pairings WHERE used_at IS NOT NULL"))
     await asyncio.sleep(0.5)

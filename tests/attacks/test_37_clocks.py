@@ -22,6 +22,7 @@ from messenger.inbound import bounces
 from messenger.maintenance import purger, reaper, sealer
 from messenger.storage import attempts, deliveries, updates
 from shared.config.settings import Secret
+from shared.config.timings import STANDARD
 from shared.storage import pairings, pending_actions
 from shared.storage.pending_actions import Event
 from tests.integration.doubts import card_of
@@ -113,41 +114,41 @@ async def test_a_seal_of_the_future_holds_up_no_other(house: House, clock: Clock
     context = house.context("messenger")
     clock.off_by(401 * DAY)
     await line(house)
-    assert await sealer.seal(context, 60)
+    assert await sealer.seal(context)
     clock.off_by(0)
     await line(house)
-    assert await sealer.seal(context, 60), "sealing stands still"
+    assert await sealer.seal(context), "sealing stands still"
     assert (await verified(house)).count == 0
 
 
 async def test_who_verifies_is_told_of_lines_that_nobody_seals(house: House, clock: Clock) -> None:
     await house.sql.execute(GONE)
-    await sealer.seal(house.context("messenger"), 0)
+    await sealer.seal(house.context("messenger", seal=0.0))
     await line(house)
     clock.off_by(11 * 60)
     assert (await verified(house)).count == 0, "no Messenger is up that could seal them"
     await house.sql.execute(UP)
     assert [flaw.what for flaw in (await verified(house)).flaws] == ["unsealed"]
-    assert await sealer.seal(house.context("messenger"), 60)
+    assert await sealer.seal(house.context("messenger"))
     assert (await verified(house)).count == 0
 
 
 async def test_a_bots_lease_of_the_future_keeps_nobody_from_polling(house: House, clock: Clock) -> None:
     async with house.context("messenger").db.work() as connection:
         clock.off_by(HOUR)
-        assert await updates.take_lease(connection, "1", "who fell silent")
+        assert await updates.take_lease(connection, "1", "who fell silent", STANDARD.poll_lease)
         clock.off_by(0)
-        assert await updates.take_lease(connection, "1", "another")
-        assert not await updates.take_lease(connection, "1", "a third")
+        assert await updates.take_lease(connection, "1", "another", STANDARD.poll_lease)
+        assert not await updates.take_lease(connection, "1", "a third", STANDARD.poll_lease)
 
 
 async def test_a_mailboxs_lease_of_the_future_keeps_nobody_from_reading(house: House, clock: Clock) -> None:
     async with house.context("messenger").db.work() as connection:
         clock.off_by(HOUR)
-        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "who fell silent")
+        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "who fell silent", STANDARD.mailbox_lease)
         clock.off_by(0)
-        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "another")
-        assert not await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "a third")
+        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "another", STANDARD.mailbox_lease)
+        assert not await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "a third", STANDARD.mailbox_lease)
 
 
 async def test_what_a_silent_holder_claimed_in_the_future_is_taken_over(
@@ -156,7 +157,7 @@ async def test_what_a_silent_holder_claimed_in_the_future_is_taken_over(
     clock.off_by(HOUR)
     told = await in_queue(house, message)
     async with house.context("messenger").db.work() as connection:
-        assert await deliveries.claim(connection, "who fell silent", {"telegram": 16})
+        assert await deliveries.claim(connection, "who fell silent", {"telegram": 16}, STANDARD)
     clock.off_by(0)
     assert await reap(house) == 1
     worker = house.worker()
@@ -169,9 +170,9 @@ async def test_a_doubt_of_the_future_is_shown_at_once(house: House, clock: Clock
     clock.off_by(HOUR)
     told = await in_queue(house, message)
     async with house.context("messenger").db.work() as connection:
-        [held] = await deliveries.claim(connection, "who fell silent", {"telegram": 16})
+        [held] = await deliveries.claim(connection, "who fell silent", {"telegram": 16}, STANDARD)
         await attempts.keep_parts(connection, held.id, ["0" * 64])
-        assert await deliveries.mark(connection, held, (1, "0" * 64), None)
+        assert await deliveries.mark(connection, held, (1, "0" * 64), STANDARD.lease, None)
     clock.off_by(0)
     await tidied(house.worker())
     assert (await house.delivery(told))["status"] == "uncertain"
@@ -220,7 +221,7 @@ async def test_a_rule_that_has_expired_stays_so_when_the_clock_is_put_back(
 
 async def test_a_pairing_code_that_has_expired_stays_so_when_the_clock_is_put_back(house: House, clock: Clock) -> None:
     async with house.context("messenger").db.work() as connection:
-        await pairings.offer(house.sql, "a code")
+        await pairings.offer(house.sql, "a code", STANDARD.pairing)
         clock.off_by(HOUR)
         await tidied(house.worker())
         clock.off_by(0)
@@ -249,7 +250,7 @@ async def test_a_daemon_last_heard_of_in_the_future_is_not_called(house: House, 
     clock.off_by(HOUR)
     await house.sql.execute(UP)
     clock.off_by(0)
-    assert await house.sql.fetch(discovery.INSTANCES) == []
+    assert await house.sql.fetch(discovery.INSTANCES, STANDARD.instance_counts) == []
     await house.sql.execute(GONE)
 
 

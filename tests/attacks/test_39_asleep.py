@@ -17,8 +17,9 @@ import pytest
 import pytest_asyncio
 
 from messenger.channels.base import Channel, Prepared, Receipt, SendFailed
-from messenger.delivery.lease import LEASE_SECONDS, Worker
+from messenger.delivery.lease import Worker
 from shared.channels.base import Wire
+from shared.config.timings import STANDARD
 from shared.db.clock import Moment, moment
 from tests.chaos.crew import begin, stands
 from tests.integration.house import House, opened
@@ -168,5 +169,5 @@ async def test_what_stands_still_after_the_marker_is_seen_right_before_the_byte(
     said = fresh.words("still")
     await in_queue(house, said)
     real = house.worker().channels["telegram"]
-    await work(house.worker(telegram=Sleeping(real, lambda: time.sleep(LEASE_SECONDS))))
+    await work(house.worker(telegram=Sleeping(real, lambda: time.sleep(STANDARD.lease.total_seconds()))))
     assert house.sent(said) == []

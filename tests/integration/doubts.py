@@ -8,6 +8,7 @@ from messenger.cards.closing import close
 from messenger.channels.telegram import TelegramChannel
 from messenger.maintenance import resolver
 from shared.channels.realms import SANDBOX_TOKEN
+from shared.config.timings import STANDARD
 from shared.hashing import reference
 from shared.storage import resolutions
 from shared.storage.resolutions import Resolution, Word
@@ -37,7 +38,7 @@ async def uncertain(house: House, message: str, **arguments: object) -> str:
 
 async def cards_written(house: House) -> int:
     async with house.context("messenger").db.work() as connection:
-        return await kinds.write_missing(connection, 1000)
+        return await kinds.write_missing(connection, 1000, STANDARD)
 
 
 async def card_of(house: House, told: str) -> Mapping[str, object]:

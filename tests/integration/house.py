@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_client_token
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.config.settings import Settings
+from shared.config.timings import STANDARD, Timings
 from shared.db.pool import Connection, Database, Record, prepare_connection
 from shared.db.wake import listen
 from shared.gate import owner_decision
@@ -68,9 +69,13 @@ class House:
     tokens: Mapping[str, str]
     workers: list[Worker] = field(default_factory=list)
 
-    def context(self, name: str) -> Context:
-        """What the daemon of that name stands on."""
-        return self.assembly.contexts[name]
+    def context(self, name: str, **timings: float | timedelta) -> Context:
+        """What the daemon of that name stands on, or would stand on with these timings."""
+        found = self.assembly.contexts[name]
+        if not timings:
+            return found
+        changed = Timings(**{**asdict(found.settings.timings), **timings})
+        return replace(found, settings=replace(found.settings, timings=changed))
 
     async def notify(self, butler: str = "greeter", /, **arguments: object) -> Answer:
         """Call the butler's tool as its client does."""
@@ -223,10 +228,13 @@ def button_data(card: Mapping[str, object]) -> list[str]:
 
 
 @asynccontextmanager
-async def opened(cluster: Cluster, *, loops: bool = True, **variables: str) -> AsyncIterator[House]:
+async def opened(
+    cluster: Cluster, *, loops: bool = True, timings: Timings = STANDARD, **variables: str
+) -> AsyncIterator[House]:
     """A fresh house; with `loops` its Messenger and Switchboard work by themselves.
 
-    In a variable {sandbox} stands for the URL of its sandbox.
+    In a variable {sandbox} stands for the URL of its sandbox. Other `timings` are for tests of what happens at the end
+    of an interval, and not of how long it is.
     """
     name = f"house{next(_numbers)}"
     folder = cluster.folder / name
@@ -234,7 +242,7 @@ async def opened(cluster: Cluster, *, loops: bool = True, **variables: str) -> A
     async with AsyncExitStack() as held:
         dsn = await cluster.clone(name)
         box = await held.enter_async_context(running(folder))
-        settings = _settings(folder, box, variables)
+        settings = replace(_settings(folder, box, variables), timings=timings)
         entries = fleet.load(cluster.fleet)
         await migrate.migrate(settings, dsn, entries)
         plan = Plan(settings, dsn, entries, NAMES, together=True)

@@ -12,6 +12,7 @@ from messenger.delivery import loop
 from messenger.delivery.lease import Worker
 from messenger.maintenance import reaper
 from shared.channels.base import Wire
+from shared.config.timings import STANDARD
 from shared.contracts import route_request
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
@@ -121,4 +122,4 @@ async def lose_lease(house: House, notification_id: str) -> None:
 async def reap(house: House) -> int:
     """Take over what silent holders left; how many there were."""
     async with house.context("messenger").db.work() as connection:
-        return await reaper.reap(connection)
+        return await reaper.reap(connection, STANDARD.lease)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
+from shared.config.timings import STANDARD
 from shared.model import PartStatus, Status
 
 # What may happen to a delivery.
@@ -19,7 +20,7 @@ What = Literal[
     "receipt", "rejected", "not_sent", "unknown", "arrived", "again", "leave", "repeat_due",
     "deadline", "retry", "withdrawn", "released", "answered", "reopened", "bounced", "restored",
 ]  # fmt: skip
-LEASE_SECONDS: Final = 7.0
+LEASE_SECONDS: Final = STANDARD.lease.total_seconds()
 # Kinds whose repeat does no harm: a card is a view of one row, a reaction replaces the last one.
 FREELY: Final = frozenset({"card", "reaction"})
 HELD: Final[frozenset[Status]] = frozenset({"claimed", "sending"})

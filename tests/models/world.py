@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from shared.config.timings import STANDARD
 from shared.model import LEGAL
 from tests.models.states import FREELY, Delivery, Effect, Event, Part, Stepped, What, step
 
@@ -20,7 +21,7 @@ REVIVED: Final = {
     ("cancelled", "parked"): {"reopened"},
     ("dead", "parked"): {"reopened", "retry"},
 }
-MARGIN_SECONDS: Final = 1.0
+MARGIN_SECONDS: Final = STANDARD.margin
 How = Literal["receipt", "lost", "rejected", "not_sent", "unknown"]
 Preparing = Literal["ok", "failed", "rejected"]
 Word = Literal["arrived", "again", "leave"]

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from butlers.console.labels import STATUS, ago, count, excerpt, mapping, span, text
+from shared.config.timings import STANDARD
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, visible
@@ -156,8 +157,8 @@ DAEMONS = """
 SELECT name, url, kind, status,
     extract(epoch FROM clock_timestamp() - LEAST(last_seen_at, clock_timestamp()))::float8 AS age
 FROM switchboard.butlers
-WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - interval '7 days'
-    OR last_seen_at > clock_timestamp() - interval '10 minutes'
+WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - $1::interval
+    OR last_seen_at > clock_timestamp() - $2::interval
 ORDER BY array_position(ARRAY['switchboard', 'messenger', 'console', 'sandbox', 'butler'], kind), name, url
 LIMIT 100
 """
@@ -175,7 +176,7 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
     """Read everything the start page shows, as of now; `sandbox_url` is the configured address, maybe empty."""
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
-    daemons = await connection.fetch(DAEMONS)
+    daemons = await connection.fetch(DAEMONS, STANDARD.instance_shown, STANDARD.gone_forgotten)
     told = await connection.fetch(TOLD)
     in_sandbox = await connection.fetchval(IN_SANDBOX)
     return Start(

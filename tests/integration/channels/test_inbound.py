@@ -9,6 +9,7 @@ from messenger.channels.telegram import TelegramChannel
 from messenger.inbound import updates as updates_inbound
 from messenger.storage import strangers, updates
 from shared.channels.realms import SANDBOX_TOKEN
+from shared.config.timings import STANDARD
 from shared.storage import contacts, pairings
 from tests.integration.house import House
 from tests.rig import fresh
@@ -161,7 +162,7 @@ async def test_a_good_pairing_code_is_heard_through_any_flood(still_house: House
     await still_house.sql.execute("DELETE FROM messenger.pairings")
     assert await beyond(still_house, said(1, one, f"/start {code}")) == {1}
     async with still_house.context("messenger").db.work() as connection:
-        await pairings.offer(connection, code)
+        await pairings.offer(connection, code, STANDARD.pairing)
     assert await beyond(still_house, said(2, one, f"/start {code}"), said(3, one, "not so")) == {3}
     await still_house.sql.execute("DELETE FROM messenger.pairings")
 
@@ -174,4 +175,4 @@ async def test_of_what_is_only_counted_one_row_stays(still_house: House) -> None
     rows = await still_house.sql.fetch("SELECT update_id, body, outcome FROM messenger.updates WHERE bot = $1", bot)
     assert [(row["update_id"], row["body"], row["outcome"]) for row in rows] == [(9, {}, "counted")]
     async with still_house.context("messenger").db.work() as connection:
-        assert await updates.next_offset(connection, bot) == 10
+        assert await updates.next_offset(connection, bot, STANDARD.update_numbers) == 10

@@ -19,6 +19,7 @@ from messenger.inbound import bounces
 from messenger.inbound.dsn import Bounce
 from messenger.inbound.mailbox import Found, Look, Seen, account_from
 from shared.config.settings import Secret
+from shared.config.timings import STANDARD
 from shared.errors import Misconfigured, Unavailable
 from tests.integration.house import House
 from tests.integration.mailboxes import Mailbox, mailbox
@@ -193,7 +194,7 @@ def test_nonsense_is_said_and_raises_nothing_else(command: bytes, nonsense: byte
 async def test_a_look_at_a_server_that_falls_silent_ends_when_the_daemon_stops() -> None:
     with listening({b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"EXAMINE": None}) as (port, got):
         look, stopping = Look(account_from(f"imap://house:x@127.0.0.1:{port}"), seen()), asyncio.Event()
-        looking = asyncio.ensure_future(bounces.taken(look, stopping))
+        looking = asyncio.ensure_future(bounces.taken(look, stopping, STANDARD.mailbox_look))
         await until(lambda: any(b"EXAMINE" in line for line in got))
         stopping.set()
         with pytest.raises(Unavailable):
@@ -220,7 +221,7 @@ async def sent(house: House, message: str) -> tuple[str, str, str]:
 async def word_to_owner(house: House, told: str) -> int:
     """How many words to the owner there are about it."""
     async with house.context("messenger").db.work() as connection:
-        await kinds.write_missing(connection, 1000)
+        await kinds.write_missing(connection, 1000, STANDARD)
     return len(await house.sql.fetch(TOLD, (await house.delivery(told))["id"]))
 
 

@@ -89,7 +89,7 @@ async def sealed(house: House, *lots: int) -> None:
     """So many lines, then a seal; again for each number."""
     for lot in lots:
         await written(house, *(f"line {n}" for n in range(lot)))
-        assert await sealing.seal(house.context("messenger"), 0)
+        assert await sealing.seal(house.context("messenger", seal=0.0))
 
 
 async def sealed_by_hand(house: House, connection: Connection, pem: bytes | None = None) -> None:
@@ -191,7 +191,7 @@ async def test_a_line_put_into_an_old_gap_is_named_and_never_sealed(audit: House
     await by_hand(audit, PUT_IN, -7)
     said = [flaw.text.partition(" lies ")[0] for flaw in (await judged(audit)).flaws]
     assert said == ["Line -7, by 'owner',", "Line 2, by 'owner',"]
-    assert await sealing.seal(audit.context("messenger"), 0) is None
+    assert await sealing.seal(audit.context("messenger", seal=0.0)) is None
     assert await flaws(audit) == {("inserted", None, 2), ("inserted", None, -7)}
     await sealed(audit, 1)
     assert await flaws(audit) == {("inserted", None, 2), ("inserted", None, -7)}
@@ -332,7 +332,7 @@ async def test_a_line_committed_late_goes_into_a_later_seal(audit: House) -> Non
         assert await flaws(audit) == set()
     assert await flaws(audit) == set()
     assert (await judged(audit)).unsealed == 1
-    made = await sealing.seal(audit.context("messenger"), 0)
+    made = await sealing.seal(audit.context("messenger", seal=0.0))
     assert made is not None
     assert (made.n, made.seqs) == (3, "{[1,2)}")
     await sealed(audit, 1, 1, 1)
@@ -350,10 +350,10 @@ async def test_nothing_is_covered_twice_after_a_late_line(audit: House) -> None:
 
 
 async def test_of_several_messengers_one_seals_and_the_chain_stays_one(audit: House) -> None:
-    context = audit.context("messenger")
+    context = audit.context("messenger", seal=0.0)
     for n in range(5):
         await written(audit, f"{n} one", f"{n} other")
-        made = await asyncio.gather(*(sealing.seal(context, 0) for _ in range(6)))
+        made = await asyncio.gather(*(sealing.seal(context) for _ in range(6)))
         assert len([one for one in made if one]) == 1
     report = await judged(audit)
     assert (report.count, report.seals, report.lines, report.unsealed) == (0, 5, 10, 0)
@@ -362,10 +362,10 @@ async def test_of_several_messengers_one_seals_and_the_chain_stays_one(audit: Ho
 async def test_who_comes_second_waits_for_the_first_and_makes_no_other_link(audit: House) -> None:
     await sealed(audit, 1)
     await written(audit, "both want it")
-    context = audit.context("messenger")
+    context = audit.context("messenger", seal=0.0)
     async with standing_work(context.db) as first:
         await sealed_by_hand(audit, first)
-        second = asyncio.create_task(sealing.seal(context, 0))
+        second = asyncio.create_task(sealing.seal(context))
         await waiting(audit, 1)
     assert await second is None
     assert await flaws(audit) == set()
@@ -382,7 +382,7 @@ async def waiting(house: House, count: int) -> None:
 async def test_the_gate_never_waits_for_the_sealer(audit: House) -> None:
     await sealed(audit, 1)
     await written(audit, "unsealed")
-    context = audit.context("messenger")
+    context = audit.context("messenger", seal=0.0)
     async with standing_work(context.db) as sealer:
         await sealed_by_hand(audit, sealer)
         pid = await sealer.fetchval("SELECT pg_backend_pid()")
@@ -418,17 +418,16 @@ async def test_not_even_a_superuser_changes_a_seal_by_mistake(audit: House, text
 
 
 async def test_a_young_seal_is_not_followed_at_once(audit: House) -> None:
-    context = audit.context("messenger")
     await sealed(audit, 1)
     await written(audit, "soon")
-    assert await sealing.seal(context, 60) is None
+    assert await sealing.seal(audit.context("messenger")) is None
     await by_hand(audit, "UPDATE shared.audit_seals SET at = at - interval '31 seconds'")
-    assert await sealing.seal(context, 60)
+    assert await sealing.seal(audit.context("messenger"))
 
 
 async def test_the_loop_seals_again_and_again(audit: House) -> None:
     stopping = asyncio.Event()
-    loop = asyncio.create_task(sealing.run(audit.context("messenger"), stopping, 0.02))
+    loop = asyncio.create_task(sealing.run(audit.context("messenger", seal=0.02), stopping))
     try:
         for n in (1, 2):
             await written(audit, f"line {n}")
@@ -442,17 +441,17 @@ async def test_the_loop_seals_again_and_again(audit: House) -> None:
 
 
 async def test_a_flood_of_lines_goes_into_as_many_seals_as_it_takes(audit: House) -> None:
-    context = audit.context("messenger")
+    context = audit.context("messenger", seal=0.0)
     async with standing_work(context.db) as late:
         await pending_actions.record(late, Event("told", "messenger", reason="late"))
         await audit.sql.execute(MANY, 11)
-        made = [await sealing.seal(context, 0, most=4) for _ in range(2)]
+        made = [await sealing.seal(context, most=4) for _ in range(2)]
     assert [one.seqs for one in made if one] == ["{[2,6)}", "{[6,10)}"]
     report = await judged(audit)
     since = await audit.row("SELECT min(at) AS at FROM shared.approval_events WHERE seq = 1 OR seq > 9")
     assert (report.count, report.lines, report.unsealed, report.late) == (0, 8, 4, {})
     assert report.unsealed_since == since["at"].replace(tzinfo=None).isoformat() + "Z"
-    made = [await sealing.seal(context, 0, most=4) for _ in range(2)]
+    made = [await sealing.seal(context, most=4) for _ in range(2)]
     assert [one.seqs for one in made if one] == ["{[1,2),[10,13)}"]
     report = await judged(audit)
     assert (report.count, report.seals, report.lines, report.unsealed) == (0, 3, 12, 0)
@@ -460,7 +459,7 @@ async def test_a_flood_of_lines_goes_into_as_many_seals_as_it_takes(audit: House
 
 async def test_a_page_may_be_the_last_that_a_seal_takes(audit: House) -> None:
     await audit.sql.execute(MANY, 2 * audit_seals.PAGE + 2)
-    made = [await sealing.seal(audit.context("messenger"), 0, most=audit_seals.PAGE + 1) for _ in range(3)]
+    made = [await sealing.seal(audit.context("messenger", seal=0.0), most=audit_seals.PAGE + 1) for _ in range(3)]
     assert [one and one.seqs for one in made] == ["{[1,1002)}", "{[1002,2003)}", None]
     assert (await judged(audit)).unsealed == 0
 
@@ -469,11 +468,11 @@ async def test_a_flood_with_a_gap_after_each_line_is_sealed_in_time(audit: House
     """Whoever undoes every other line makes a seal of many spans, which the next two rounds look through."""
     many = 30_000
     await by_hand(audit, GAPS, many)
-    assert await sealing.seal(audit.context("messenger"), 0, most=many)
+    assert await sealing.seal(audit.context("messenger", seal=0.0), most=many)
     await audit.sql.execute("SELECT setval('shared.approval_events_seq_seq', $1)", 2 * many + 1)
     await written(audit, "after the flood")
     begun = time.monotonic()
-    made = await sealing.seal(audit.context("messenger"), 0)
+    made = await sealing.seal(audit.context("messenger", seal=0.0))
     assert time.monotonic() - begun < LONGEST / 2
     assert made is not None
     assert made.seqs == f"{{[{2 * many + 2},{2 * many + 3})}}"
@@ -486,7 +485,7 @@ async def test_a_hundred_thousand_lines_are_sealed_and_judged(audit: House) -> N
     """How long both take is a figure, kept in build/figures/audit.json; the database gives no statement 20 seconds."""
     await audit.sql.execute(MANY, 100_000)
     begun = time.monotonic()
-    assert await sealing.seal(audit.context("messenger"), 0)
+    assert await sealing.seal(audit.context("messenger", seal=0.0))
     between = time.monotonic()
     report = await judged(audit)
     ended = time.monotonic()

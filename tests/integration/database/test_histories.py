@@ -7,6 +7,7 @@ import pytest
 from butlers.console.queries import approvals
 from butlers.console.queries import history as history_shown
 from messenger.storage import cards
+from shared.config.timings import STANDARD
 from shared.storage import history
 from tests.integration.house import House
 
@@ -27,5 +28,5 @@ async def test_a_history_is_found_by_indexes(still_house: House, text: str, ids:
 
 
 async def test_what_the_owner_said_of_a_question_is_found_by_an_index(still_house: House) -> None:
-    plan = await still_house.plan_of(cards.ASK_APPROVALS, 3)
+    plan = await still_house.plan_of(cards.ASK_APPROVALS, STANDARD.card_elsewhere, 3, STANDARD.burst_window)
     assert "events_of_the_owner" in plan, plan

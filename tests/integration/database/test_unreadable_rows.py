@@ -16,6 +16,7 @@ from messenger.maintenance import rechecker
 from messenger.poison import CODE, SAID
 from shared.channels.base import Wire
 from shared.channels.realms import SANDBOX_TOKEN
+from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Database
 from shared.rpc import Answer
 from shared.storage import contacts
@@ -93,7 +94,7 @@ async def asked(house: House, message: str) -> tuple[str, str]:
 
 async def write(house: House) -> int:
     async with house.context("messenger").db.work() as connection:
-        return await kinds.write_missing(connection, BURST)
+        return await kinds.write_missing(connection, BURST, STANDARD)
 
 
 async def ended(house: House, told: str) -> list[str]:

@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 
 from messenger.cards import kinds
+from shared.config.timings import STANDARD
 from tests.integration.house import House
 from tests.integration.workers import new_chat
 
@@ -23,7 +24,7 @@ async def asked(house: House) -> object:
 async def channels(house: House, action_id: object) -> list[str]:
     """By which channels it is asked, once what is missing is written."""
     async with house.context("messenger").db.work() as connection:
-        await kinds.write_missing(connection, 1000)
+        await kinds.write_missing(connection, 1000, STANDARD)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action_id)]
 
 

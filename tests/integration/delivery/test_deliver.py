@@ -15,6 +15,7 @@ from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import loop
 from messenger.delivery.lease import Worker
 from messenger.storage import deliveries
+from shared.config.timings import STANDARD
 from tests.integration.house import House
 from tests.integration.workers import (
     ACTION,
@@ -352,7 +353,7 @@ async def test_per_address_one_is_in_flight(still_house: House, message: str) ->
     contact = await friend(still_house)
     told = [await in_queue(still_house, f"{message} {n}", contact_id=contact) for n in range(3)]
     async with still_house.context("messenger").db.work() as connection:
-        taken = await deliveries.claim(connection, "nobody", {"telegram": 16, "email": 16})
+        taken = await deliveries.claim(connection, "nobody", {"telegram": 16, "email": 16}, STANDARD)
     assert [one.notification_id for one in taken] == [told[0]]
     await lose_lease(still_house, told[0])
     await reap(still_house)

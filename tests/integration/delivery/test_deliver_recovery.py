@@ -13,6 +13,7 @@ from messenger.delivery import loop
 from messenger.delivery.lease import Worker
 from messenger.storage import deliveries
 from shared.channels.realms import SANDBOX_TOKEN
+from shared.config.timings import STANDARD
 from shared.storage import contacts
 from tests.integration.delivery.test_long_outage import Ending
 from tests.integration.house import House
@@ -53,7 +54,7 @@ async def nothing_in_doubt(still_house: House) -> None:
 
 async def written_cards(house: House) -> int:
     async with house.context("messenger").db.work() as connection:
-        return await kinds.write_missing(connection, 1000)
+        return await kinds.write_missing(connection, 1000, STANDARD)
 
 
 async def parts(house: House, notification_id: str) -> list[str]:
@@ -82,7 +83,7 @@ def desk_where_answers_wait(house: House, happens: Callable[[], Awaitable[object
 async def test_a_lease_lost_while_claimed_puts_it_back_in_the_queue(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     async with still_house.context("messenger").db.work() as connection:
-        await deliveries.claim(connection, "silent", {"telegram": 16, "email": 16})
+        await deliveries.claim(connection, "silent", {"telegram": 16, "email": 16}, STANDARD)
     assert await reap(still_house) == 0, "a lease that lasts is respected"
     await lose_lease(still_house, told)
     assert await reap(still_house) == 1

@@ -13,6 +13,7 @@ from messenger.maintenance import reaper, resolver
 from messenger.storage import attempts, deliveries, transitions
 from shared import answers
 from shared.channels.base import Wire
+from shared.config.timings import STANDARD
 from shared.errors import InvalidInput
 from shared.gate.owner_decision import Edit, edit
 from shared.storage import contacts
@@ -342,10 +343,10 @@ async def test_a_receipt_for_one_part_leaves_the_question_about_the_rest(still_h
 async def test_no_marker_for_a_part_that_has_its_receipt(still_house: House, message: str) -> None:
     told = await in_queue(still_house, message)
     async with still_house.context("messenger").db.work() as connection:
-        [claimed] = await deliveries.claim(connection, "test", {"telegram": 1})
+        [claimed] = await deliveries.claim(connection, "test", {"telegram": 1}, STANDARD)
         await attempts.keep_parts(connection, claimed.id, ["sha"])
         await connection.execute(RECEIPT_BEFORE, claimed.id)
-        assert await deliveries.mark(connection, claimed, (1, "sha"), None) is False
+        assert await deliveries.mark(connection, claimed, (1, "sha"), STANDARD.lease, None) is False
     await still_house.sql.execute("DELETE FROM messenger.deliveries WHERE notification_id = $1", told)
 
 

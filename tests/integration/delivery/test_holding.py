@@ -6,8 +6,9 @@ import time
 import asyncpg
 import pytest
 
-from messenger.delivery import lease, loop
+from messenger.delivery import loop
 from messenger.storage import deliveries
+from shared.config.timings import STANDARD
 from tests.integration.doubts import ATTEMPTS
 from tests.integration.house import House
 from tests.integration.workers import friend, in_queue, lose_lease, reap, work, worker_where
@@ -52,14 +53,14 @@ async def test_only_the_claim_that_holds_is_renewed(still_house: House, message:
     claims = []
     for _ in range(2):
         async with db.work() as connection:
-            claims += await deliveries.claim(connection, "one", {"telegram": 1})
+            claims += await deliveries.claim(connection, "one", {"telegram": 1}, STANDARD)
         if len(claims) == 1:
             await lose_lease(still_house, told)
             await reap(still_house)
     held = [(claim.id, claim.fence) for claim in claims]
     async with db.work() as connection:
-        assert await deliveries.renew(connection, "one", held[:1]) == set()
-        assert await deliveries.renew(connection, "one", held) == set(held[1:])
+        assert await deliveries.renew(connection, "one", held[:1], STANDARD.lease) == set()
+        assert await deliveries.renew(connection, "one", held, STANDARD.lease) == set(held[1:])
 
 
 async def left_to_its_lease(house: House, told: str) -> float:
@@ -84,7 +85,7 @@ async def test_a_question_that_its_butler_holds_open_costs_nobody_a_lease(still_
         await other.execute(HELD_OPEN, told)
         # A machine with too much to do is slow now and then, who waits for the butler is so each time.
         spent = [await left_to_its_lease(still_house, told) for _ in range(2)]
-        assert min(spent) < lease.LEASE_SECONDS - lease.RENEW_SECONDS
+        assert min(spent) < STANDARD.lease.total_seconds() - STANDARD.renew
         await holding.rollback()
     finally:
         await other.close()

@@ -17,6 +17,7 @@ from messenger.delivery.lease import Worker
 from messenger.storage import rate_limits
 from shared.channels import email, telegram
 from shared.channels.base import Limit
+from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record
 from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import OWNER
@@ -239,7 +240,7 @@ async def test_what_a_chat_was_told_to_wait_its_next_message_waits_too(own_house
     asked = await own_house.contact("Asked", telegram=new_chat())
     await admitted(own_house, f"{message} card", contact_id=asked)
     async with own_house.context("messenger").db.work() as connection:
-        assert await kinds.write_missing(connection, 1000) >= 1
+        assert await kinds.write_missing(connection, 1000, STANDARD) >= 1
     await work(worker)
     assert own_house.cards(message) == []
     other = await in_queue(own_house, f"{message} other")
@@ -281,10 +282,10 @@ async def test_two_chats_told_to_wait_at_the_same_moment_make_the_whole_bot_wait
 
     async def told(chat: str) -> None:
         async with db.work() as connection:
-            await rate_limits.obey(connection, "telegram", chat, timedelta(seconds=60))
+            await rate_limits.obey(connection, "telegram", chat, timedelta(seconds=60), STANDARD.asked_together)
 
     async with db.work() as connection:
-        await rate_limits.obey(connection, "telegram", new_chat(), timedelta(seconds=60))
+        await rate_limits.obey(connection, "telegram", new_chat(), timedelta(seconds=60), STANDARD.asked_together)
         other = asyncio.create_task(told(new_chat()))
         await asyncio.wait([other], timeout=0.3)
     await other
@@ -312,5 +313,5 @@ async def test_a_full_bucket_is_forgotten_and_one_in_use_is_not(own_house: House
     await own_house.sql.execute(SEED, "telegram:1", 3, timedelta(seconds=1), timedelta(hours=1))
     await own_house.sql.execute(SEED, "email:day", 100, timedelta(seconds=216), timedelta(hours=1))
     async with own_house.context("messenger").db.work() as connection:
-        await rate_limits.forget(connection)
+        await rate_limits.forget(connection, STANDARD.bucket_kept, STANDARD.longest_wait)
     assert [row["key"] for row in await own_house.sql.fetch("SELECT key FROM messenger.rate_limits")] == ["email:day"]

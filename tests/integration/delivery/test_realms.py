@@ -18,6 +18,7 @@ from messenger.storage import breakers, cards, queries
 from shared.addresses import Address
 from shared.channels import email, realms
 from shared.channels.realms import SANDBOX, SANDBOX_TOKEN
+from shared.config.timings import STANDARD
 from shared.gate import owner_decision
 from shared.storage import contacts, threads
 from tests.integration.house import House, opened
@@ -84,7 +85,7 @@ async def ask(house: House, channel: str) -> str:
 async def written(house: House, action: str, burst: int = 1000) -> list[str]:
     """By which channels it is asked, once what is missing is written."""
     async with house.context("messenger").db.work() as connection:
-        await kinds.write_missing(connection, burst)
+        await kinds.write_missing(connection, burst, STANDARD)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action)]
 
 
@@ -203,7 +204,7 @@ async def test_the_pause_of_a_live_channel_is_not_told_in_the_sandbox(
     await mixed.sql.execute(FREE)
     await mixed.sql.execute("UPDATE messenger.deliveries SET origin_butler = 'told' WHERE origin_butler = 'messenger'")
     async with mixed.context("messenger").db.work() as connection:
-        await breakers.heed(connection, "telegram", LOCKED_OUT)
+        await breakers.heed(connection, "telegram", LOCKED_OUT, STANDARD)
         assert await breakers.tell_owner(connection) == 1
     assert [row["channel"] for row in await mixed.sql.fetch(TOLD)] == told
     await mixed.sql.execute(FREE)

@@ -8,6 +8,7 @@ import pytest
 from messenger.cards import kinds
 from messenger.inbound import bounces
 from messenger.inbound.dsn import Bounce
+from shared.config.timings import STANDARD
 from shared.hashing import reference
 from shared.storage import history
 from tests.integration.house import House
@@ -64,7 +65,7 @@ async def answer(house: House, told: str) -> Mapping[str, object]:
 async def word_to_owner(house: House, told: str) -> list[Mapping[str, object]]:
     """What the owner was told of it."""
     async with house.context("messenger").db.work() as connection:
-        await kinds.write_missing(connection, 1000)
+        await kinds.write_missing(connection, 1000, STANDARD)
     while await house.sql.fetch("SELECT FROM messenger.deliveries WHERE class = 'card' AND status = 'queued'"):
         await work(house.worker())
     ref = reference((await house.delivery(told))["id"])

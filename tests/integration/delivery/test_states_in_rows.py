@@ -20,6 +20,7 @@ from messenger.storage import transitions as unheld
 from messenger.storage.deliveries import Claimed, Enqueued
 from messenger.verdict import Blocked
 from shared import answers
+from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record
 from shared.model import LEGAL, Finding
 from shared.storage import deliveries, notifications
@@ -193,7 +194,7 @@ class Life:
             await self.claim()
         elif event.what == "lease_lost":
             await self.house.sql.execute(SILENT, self.id)
-            await reaper.reap(self.sql)
+            await reaper.reap(self.sql, STANDARD.lease)
         elif claimed is not None:
             await self.holder(claimed, event)
             if event.what not in {"renew", "marked", "receipt"}:
@@ -204,7 +205,7 @@ class Life:
     async def claim(self) -> None:
         await self.house.sql.execute(FREE)
         await self.house.sql.execute(DUE, self.id)
-        taken = await store.claim(self.sql, f"holder-{self.id}", {"telegram": 16})
+        taken = await store.claim(self.sql, f"holder-{self.id}", {"telegram": 16}, STANDARD)
         assert [one.id for one in taken] in ([], [self.id])
         self.claims += taken
 
@@ -213,9 +214,9 @@ class Life:
         last = event.n == len(self.model.parts)
         match event.what:
             case "renew":
-                await store.renew(self.sql, f"holder-{self.id}", [(self.id, claimed.fence)])
+                await store.renew(self.sql, f"holder-{self.id}", [(self.id, claimed.fence)], STANDARD.lease)
             case "marked":
-                await store.mark(self.sql, claimed, (event.n, f"sha{event.n}"), None)
+                await store.mark(self.sql, claimed, (event.n, f"sha{event.n}"), STANDARD.lease, None)
             case "prepare_failed":
                 why = FAILURES["rejected" if event.word == "provider_rejected" else "not_sent"]
                 ended = Ended(why, last, claimed.kind, claimed.attempt, 0.0)
@@ -227,7 +228,7 @@ class Life:
                 ended = Ended(FAILURES[event.what], last, claimed.kind, claimed.attempt, 0.0)
                 await settle.part_ended(self.sql, claimed, event.n, after(ended))
             case "delayed":
-                await store.delay(self.sql, claimed, "braked", None)
+                await store.delay(self.sql, claimed, "braked", None, STANDARD.braked_again)
             case "whole":
                 await stop_delivery.nothing_follows(self.sql, claimed, whole=True)
             case _:
@@ -278,7 +279,7 @@ class Life:
                 await unheld.bounced(self.sql, self.id, "5.1.1")
             case "repeat_due":
                 await self.house.sql.execute(LONG_AGO, self.id)
-                for row in await queries.to_repeat(self.sql):
+                for row in await queries.to_repeat(self.sql, STANDARD.owner_repeat):
                     if row["id"] == self.id:  # others that stand aside may be due as well by now
                         await unheld.again(self.sql, row["id"], row["attempt"], None)
 

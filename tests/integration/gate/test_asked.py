@@ -7,6 +7,7 @@ import pytest
 
 from butlers.console.queries import approvals
 from messenger.cards import approval, base, kinds
+from shared.config.timings import STANDARD
 from shared.display.approval import Asked, lines
 from shared.gate import owner_decision
 from shared.gate.approval_request import asked
@@ -84,7 +85,7 @@ async def test_a_button_binds_what_its_card_shows(still_house: House) -> None:
     worker = still_house.worker()
     for _ in range(20):  # the owner's chat takes one at a time, those of other tests too
         async with still_house.context("messenger").db.work() as connection:
-            await kinds.write_missing(connection, 1000)
+            await kinds.write_missing(connection, 1000, STANDARD)
         await work(worker)
     [card] = still_house.cards(words)
     action = await still_house.row(ACTION, told)

@@ -16,6 +16,7 @@ from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared.auth.mac import tag, tag_matches
 from shared.channels.telegram import Button
+from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.display.owner import Sheet
 from shared.hashing import reference
@@ -42,8 +43,8 @@ FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about {queri
 KINDS_ABOUT: Final = "SELECT card_kind, status, reason FROM messenger.deliveries WHERE about = $1 ORDER BY created_at"
 
 
-async def ask(connection: Connection, _burst: int) -> int:
-    return len(await connection.fetch(ASK))
+async def ask(connection: Connection, _burst: int, timings: Timings) -> int:
+    return len(await connection.fetch(ASK, timings.card_elsewhere))
 
 
 async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:

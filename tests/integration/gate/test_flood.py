@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
 from functools import partial
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from messenger.channels.telegram import TelegramChannel
 from messenger.maintenance import resolver
 from messenger.storage import cards, queries
 from shared.channels.realms import SANDBOX
+from shared.config.timings import STANDARD
 from shared.db.pool import Record
 from shared.display.owner import as_text, bubbles
 from shared.gate.approval_request import asked
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BURST = 3
 # Seconds. What was looked at later than so long ago had its turn in the test, however slow that is.
-HOUR = 3600.0
+HOUR = timedelta(hours=1)
 GONE = "It is over: it was "
 OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
 # Asked within this breath, however long the test takes; and before it.
@@ -101,7 +103,7 @@ async def ask(house: House, count: int, butler: str = "greeter") -> list[str]:
 
 async def write(house: House) -> int:
     async with house.context("messenger").db.work() as connection:
-        return await kinds.write_missing(connection, BURST)
+        return await kinds.write_missing(connection, BURST, STANDARD)
 
 
 async def digests_of(house: House) -> list[int]:
@@ -146,7 +148,8 @@ async def test_cards_of_long_ago_are_not_looked_at(quiet: House) -> None:
     await write(quiet)
     await quiet.sql.execute(LONG_ANSWERED, MANY)
     await quiet.sql.execute("ANALYZE shared.pending_actions, messenger.deliveries")
-    rows = await quiet.sql.fetch(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT TEXT) {cards.ASK_APPROVALS}", BURST)
+    within = (STANDARD.card_elsewhere, BURST, STANDARD.burst_window)
+    rows = await quiet.sql.fetch(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT TEXT) {cards.ASK_APPROVALS}", *within)
     plan = "\n".join(row[0] for row in rows)
     most = max(int(float(found)) for found in re.findall(r"actual rows=([\d.]+)", plan))
     assert most < MANY, plan

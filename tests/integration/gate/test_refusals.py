@@ -14,6 +14,7 @@ from cachetools import TTLCache
 from butlers.refusals import note_refusal
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Unauthorized, mint_client_token
+from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Database, Record
 from shared.errors import Forbidden, HopFailed
 from shared.storage import pairings
@@ -145,10 +146,10 @@ async def test_a_pairing_code_that_is_none_is_audited_without_the_code(house: Ho
 
 async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(cluster: Cluster) -> None:
     live = {"BUTLERS_TELEGRAM_TOKEN": "77:live", "BUTLERS_TELEGRAM_BASE_URL": "{sandbox}", "BUTLERS_RATE_LIMITS": "0"}
-    async with opened(cluster, loops=True, **live) as house:
+    async with opened(cluster, loops=True, timings=STANDARD, **live) as house:
         since, chat, code = await last(house), new_chat(), uuid4().hex
         await house.contact("Zoe", telegram=chat)
-        await pairings.offer(house.sql, code)
+        await pairings.offer(house.sql, code, STANDARD.pairing)
         told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
         assert (await house.handled(told["update_id"]))["outcome"] == "chat_taken"
         [line] = await lines(house, since, f"telegram:{chat}")
@@ -159,7 +160,7 @@ async def test_a_valid_code_from_a_chat_of_somebody_else_is_called_no_false_one(
 
 async def test_a_valid_code_is_used_up_in_the_sandbox_and_makes_nobody_the_owner(house: House) -> None:
     since, chat, code = await last(house), new_chat(), uuid4().hex
-    await pairings.offer(house.sql, code)
+    await pairings.offer(house.sql, code, STANDARD.pairing)
     for outcome in ("not_paired_here", "not_paired"):
         told = await house.box.api("say", as_=int(chat), text=f"/start {code}")
         assert (await house.handled(told["update_id"]))["outcome"] == outcome

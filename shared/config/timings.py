@@ -1,0 +1,146 @@
+"""Timings: every interval by which the daemons wait, hold, repeat and give up, in one value.
+
+What the database compares is a timedelta and goes into its statements as a parameter; what a process waits is in
+seconds. None of it is a setting: the figures hang together, and those that could do harm are checked here. What the
+owner may set (how long a question waits, how often daemons look) stands in the settings, what is kept and how long in
+`shared/retention.py`, and how a retry grows in `messenger/retry.py`. Pure.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+_LOOKS_IN_A_LEASE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """All of them, each with its unit and its reason."""
+
+    lease: timedelta = timedelta(seconds=7)
+    """Interval. What a silent holder had in hand is taken over after this; no socket is ever waited for so briefly."""
+    renew: float = 2.0
+    """Seconds between two renewals of the leases: three fit into one, so that a lost renewal costs nothing."""
+    margin: float = 1.0
+    """Seconds: with less than this left of the lease the committing byte is not written."""
+    stopping_renew: float = 0.2
+    """Seconds between two renewals while the process stops, so that it ends as soon as nothing is in hand."""
+    drain: float = 20.0
+    """Seconds that what is in hand has to end when the process stops."""
+    turn_held: timedelta = timedelta(seconds=60)
+    """Interval. A message being retried keeps its place so long from its first failure, then blocks nobody."""
+    braked_again: timedelta = timedelta(seconds=20)
+    """Interval. What a brake delays is asked again after this, and so long after a brake was lifted it is made due."""
+    duplicate_again: timedelta = timedelta(seconds=5)
+    """Interval. A duplicate looks again after this whether the first of the two has an answer."""
+    owner_repeat: timedelta = timedelta(seconds=10)
+    """Interval. A message to the owner of unknown outcome is repeated after this: a late receipt may still come."""
+    longest_wait: timedelta = timedelta(hours=1)
+    """Interval. Nothing waits longer for a retry or a limit; what says so was written by a wrong clock."""
+    asked_together: timedelta = timedelta(seconds=10)
+    """Interval. Two chats told to wait within this mean the whole channel: it is the bot that is counted."""
+    bucket_kept: timedelta = timedelta(minutes=1)
+    """Interval. The row of a limit's bucket is dropped so long after the bucket is full again."""
+
+    failures_within: timedelta = timedelta(minutes=10)
+    """Interval. So many failures within it pause their channel; waiting for one answer can take a minute."""
+    probe: timedelta = timedelta(seconds=5)
+    """Interval between two probes of a paused channel."""
+    probe_login: timedelta = timedelta(minutes=5)
+    """Interval. The longest between two probes of a refused login, which grow, as a login tried too often is locked."""
+
+    burst_window: timedelta = timedelta(minutes=10)
+    """Interval in which the cards of one butler are counted against its burst, and in which it gets one digest."""
+    card_elsewhere: timedelta = timedelta(seconds=60)
+    """Interval. A card that Telegram did not take within it goes by the next channel too."""
+    digest_gathers: timedelta = timedelta(seconds=5)
+    """Interval from the first question of a digest to the digest, so that it holds what is asked at once."""
+    digest_edit: timedelta = timedelta(seconds=5)
+    """Interval between two edits of a digest: an edit makes no sound, and Telegram takes only so many."""
+    bounce_told: timedelta = timedelta(days=3)
+    """Interval. A mail that came back longer ago than this is no news for the owner any more."""
+    clock_slack: timedelta = timedelta(minutes=1)
+    """Interval. Times that differ by less are the same: a row's time may lie ahead by as much as a clock is mended."""
+
+    poll: float = 5.0
+    """Seconds that one getUpdates waits at the provider."""
+    poll_lease: timedelta = timedelta(seconds=8)
+    """Interval. The poller's lease, longer than one poll; another process polls after this."""
+    poll_again: float = 1.0
+    """Seconds until a poller looks again whether it is its turn, or after a poll that failed."""
+    update_given_up: timedelta = timedelta(minutes=1)
+    """Interval. An update that fails is tried again for so long."""
+    update_numbers: timedelta = timedelta(days=6)
+    """Interval. After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update)."""
+    mailbox_look: float = 110.0
+    """Seconds that one look into the mailbox may take in all."""
+    mailbox_lease: timedelta = timedelta(seconds=150)
+    """Interval. The lease of the mailbox's reader, longer than one look."""
+    pairing: timedelta = timedelta(minutes=15)
+    """Interval for which a pairing code is good: long enough to open Telegram, too short to be guessed."""
+
+    messenger_wait: float = 10.0
+    """Seconds the Messenger waits for the outcome of a live call: the innermost of three waits."""
+    switchboard_wait: float = 12.0
+    """Seconds the Switchboard waits for its target."""
+    butler_wait: float = 14.0
+    """Seconds a butler waits for the Switchboard; its client waits longer."""
+    hurried: float = 1.5
+    """Seconds that a call in hand may take when its process stops."""
+    outcome_again: float = 0.5
+    """Seconds between two looks of a waiting call at the rows: no process is told what another one has settled."""
+    status_wait: float = 50.0
+    """Seconds. The longest `notification_status` waits, since MCP clients give up after a minute."""
+    withdraw_wait: float = 5.0
+    """Seconds that `withdraw` waits to be carried out."""
+    withdraw_again: float = 0.2
+    """Seconds between two looks of `withdraw`."""
+    cool_down: timedelta = timedelta(hours=24)
+    """Interval. After three noes in a row a butler asks nothing more about that recipient for so long."""
+    restored_mistrusted: timedelta = timedelta(days=1)
+    """Interval. After a backup was put back older rules do not count, until so long after the brake was lifted."""
+    live_call: timedelta = timedelta(seconds=3)
+    """Interval. A notification so young belongs to its live call, and is not swept."""
+
+    heartbeat: float = 5.0
+    """Seconds between two heartbeats of an instance."""
+    instance_counts: timedelta = timedelta(seconds=30)
+    """Interval. Calls go to instances heard of within it: five heartbeats may be lost."""
+    instance_gone: timedelta = timedelta(seconds=60)
+    """Interval. A silent instance is noted as gone after it."""
+    gone_forgotten: timedelta = timedelta(minutes=10)
+    """Interval. An instance that said it is gone is forgotten after it, until when pages show it."""
+    instance_shown: timedelta = timedelta(days=7)
+    """Interval. The start page shows a silent instance so long, should the Switchboard that forgets it be away."""
+    instance_forgotten: timedelta = timedelta(days=1)
+    """Interval. A silent instance is forgotten after it."""
+    directory: float = 2.0
+    """Seconds for which a process trusts what it read of the instances."""
+    keyring: float = 5.0
+    """Seconds between two looks at the keyring: a retired key counts no longer than this."""
+    quiet: float = 300.0
+    """Seconds for which a process remembers whom it refused: a caller that goes on trying costs no unit of work."""
+
+    metrics: float = 15.0
+    """Seconds between two readings of the gauges, which is how often they are scraped."""
+    witness: float = 1.0
+    """Seconds between two looks of the witness at the number in the rows."""
+    seal: float = 60.0
+    """Seconds between two seals of the audit."""
+
+    def __post_init__(self) -> None:
+        """Refuse figures with which something would be sent twice, or be taken from a holder that works."""
+        lease, poll_lease = self.lease.total_seconds(), self.poll_lease.total_seconds()
+        for wrong, why in (
+            (self.renew * _LOOKS_IN_A_LEASE > lease, "a lease is renewed three times before it runs out"),
+            (self.margin >= lease - self.renew, "what is left of a lease between two renewals is more than its margin"),
+            (poll_lease <= self.poll, "the poller's lease outlives one poll"),
+            (self.mailbox_lease.total_seconds() <= self.mailbox_look, "the mailbox's lease outlives one look"),
+            (not self.messenger_wait < self.switchboard_wait < self.butler_wait, "waits nest"),
+        ):
+            if wrong:
+                raise ValueError(f"These timings do not fit: {why}.")
+
+
+STANDARD: Final = Timings()
+"""What the product runs with."""
