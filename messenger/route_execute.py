@@ -1,6 +1,5 @@
 """The tool route.execute: it takes an envelope from the Switchboard, queues it, waits, and answers."""
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from shared.contracts import (
     same_envelope,
     wire,
 )
+from shared.db.wake import Ticket
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.gate.accept import accept_envelope, describe
 from shared.gate.admit import Admitter, admit, answer_of
@@ -140,9 +140,7 @@ async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> N
     return answer.model_copy(update={"duplicate": told.duplicate, "note": told.note or answer.note})
 
 
-async def outcome_of(
-    context: Context, request: NotifyEnvelope, seconds: float, ticket: asyncio.Event
-) -> NotifyResponse:
+async def outcome_of(context: Context, request: NotifyEnvelope, seconds: float, ticket: Ticket) -> NotifyResponse:
     """Return what became of what is in the queue; losing the database meanwhile is no failure of the message."""
     notification_id = str(request.notification_id)
     try:

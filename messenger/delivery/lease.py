@@ -30,6 +30,8 @@ class Worker:
     jitter: float = 0.5
     # The channels whose messages are counted against their limits.
     limited: frozenset[str] = frozenset()
+    # Whether anything may be waiting in the queue, as far as the last look saw; true while one goes on.
+    more: bool = True
     clock: Callable[[], Moment] = moment
     witness: Witness = field(init=False)
 

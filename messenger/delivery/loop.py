@@ -46,16 +46,17 @@ async def claim_some(worker: Worker) -> float:
     """Claim what is due and start on it; return the seconds until it is worth looking again."""
     busy = Counter(task.get_name() for task in worker.tasks)
     room = {name: AT_ONCE - busy[name] for name in worker.channels if busy[name] < AT_ONCE}
-    since = worker.clock()
+    since, worker.more = worker.clock(), True
     async with worker.context.db.work() as connection:
         taken = await deliveries.claim(connection, worker.holder, room, worker.timings)
-        next_due = await queries.next_due(connection)
+        next_due, more = await queries.next_due(connection)
     for claimed in taken:
         worker.held[claimed.id, claimed.fence] = since
         task = asyncio.create_task(_deliver(worker, claimed), name=claimed.channel)
         worker.tasks.add(task)
         task.add_done_callback(worker.tasks.discard)
-    # What waits behind one of these is woken when that one ends.
+    # What waits behind one of these is looked for when that one ends; where nothing waits that needs no look.
+    worker.more = more
     return max(0.05, next_due or worker.timings.renew)
 
 
@@ -65,11 +66,11 @@ async def _deliver(worker: Worker, claimed: Claimed) -> None:
     It is left to its lease while the database is away or where the marker finds it in other hands; what breaks
     otherwise is put off.
     """
-    over = False
+    over = whole = False
     try:
         with apart(log, "a delivery broke", delivery=claimed.id):
             try:
-                await deliver(worker, claimed)
+                whole = await deliver(worker, claimed)
             except (Unavailable, NotOurs) as lost:
                 log.warning("left to its lease", delivery=claimed.id, why=lost.message)
             over = True
@@ -79,5 +80,6 @@ async def _deliver(worker: Worker, claimed: Claimed) -> None:
                     await put_off(connection, claimed, worker.jitter)
     finally:
         worker.held.pop((claimed.id, claimed.fence), None)
-        worker.context.wakes["deliveries"]()
+        if worker.more or not whole:
+            worker.context.wakes["deliveries"]()
         worker.context.wakes["settled"](str(claimed.notification_id))

@@ -4,18 +4,19 @@ from datetime import timedelta
 from typing import Final
 
 from butlers.butler import Context
-from messenger.cards.kinds import KINDS
+from messenger.cards.kinds import KINDS, shows_again
 from messenger.delivery import stop
 from messenger.delivery.authorize import authorize
 from messenger.delivery.lease import Worker
 from messenger.delivery.witness import Behind
 from messenger.poison import not_rendered
-from messenger.storage import deliveries, rate_limits
+from messenger.storage import attempts, deliveries, rate_limits
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
-from shared.channels.base import Wire
+from shared.channels.base import Wire, shas
 from shared.channels.realms import realm_of
-from shared.db.pool import Connection
+from shared.channels.telegram import words_of
+from shared.db.pool import Connection, Record
 from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unreadable
 from shared.storage import pending_actions
 from shared.telemetry.metrics import rate_limited_total
@@ -31,18 +32,32 @@ class OverLimit(ButlersError):
     """The marker found no room left in a rate limit, and is undone."""
 
 
-async def check(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
-    """Ask the gate whether the delivery may leave, and set the marker if one is given; None if it may not leave now.
+async def check(worker: Worker, claimed: Claimed) -> tuple[tuple[Wire, ...], list[Record]] | None:
+    """Ask the gate before anything is prepared, and keep which bytes each part is, in one transaction.
+
+    Return the wires and the parts; None if the delivery may not leave now.
+    """
+    async with worker.context.db.work() as connection:
+        verdict = await _verdict(connection, claimed, worker.context, marker=False)
+        if isinstance(verdict, Blocked):
+            await stop.stopped(connection, claimed, verdict, worker.context)
+            return None
+        # What has buttons is edited when it is over, and then shows these words again.
+        shown = words_of(verdict.wires[-1]) if shows_again(claimed) else None
+        return verdict.wires, await attempts.keep_parts(connection, claimed.id, shas(verdict.wires), shown)
+
+
+async def mark(worker: Worker, claimed: Claimed, marker: tuple[int, Wire]) -> bool:
+    """Ask the gate again and set the marker of one part; return whether it may leave, with these bytes, now.
 
     What has the same content as something sent before in the same lineage is ended as its duplicate. Raises NotOurs
     where the marker finds the delivery in other hands, or the database behind its witness.
     """
     try:
-        return await _asked(worker, claimed, marker=marker)
+        return await _asked(worker, claimed, marker)
     except IdempotencyConflict:
         async with worker.context.db.work() as connection:
             await stop.duplicate(connection, claimed, worker.timings.duplicate_again)
-        return None
     except Behind:
         await worker.witness.look(worker.context)
         raise NotOurs("A backup was put back; nothing of this was kept.") from None
@@ -51,43 +66,37 @@ async def check(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] | 
             until = await rate_limits.free_at(connection, claimed.channel, claimed.address)
             await deliveries.delay(connection, claimed, "rate_limited", until or 0.0, worker.timings.braked_again)
         rate_limited_total.labels(channel=claimed.channel).inc()
-        return None
+    return False
 
 
-async def _asked(worker: Worker, claimed: Claimed, *, marker: tuple[int, Wire] | None) -> Authorized | None:
-    """Ask the gate and return its verdict; None if the delivery may not leave now.
-
-    At the marker the gate is asked under the authority lock, and what it gives is spent in the same transaction.
-    """
-    covered = marker is not None and claimed.kind == "third_party"
+async def _asked(worker: Worker, claimed: Claimed, marker: tuple[int, Wire]) -> bool:
+    """Ask the gate under the authority lock and spend what it gives, in one transaction; return whether it gives it."""
+    covered = claimed.kind == "third_party"
     if covered:
         await worker.witness.ready(worker.context)
     async with worker.context.db.work() as connection:
-        if marker is not None:
-            await pending_actions.lock_authority(connection)
-        try:
-            verdict = await _verdict(connection, claimed, worker.context, marker=marker is not None)
-        except (Unreadable, InvalidInput) as unfit:
-            verdict = await not_rendered(connection, claimed, unfit)
+        await pending_actions.lock_authority(connection)
+        verdict = await _verdict(connection, claimed, worker.context, marker=True)
         if isinstance(verdict, Blocked):
             await stop.stopped(connection, claimed, verdict, worker.context)
-            return None
-        if marker is not None and not await _mark(connection, claimed, verdict, marker, worker.timings.lease):
+            return False
+        if not await _mark(connection, claimed, verdict, marker, worker.timings.lease):
             raise NotOurs("The delivery is no longer held here, or its bytes changed.")
-        if marker is not None and not await rate_limits.spend(
-            connection, claimed.channel, claimed.address, worker.limited
-        ):
+        if not await rate_limits.spend(connection, claimed.channel, claimed.address, worker.limited):
             raise OverLimit("Its limit is used up; nothing of this is kept.")
         moved = await worker.witness.move(connection) if covered else None
     if moved is not None:
         await worker.witness.keep(moved)
-    return verdict
+    return True
 
 
 async def _verdict(connection: Connection, claimed: Claimed, context: Context, *, marker: bool) -> Authorized | Blocked:
-    if claimed.kind == "card":
-        return await KINDS[str(claimed.card_kind)].authorize(connection, claimed, context)
-    return await authorize(connection, claimed, realm_of(context.settings, claimed.channel), marker=marker)
+    try:
+        if claimed.kind == "card":
+            return await KINDS[str(claimed.card_kind)].authorize(connection, claimed, context)
+        return await authorize(connection, claimed, realm_of(context.settings, claimed.channel), marker=marker)
+    except (Unreadable, InvalidInput) as unfit:
+        return await not_rendered(connection, claimed, unfit)
 
 
 async def _mark(

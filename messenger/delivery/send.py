@@ -2,40 +2,35 @@
 
 from functools import partial
 
-from messenger.cards.kinds import shows_again
 from messenger.channels.base import Prepared, Receipt, SendFailed
 from messenger.delivery import settle, stop
 from messenger.delivery.lease import Worker, still_held
-from messenger.delivery.mark import check
+from messenger.delivery.mark import check, mark
 from messenger.delivery.outcome import Ended, Next, after
 from messenger.delivery.settle import heed, write_down
-from messenger.storage import attempts
 from messenger.storage.deliveries import Claimed
 from shared.channels.base import Wire
-from shared.channels.telegram import words_of
 from shared.errors import Unavailable
 from shared.telemetry.metrics import attempts_total
 
 
-async def deliver(worker: Worker, claimed: Claimed) -> None:
-    """Check the delivery, then send each part that has no receipt yet, in order."""
-    cleared = await check(worker, claimed, marker=None)
-    if cleared is None:
-        return
-    parts = dict(enumerate((wire.sha for wire in cleared.wires), start=1))
-    async with worker.context.db.work() as connection:
-        # What has buttons is edited when it is over, and then shows these words again.
-        shown = words_of(cleared.wires[-1]) if shows_again(claimed) else None
-        rows = await attempts.keep_parts(connection, claimed.id, list(parts.values()), shown)
+async def deliver(worker: Worker, claimed: Claimed) -> bool:
+    """Check the delivery, then send each part that has no receipt yet, in order; return whether all have theirs."""
+    checked = await check(worker, claimed)
+    if checked is None:
+        return False
+    wires, rows = checked
+    parts = dict(enumerate((wire.sha for wire in wires), start=1))
     done = {row["n"]: row["wire_sha"] for row in rows if row["status"] == "sent"}
     if not done.items() < parts.items():
         async with worker.context.db.work() as connection:
             await stop.nothing_follows(connection, claimed, whole=done == parts)
-        return
+        return False
     total = len(parts)
-    for n, wire in enumerate(cleared.wires, start=1):
+    for n, wire in enumerate(wires, start=1):
         if n not in done and not await send_part(worker, claimed, (n, total), wire):
-            return
+            return False
+    return True
 
 
 async def send_part(worker: Worker, claimed: Claimed, place: tuple[int, int], wire: Wire) -> bool:
@@ -45,7 +40,7 @@ async def send_part(worker: Worker, claimed: Claimed, place: tuple[int, int], wi
     if prepared is None:
         return False
     try:
-        marked = await check(worker, claimed, marker=(n, wire))
+        marked = await mark(worker, claimed, (n, wire))
     except Unavailable as lost:
         # The marker may count all the same, and nobody else knows that the last byte was not written.
         await prepared.abandon()
@@ -56,7 +51,7 @@ async def send_part(worker: Worker, claimed: Claimed, place: tuple[int, int], wi
     except BaseException:
         await prepared.abandon()
         raise
-    if marked is None:
+    if not marked:
         await prepared.abandon()
         return False
     result = await finish(worker, claimed, prepared)

@@ -5,7 +5,7 @@ Lock order as everywhere: notification, delivery, part, pending action, rule, ra
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -18,6 +18,7 @@ from messenger.storage import deliveries as store
 from messenger.storage.attempts import PartEnd
 from messenger.storage.deliveries import Claimed
 from shared import answers
+from shared.channels.realms import SANDBOX
 from shared.config.timings import Timings
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
 from shared.db.pool import Connection
@@ -38,16 +39,30 @@ HELD: Final = ("claimed", "sending", "uncertain")
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
 
 
-async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Next) -> None:
-    """Write the end of one attempt and, with the last part or a failure, the delivery's end and its answer."""
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A delivery that has moved on, and the answer that is stored with that, if one is."""
+
+    answer: NotifyResponse | None = None
+
+
+async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Next) -> NotifyResponse | None:
+    """Write the end of one attempt and, with the last part or a failure, the delivery's end and its answer.
+
+    Return that answer, if this is the end as it was to be expected.
+    """
     if claimed.notification_id is not None:
         await notifications.locked(connection, claimed.notification_id)
     end = PartEnd(n, then.outcome, then.detail, then.part, then.provider_id)
     ended = await attempts.end_part(connection, claimed, end)
     if ended == "attempt" and then.part == "sent" and claimed.kind != "card":
         await _came_late(connection, claimed, n, then)
-    elif ended == "part" and not await transition(connection, claimed, then, HELD) and then.part == "sent":
+    if ended != "part":
+        return None
+    moved = await transition(connection, claimed, then, HELD)
+    if moved is None and then.part == "sent":
         await _known_at_last(connection, claimed, then)
+    return moved.answer if moved is not None else None
 
 
 async def _known_at_last(connection: Connection, claimed: Claimed, then: Next) -> None:
@@ -57,7 +72,7 @@ async def _known_at_last(connection: Connection, claimed: Claimed, then: Next) -
     """
     if then.delivery is None:
         await transition(connection, claimed, replace(then, delivery="queued"), ["uncertain"])
-    elif await transition(connection, claimed, then, ["abandoned"]):
+    elif await transition(connection, claimed, then, ["abandoned"]) is not None:
         await _shown_again(connection, claimed)
 
 
@@ -92,18 +107,18 @@ async def not_prepared(connection: Connection, claimed: Claimed, n: int, then: N
     await transition(connection, claimed, then, HELD)
 
 
-async def transition(connection: Connection, claimed: Claimed, then: Next, come_from: Sequence[str]) -> bool:
-    """Move the delivery as `then` says, with its answer; return whether it moved, False also if it says nothing."""
+async def transition(connection: Connection, claimed: Claimed, then: Next, come_from: Sequence[str]) -> Moved | None:
+    """Move the delivery as `then` says, with its answer; return None if it did not move, or if that says nothing."""
     if then.delivery is None:
-        return False
+        return None
     if not await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after):
-        return False
+        return None
     deliveries_total.labels(channel=claimed.channel, state=then.delivery, reason=then.reason or "").inc()
     if claimed.notification_id is not None and then.delivery == "queued":
         await _queued_again(connection, claimed)
     elif claimed.notification_id is not None:
-        await _answer(connection, claimed, then)
-    return True
+        return Moved(await _answer(connection, claimed, then))
+    return Moved()
 
 
 async def _queued_again(connection: Connection, claimed: Claimed) -> None:
@@ -122,10 +137,10 @@ async def _queued_again(connection: Connection, claimed: Claimed) -> None:
     await pending_actions.move(connection, notification_id, ["uncertain"], "executing", KNOWN)
 
 
-async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
+async def _answer(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
     notification_id = str(claimed.notification_id)
     answer, action = await _told(connection, claimed, then), then.delivery
-    await notifications.settle(connection, notification_id, answer)
+    stored = await notifications.settle(connection, notification_id, answer)
     moved = {"sent": "executed", "failed": "failed", "uncertain": "uncertain"}.get(str(action))
     if moved:
         result, come_from = {"status": answer.status}, ["approved", "executing", "uncertain"]
@@ -136,18 +151,18 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> None:
         await pending_actions.give_back(connection, notification_id)
     if then.delivery == "uncertain":
         await tell(connection, "cards")
+    return stored
 
 
 async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
     notification_id = str(claimed.notification_id)
     if then.delivery == "sent":
         parts = await attempts.parts(connection, claimed.id)
-        row = await notifications.one(connection, notification_id)
         delivered = Delivered(
             channel=claimed.channel,
             delivery_id=parts[0]["provider_id"] or then.provider_id or "",
             parts=len(parts) if len(parts) > 1 else None,
-            sandbox=True if row is not None and row["realm"] == "sandbox" else None,
+            sandbox=True if claimed.realm == SANDBOX else None,
         )
         return answers.sent(notification_id, delivered, answers.TWICE if claimed.repeated else None)
     if then.delivery == "uncertain":
@@ -177,11 +192,12 @@ async def write_down(context: Context, claimed: Claimed, end: tuple[int, Receipt
     """
     n, result = end
     refused, written = 0, False
+    stored: NotifyResponse | None = None
     try:
         for wait in until_written():
             try:
                 async with context.db.work() as connection:
-                    await part_ended(connection, claimed, n, then)
+                    stored = await part_ended(connection, claimed, n, then)
                     await heed(connection, claimed, result, context.settings.timings)
                 written = True
             except ButlersError as lost:
@@ -193,7 +209,7 @@ async def write_down(context: Context, claimed: Claimed, end: tuple[int, Receipt
     finally:
         if not written:
             log.error("an outcome is given up", delivery=claimed.id, outcome=then.outcome, receipt=then.provider_id)
-    context.wakes["settled"](str(claimed.notification_id))
+    context.wakes["settled"](str(claimed.notification_id), stored if written else None)
     return written
 
 

@@ -37,6 +37,8 @@ class Claimed:
     digest_id: str | None = None
     about: str | None = None
     card_kind: str | None = None
+    # Where it goes out, which is where it was asked for.
+    realm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ UPDATE messenger.deliveries d SET status = 'claimed', fence = d.fence + 1, attem
 FROM taken WHERE d.id = taken.id
 RETURNING d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.fence, d.attempt, d.action_id::text,
     d.revision, d.created_at, d.repeated, d.digest_id::text,
-    d.about::text, d.card_kind
+    d.about::text, d.card_kind, d.realm
 """
 
 

@@ -177,15 +177,15 @@ async def one(connection: Connection, notification_id: str) -> Record | None:
 NEXT_DUE = """
 SELECT extract(epoch FROM least(
     (SELECT min(send_at) FROM messenger.deliveries WHERE status = 'queued' AND send_at > statement_timestamp()),
-    (SELECT min(free_at) FROM messenger.rate_limits WHERE free_at > statement_timestamp())
-) - statement_timestamp())::float
+    (SELECT min(free_at) FROM messenger.rate_limits WHERE free_at > statement_timestamp())) - statement_timestamp())::float,
+    EXISTS (SELECT FROM messenger.deliveries WHERE status = 'queued')
 """
 
 
-async def next_due(connection: Connection) -> float | None:
-    """Return the seconds until the next delivery, or the next limit's room, is due."""
-    found: float | None = await connection.fetchval(NEXT_DUE)
-    return found
+async def next_due(connection: Connection) -> tuple[float | None, bool]:
+    """Return the seconds until the next delivery, or the next limit's room, is due, and whether anything is queued."""
+    seconds, queued = await connection.fetchrow(NEXT_DUE) or (None, True)
+    return seconds, queued
 
 
 OLDEST_OPEN = """

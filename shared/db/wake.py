@@ -130,6 +130,12 @@ async def tell(connection: Connection, topic: str, key: str = "") -> None:
     await connection.execute(TELL, topic, key)
 
 
+class Ticket(asyncio.Event):
+    """What a waiter holds: set by the next wake, which may bring what the waiter would look for."""
+
+    news: object = None
+
+
 class Wake:
     """A hint that something may have changed; many may wait for it, and losing one costs them a tick.
 
@@ -137,24 +143,28 @@ class Wake:
     """
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._event = Ticket()
         # An event lives as long as somebody holds its ticket.
-        self._keyed: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        self._keyed: WeakValueDictionary[str, Ticket] = WeakValueDictionary()
 
-    def __call__(self, key: str = "") -> None:
-        """Wake all who wait for this key and all who wait for anything; without a key, wake all."""
-        event, self._event = self._event, asyncio.Event()
+    def __call__(self, key: str = "", news: object = None) -> None:
+        """Wake all who wait for this key and all who wait for anything; without a key, wake all.
+
+        Who waits for this key gets the news, which is committed.
+        """
+        event, self._event = self._event, Ticket()
         event.set()
         for known in [key] if key else list(self._keyed):
             waited = self._keyed.pop(known, None)
             if waited is not None:
+                waited.news = news
                 waited.set()
 
-    def ticket(self, key: str = "") -> asyncio.Event:
+    def ticket(self, key: str = "") -> Ticket:
         """Return an event that the next wake sets; take it before looking, so that nothing between is missed."""
         if not key:
             return self._event
         event = self._keyed.get(key)
         if event is None:
-            event = self._keyed[key] = asyncio.Event()
+            event = self._keyed[key] = Ticket()
         return event

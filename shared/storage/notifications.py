@@ -244,13 +244,15 @@ SETTLE = """
 UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
     answer = jsonb_strip_nulls(jsonb_build_object('note',
         CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
-WHERE id = $1
+WHERE id = $1 RETURNING answer
 """
 
 
-async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> None:
-    """Store the current answer, which every later call for the same gets."""
-    await connection.execute(SETTLE, UUID(notification_id), answer.status, wire(answer), answers.OWNER_CHANGED)
+async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> NotifyResponse:
+    """Store the current answer, which every later call for the same gets, and return it as it is stored."""
+    given = (answer.status, wire(answer), answers.OWNER_CHANGED)
+    stored = await connection.fetchval(SETTLE, UUID(notification_id), *given)
+    return answer if stored is None else NotifyResponse.model_validate(stored)
 
 
 # A notification that was delayed and is then tried gets the answer of one that is tried again.

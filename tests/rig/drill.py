@@ -9,7 +9,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, cast
@@ -18,6 +18,7 @@ import asyncpg
 
 from messenger.maintenance import sealer
 from shared.auth import keystore
+from shared.config.timings import STANDARD
 from shared.db.dsn import dsn_as
 from shared.db.pool import Database
 from tests.rig import fresh
@@ -214,8 +215,9 @@ class Drill:
             dsn_as(house.dsn, "messenger", keystore.read(house.home, "messenger").password), most=1
         )
         try:
-            context = cast("Context", SimpleNamespace(name="messenger", home=house.home, db=db))
-            assert await sealer.seal(context, every=0) is not None
+            settings = SimpleNamespace(timings=replace(STANDARD, seal=0.0))
+            context = cast("Context", SimpleNamespace(name="messenger", home=house.home, db=db, settings=settings))
+            assert await sealer.seal(context) is not None
         finally:
             await db.close()
 

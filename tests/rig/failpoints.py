@@ -89,15 +89,10 @@ def _argument(*wanted: object) -> When:
     return lambda seen: any(one in wanted for one in seen["args"])
 
 
-def _local(name: str, *, is_set: bool) -> When:
-    return lambda seen: (seen.get(name) is not None) is is_set
-
-
 def _marker(kind: str | None = None) -> When:
     """The marker's own transaction, of any delivery or only of those of one class."""
     return lambda seen: (
-        seen.get("marker") is not None
-        and seen.get("verdict") is not None
+        seen.get("verdict") is not None
         and "wires" in dir(seen["verdict"])
         and (kind is None or seen["claimed"].kind == kind)
     )
@@ -147,8 +142,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("enqueue.put", M, "route_execute.enqueue"),
     # Stage 7
     *commit("claim.taken", M, "loop.claim_some", when=lambda seen: bool(seen.get("taken"))),
-    *commit("check.asked", M, "mark._asked", when=_local("marker", is_set=False)),
-    *commit("parts.kept", M, "send.deliver"),
+    *commit("check.asked", M, "mark.check"),
     before("prepare.begun", M, "send.prepare"),
     after("prepare.connected", M, "http1.Pool._connect"),
     after("prepare.telegram", M, "telegram.TelegramChannel.prepare"),

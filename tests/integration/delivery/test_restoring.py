@@ -262,7 +262,7 @@ async def test_what_was_only_sealed_since_the_last_marker_is_known_too(house: Ho
     await idle.open(context)
     following = asyncio.create_task(idle.follow(context, stopping))
     await friend(house)
-    made = await seal(context, every=0)
+    made = await seal(house.context("messenger", seal=0.0))
     assert made is not None
     await until(lambda: seen(house).seal == made.n)
     stopping.set()
