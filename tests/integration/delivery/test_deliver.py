@@ -15,7 +15,9 @@ from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import loop
 from messenger.delivery.lease import Worker
 from messenger.storage import deliveries
+from shared import answers
 from shared.config.timings import STANDARD
+from shared.contracts import NotifyResponse, wire
 from tests.integration.house import House
 from tests.integration.workers import (
     ACTION,
@@ -373,3 +375,14 @@ async def test_two_desks_that_race_deliver_each_once(still_house: House, message
     assert len(still_house.sent(message)) == 20
     attempts = [(await still_house.delivery(one))["attempt"] for one in told]
     assert attempts == [1] * 20
+
+
+async def test_who_waits_is_woken_with_the_answer_that_is_stored(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, message)
+    await still_house.sql.execute("UPDATE shared.notifications SET owner_text = 'other words' WHERE id = $1", told)
+    ticket = still_house.context("messenger").wakes["settled"].ticket(told)
+    await work(still_house.worker())
+    stored = await still_house.row("SELECT answer FROM shared.notifications WHERE id = $1", told)
+    assert isinstance(ticket.news, NotifyResponse)
+    assert wire(ticket.news) == stored["answer"]
+    assert ticket.news.note == answers.OWNER_CHANGED + "other words"

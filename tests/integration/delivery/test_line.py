@@ -1,5 +1,7 @@
 """The line at one address: who fails keeps its place for a minute, and of who has begun to arrive nobody goes ahead."""
 
+import asyncio
+
 import pytest
 
 from messenger.delivery.lease import Worker
@@ -7,8 +9,9 @@ from messenger.storage import deliveries
 from shared.config.timings import STANDARD
 from shared.storage import brakes, contacts
 from shared.storage.brakes import Scope
-from tests.integration.house import House
+from tests.integration.house import House, opened
 from tests.integration.workers import DUE, FREE, admitted, enqueue, friend, in_queue, work
+from tests.rig.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -135,3 +138,11 @@ async def test_half_a_card_that_is_put_off_holds_nobody_up(still_house: House, m
     await still_house.sql.execute(AS_A_CARD, told[0])
     await work(worker)
     assert numbers(still_house, message)[1:] == ["1"]
+
+
+async def test_what_waits_behind_another_goes_as_soon_as_that_one_has_ended(cluster: Cluster, message: str) -> None:
+    async with opened(cluster, BUTLERS_SWEEP_SECONDS="60") as house:
+        contact = await friend(house)
+        # As many as no caller would wait for if each waited for a tick.
+        several = [house.notify(message=f"{message} {n}", contact_id=contact) for n in range(7)]
+        assert [told["status"] for told in await asyncio.gather(*several)] == ["ok"] * 7
