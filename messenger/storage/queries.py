@@ -177,7 +177,8 @@ async def one(connection: Connection, notification_id: str) -> Record | None:
 NEXT_DUE = """
 SELECT extract(epoch FROM least(
     (SELECT min(send_at) FROM messenger.deliveries WHERE status = 'queued' AND send_at > statement_timestamp()),
-    (SELECT min(free_at) FROM messenger.rate_limits WHERE free_at > statement_timestamp())) - statement_timestamp())::float,
+    (SELECT min(free_at) FROM messenger.rate_limits WHERE free_at > statement_timestamp())
+) - statement_timestamp())::float,
     EXISTS (SELECT FROM messenger.deliveries WHERE status = 'queued')
 """
 
