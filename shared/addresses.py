@@ -51,6 +51,21 @@ def parse_recipient(text: str) -> Address:
     raise InvalidInput(f"The recipient is neither {forms}.", _give())
 
 
+def name_in(text: str) -> str | None:
+    """Return the name of a person that stands in the place of an address; None for an address, or what is no name.
+
+    What holds an `@` or no letter was meant as an address.
+    """
+    name = text.strip()
+    if len(text) > MAX_LENGTH or "@" in name or not name.isprintable() or not any(mark.isalpha() for mark in name):
+        return None
+    try:
+        parse_recipient(text)
+    except InvalidInput:
+        return name
+    return None
+
+
 def canonical(kind: str, value: str) -> str:
     """Return the form in which a contact_info entry of this type is stored.
 

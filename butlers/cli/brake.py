@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, contact_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import duration
@@ -31,7 +31,7 @@ ChannelOption = Annotated[str | None, typer.Option("--channel", help=f"For {' or
 async def _scope(connection: Connection, butler: str | None, contact: str | None, channel: str | None) -> Scope:
     if channel is not None and channel not in CHANNELS:
         raise InvalidInput(f"There is no channel `{channel}`.", f"Known are: {', '.join(CHANNELS)}.")
-    known = one_of(await contacts.list_contacts(connection), contact, "contact")["id"] if contact is not None else None
+    known = contact_of(await contacts.list_contacts(connection), contact)["id"] if contact is not None else None
     return Scope(await discovery.demand_known(connection, butler), known, channel)
 
 

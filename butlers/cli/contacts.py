@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, contact_of, say, say_json, settings_of, table
 from shared.addresses import canonical
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
@@ -67,7 +67,7 @@ def show(
     home_folder: HomeOption = None,
 ) -> None:
     """One contact."""
-    found = one_of(asyncio.run(_all(home_folder)), contact_id, "contact")
+    found = contact_of(asyncio.run(_all(home_folder)), contact_id)
     if as_json:
         say_json(found)
         return
@@ -118,7 +118,7 @@ def set_identifier(
 
     async def write() -> None:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            contact = one_of(await contacts.list_contacts(connection), contact_id, "contact")
+            contact = contact_of(await contacts.list_contacts(connection), contact_id)
             _demand_fitting(given, owner="owner" in contact["roles"])
             for kind, value in given.items():
                 if value:
@@ -142,7 +142,7 @@ def forget(
 
     async def write() -> list[str]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            contact = one_of(await contacts.list_contacts(connection), contact_id, "contact")
+            contact = contact_of(await contacts.list_contacts(connection), contact_id)
             return [line for kind, value in given for line in await _forget(connection, contact, kind, value)]
 
     for line in asyncio.run(write()):

@@ -24,7 +24,9 @@ def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
     channel: Annotated[str, typer.Option("--channel")],
     message: Annotated[str, typer.Option("--message")] = "",
     contact_id: Annotated[str, typer.Option("--contact-id")] = "",
-    recipient: Annotated[str, typer.Option("--recipient")] = "",
+    recipient: Annotated[
+        str, typer.Option("--to", "--recipient", help="A contact's name or an address; else you.")
+    ] = "",
     subject: Annotated[str, typer.Option("--subject")] = "",
     intent: Annotated[str, typer.Option("--intent")] = "send",
     emoji: Annotated[str, typer.Option("--emoji")] = "",

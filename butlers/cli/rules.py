@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, contact_of, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import duration
@@ -58,7 +58,9 @@ def _uses(row: Record) -> str:
 
 @app.command()
 def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
-    contact_id: Annotated[str | None, typer.Option("--contact-id", help="A contact; see `butlers contacts`.")] = None,
+    contact_id: Annotated[
+        str | None, typer.Option("--to", "--contact-id", help="A contact's name, or the beginning of its id.")
+    ] = None,
     recipient: Annotated[str | None, typer.Option("--recipient", help="Or one address.")] = None,
     channel: Annotated[str | None, typer.Option("--channel", help=f"{' or '.join(CHANNELS)}; else all.")] = None,
     intent: Annotated[str | None, typer.Option("--intent", help="send, reply or react; else all.")] = None,
@@ -84,7 +86,7 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
 
 
 async def _contact(connection: Connection, beginning: str) -> str:
-    return str(one_of(await contacts.list_contacts(connection), beginning, "contact")["id"])
+    return str(contact_of(await contacts.list_contacts(connection), beginning)["id"])
 
 
 @app.command()

@@ -91,6 +91,20 @@ def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
     return found[0]
 
 
+def contact_of(rows: Sequence[Row], said: str) -> Row:
+    """Return the only contact of this name, or whose name or id begins so; raise InvalidInput else."""
+    name = said.strip().casefold()
+    found = [row for row in rows if str(row["name"]).casefold() == name]
+    if not found:
+        names = [(row, (str(row["name"]).casefold(), str(row["id"]))) for row in rows]
+        found = [row for row, known_as in names if name and any(one.startswith(name) for one in known_as)]
+    if len(found) != 1:
+        several = "; ".join(f"{row['name']} ({row['id']})" for row in found[:6])
+        remedy = f"Give the id of one: {several}." if found else "See `butlers contacts list`."
+        raise InvalidInput(f"`{said}` is {'more than one' if found else 'no'} contact.", remedy)
+    return found[0]
+
+
 def say(text: str) -> None:
     """Print one line for a person; where a terminal is too narrow for it, begin each further row with a mark."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from butlers.butler import Answer, Arguments, Butler, Components, Context, Kind, Loop, Tool
 from butlers.daemon.connection_limits import Share
 from butlers.refusals import note_refusal
+from butlers.tools.contacts import contacts_tool
 from butlers.tools.notification_status import status_tool
 from butlers.tools.notify import notify_tool
 from butlers.tools.withdraw import withdraw_tool
@@ -221,10 +222,8 @@ def skip_header_schemas(server: FastMCP) -> None:
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its door for callers in the same process."""
     parts = butler.build(context)
-    tools = [
-        guarded(context, tool)
-        for tool in (notify_tool(context), status_tool(context), withdraw_tool(context), *parts.tools)
-    ]
+    core = [make(context) for make in (notify_tool, status_tool, withdraw_tool, contacts_tool)]
+    tools = [guarded(context, tool) for tool in (*core, *parts.tools)]
     server = ToolServer(
         butler.name,
         instructions=butler.description,

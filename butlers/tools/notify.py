@@ -1,18 +1,21 @@
 """The core tool `notify`: accept the call, ask the gate, then route by the Switchboard (seed 001)."""
 
 import time
+from dataclasses import replace
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Context, Tool
 from butlers.outcomes import rows_say, wait_settled
 from butlers.refusals import note_refusal
 from shared import answers
+from shared.addresses import name_in
 from shared.auth.tokens import Caller
 from shared.channels import CHANNELS
 from shared.contracts import NotifyResponse, RouteResponse, route_request
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
+from shared.storage import contacts
 from shared.storage.contacts import UnknownContact
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
@@ -34,7 +37,7 @@ PARAMETERS: Final = {
         "channel": {"type": "string", "description": " or ".join(CHANNELS)},
         "message": {"type": "string", "description": "The text, at most 10,000 characters; not needed for react."},
         "contact_id": {"type": "string", "format": "uuid", "description": "A contact's id; wins over recipient."},
-        "recipient": {"type": "string", "description": "One e-mail address or Telegram chat id."},
+        "recipient": {"type": "string", "description": "A contact's whole name, or one address."},
         "subject": {"type": "string", "description": "E-mail only."},
         "intent": {"type": "string", "description": "send (default), reply or react"},
         "emoji": {"type": "string", "description": "For react."},
@@ -69,12 +72,12 @@ async def tell(context: Context, arguments: Arguments) -> Answer:
     """Return the answer of the contract, also for an error, as the object the caller gets."""
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
-        call = accept(context.name, arguments)
+        call = await _accept(context, arguments)
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
-            named = str(arguments.get("contact_id"))
-            await note_refusal(context, context.name, "It named a contact that is nobody.", tool="notify", named=named)
+            given = str(arguments.get("contact_id") or arguments.get("recipient"))
+            await note_refusal(context, context.name, "It named a contact that is nobody.", tool="notify", named=given)
         notifications_total.labels(origin=context.name, outcome="validation_error").inc()
         return {"status": "error", "error": str(wrong)}
     except ButlersError as failed:
@@ -91,6 +94,19 @@ async def tell(context: Context, arguments: Arguments) -> Answer:
             log.warning("the outcome is not known yet", code=lost.code, why=lost.message)
     notifications_total.labels(origin=context.name, outcome=answer.status).inc()
     return answers.as_tool_answer(answer)
+
+
+async def _accept(context: Context, arguments: Arguments) -> NotifyCall:
+    """Read the call; a contact's name becomes its id first, so that a call by name and one by id are the same call."""
+    given, by_id = arguments.get("recipient"), str(arguments.get("contact_id") or "").strip()
+    is_send = arguments.get("intent") in {None, "", "send"} and not by_id
+    name = name_in(given) if is_send and isinstance(given, str) else None
+    if name is None:
+        return accept(context.name, arguments)
+    async with context.db.work() as connection:
+        contact_id, known_as = await contacts.by_name(connection, name)
+    call = accept(context.name, {**arguments, "recipient": None, "contact_id": contact_id})
+    return replace(call, note=" ".join(filter(None, [f"The contact is {known_as} ({contact_id}).", call.note])))
 
 
 def _refusal(failed: ButlersError) -> NotifyResponse:

@@ -294,7 +294,8 @@ def _uuid(text: str) -> str:
         return str(UUID(text))
     except ValueError:
         raise InvalidInput(
-            f"Parameter 'contact_id' is no UUID: '{text[:60]}'.", "Leave it out to tell the owner."
+            f"Parameter 'contact_id' is no UUID: '{text[:60]}'.",
+            "Give the name as `recipient`, or look the id up with the tool `contacts`.",
         ) from None
 
 

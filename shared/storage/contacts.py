@@ -96,10 +96,48 @@ async def _by_contact(connection: Connection, contact_id: str, channel: str) -> 
     except ValueError:
         row = None
     if row is None:
-        raise UnknownContact(f"No contact has the id '{contact_id[:60]}'.", "Leave contact_id out to tell the owner.")
+        raise UnknownContact(f"No contact has the id '{contact_id[:60]}'.", "Look it up with the tool `contacts`.")
     if row["value"] is None:
         return MissingIdentifier(row["contact_id"], row["name"])
     return _target(row, channel)
+
+
+BY_NAME = """
+SELECT c.id::text AS id, c.name, array_remove(array_agg(DISTINCT i.type), NULL) AS channels
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
+WHERE shared.folded_name(c.name) = shared.folded_name($1) GROUP BY c.id ORDER BY c.created_at, c.id LIMIT 6
+"""
+
+
+async def by_name(connection: Connection, name: str) -> tuple[str, str]:
+    """Return the id and the name of the one contact of this whole name, whatever its case and accents.
+
+    Raises UnknownContact where nobody bears it, and InvalidInput where several do.
+    """
+    found = await connection.fetch(BY_NAME, name)
+    if not found:
+        raise UnknownContact(
+            f"No contact is named '{name[:60]}', and that is no address.",
+            "Search with the tool `contacts`, or give an e-mail address or a Telegram chat id.",
+        )
+    if len(found) > 1:
+        bearers = "; ".join(f"{row['id']} ({', '.join(row['channels']) or 'no channel'})" for row in found)
+        raise InvalidInput(f"Several contacts are named '{name[:60]}'.", f"Give one of them as contact_id: {bearers}.")
+    return str(found[0]["id"]), str(found[0]["name"])
+
+
+SEARCH = """
+SELECT c.id::text AS contact_id, c.name, 'owner' = ANY (c.roles) AS is_owner,
+    array_remove(array_agg(DISTINCT i.type), NULL) AS channels
+FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
+WHERE position(shared.folded_name($1) IN shared.folded_name(c.name)) > 0
+GROUP BY c.id ORDER BY c.name, c.created_at, c.id LIMIT $2
+"""
+
+
+async def search(connection: Connection, words: str, most: int) -> list[Record]:
+    """Return the contacts whose names hold these words, whatever their case and accents; no words, all contacts."""
+    return list(await connection.fetch(SEARCH, words, most))
 
 
 BY_OWNER = """

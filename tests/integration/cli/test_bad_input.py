@@ -230,18 +230,18 @@ COMMANDS = [
     (("contacts", "add", "Ann", "--role", "king"), "There is no role `king`. The only role is owner."),
     (
         ("contacts", "set", NO_ONE, "--email", "ann@example.com"),
-        f"No single contact has the id `{NO_ONE}`. See `butlers contacts list`.",
+        f"`{NO_ONE}` is no contact. See `butlers contacts list`.",
     ),
     (
         ("contacts", "set", "zz", "--email", "ann@example.com"),
-        "No single contact has the id `zz`. See `butlers contacts list`.",
+        "`zz` is no contact. See `butlers contacts list`.",
     ),
     (
         ("contacts", "set", "", "--email", "ann@example.com"),
-        "No single contact has the id ``. See `butlers contacts list`.",
+        "`` is no contact. See `butlers contacts list`.",
     ),
     (("contacts", "set", NO_ONE), "Nothing was given to set. Give --telegram or --email."),
-    (("contacts", "show", "zz"), "No single contact has the id `zz`. See `butlers contacts list`."),
+    (("contacts", "show", "zz"), "`zz` is no contact. See `butlers contacts list`."),
     (
         ("approvals", "list", "--status", "odd"),
         (
