@@ -1,6 +1,7 @@
 """What the owner is asked: the whole text, every hidden character visible, and buttons bound to exactly this."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
