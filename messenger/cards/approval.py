@@ -29,10 +29,10 @@ VERBS: Final = frozenset({"ok", "no"})
 ASKED_ANEW: Final = "It changed, and was asked anew."
 HAD_ARRIVED: Final = "It had arrived before anybody answered."
 SAID: Final = {
-    "approved": "Approved.",
-    "executing": "Approved.",
+    "approved": "Approved. Sending.",
+    "executing": "Approved. Sending.",
     "executed": "Approved and sent.",
-    "failed": "Approved, and not delivered as asked.",
+    "failed": "Approved, and not delivered. A message of its own says why.",
     "uncertain": "Approved. It may have arrived.",
     "expired": "It ran out of time and was not sent.",
     "cancelled": "It was not sent.",

@@ -1,7 +1,7 @@
 """The closing of cards whose question is over: they keep their words, show the outcome and lose their buttons.
 
 What a card shows is kept with its part. The rows say what became of its question, so that a word given in the console
-or on the command line shows in Telegram too.
+or on the command line shows in Telegram too. A card that shows a yes is changed once more when its message has ended.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ async def _close_one(context: Context, telegram: TelegramChannel, card: Record, 
         if refused.retryable:
             return
     async with context.db.work() as connection:
-        await cards.close_card(connection, card["id"])
+        await cards.close_card(connection, card["id"], card["shows"])
 
 
 def edited(card: Record | Mapping[str, Any], outcome: str) -> tuple[str, dict[str, object]]:

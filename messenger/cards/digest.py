@@ -182,7 +182,7 @@ async def _refresh_one(context: Context, telegram: TelegramChannel, card: Record
         # Also where nothing is new: only a digest that is noted as looked at lets the others have their turn.
         await cards.digest_shows(connection, card["digest_id"], shown)
         if shown != before and not rows:
-            await cards.close_card(connection, card["id"])
+            await cards.close_card(connection, card["id"], "closed")
     return shown != before
 
 

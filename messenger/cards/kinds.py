@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from messenger.cards import approval, bounced, channel_paused, digest, restored, strangers, uncertain
+from messenger.cards import approval, bounced, channel_paused, digest, not_delivered, restored, strangers, uncertain
 from messenger.cards.base import CardKind, Press, read
 from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
 from shared.config.timings import Timings
 from shared.db.pool import Connection
 
-_ALL: Final = (approval, digest, uncertain, bounced, channel_paused, restored, strangers)
+_ALL: Final = (approval, digest, uncertain, bounced, not_delivered, channel_paused, restored, strangers)
 KINDS: Final[dict[str, CardKind]] = {one.KIND.name: one.KIND for one in _ALL}
 
 

@@ -4,6 +4,7 @@ from messenger.storage import queries, transitions
 from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Database, Record
+from shared.db.wake import tell
 from shared.storage import deliveries, notifications, pending_actions, resolutions
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.metrics import deliveries_total
@@ -44,6 +45,7 @@ async def end_overdue(connection: Connection, notification_id: str) -> bool:
     await over(connection, notification_id, moved, row["status"], TOO_LATE)
     if not begun:
         await pending_actions.give_back(connection, notification_id)
+    await tell(connection, "cards")
     return True
 
 

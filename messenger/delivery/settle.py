@@ -149,7 +149,7 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> Notif
         await pending_actions.move(connection, notification_id, come_from, moved, Why("messenger", reason), result)
     if then.delivery == "failed" and not await deliveries.begun(connection, notification_id):
         await pending_actions.give_back(connection, notification_id)
-    if then.delivery == "uncertain":
+    if moved:
         await tell(connection, "cards")
     return stored
 

@@ -65,17 +65,19 @@ async def receipts(connection: Connection, delivery_id: str) -> list[str]:
 
 # A card with its last part, which bears its buttons, as long as it shows them in Telegram. An edit is a message too:
 # nothing is written into a chat that was the owner's and is not any more. The numbers of messages are those of one bot.
-SHOWN_IN_TELEGRAM: Final = """
+IN_TELEGRAM: Final = """
 JOIN LATERAL (SELECT provider_id, shown FROM messenger.parts p WHERE p.delivery_id = d.id ORDER BY p.n DESC LIMIT 1) p
     ON true
-WHERE d.class = 'card' AND d.status = 'sent' AND d.reason IS NULL AND d.channel = 'telegram'
+WHERE d.class = 'card' AND d.status = 'sent' AND d.channel = 'telegram'
     AND p.provider_id IS NOT NULL AND d.realm = (SELECT realm FROM shared.channels WHERE channel = 'telegram')
     AND EXISTS (SELECT FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
         WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram' AND i.lookup = d.address)
 """
+SHOWN_IN_TELEGRAM: Final = f"{IN_TELEGRAM} AND d.reason IS NULL"
 # A card about an attempt of which more is known, or more was said, than it shows.
 DOUBTS_OVER = f"""
-SELECT d.id::text, d.address, d.about::text, d.revision, n.realm, p.provider_id, p.shown
+SELECT d.id::text, d.address, d.about::text, d.revision, n.realm, p.provider_id, p.shown,
+    'closed' AS shows
 FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about
 JOIN shared.notifications n ON n.id = u.notification_id {SHOWN_IN_TELEGRAM}
     AND d.card_kind = 'uncertain' AND (u.status <> 'uncertain' OR u.attempt <> d.revision)
@@ -217,20 +219,29 @@ async def owner_at(connection: Connection, channel: str) -> str | None:
     return found
 
 
-# A card that was answered, or asks in a revision that is gone.
-APPROVALS_OVER = f"""
-SELECT d.id::text, d.address, a.status, a.notification_id::text, n.realm, p.provider_id, p.shown
+# A card that was answered, or asks in a revision that is gone; and one that shows a yes whose end is known by now.
+ASKED_BY_CARD: Final = """
+SELECT d.id::text, d.address, a.status, a.notification_id::text, n.realm, p.provider_id, p.shown, d.created_at,
+    CASE WHEN a.status IN ('approved', 'executing') AND a.revision = d.revision THEN 'approved' ELSE 'closed' END
+        AS shows
 FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
-JOIN shared.notifications n ON n.id = a.notification_id {SHOWN_IN_TELEGRAM}
-    AND d.card_kind = 'approval' AND (a.status <> 'pending' OR a.revision <> d.revision)
-ORDER BY d.created_at LIMIT 20
+JOIN shared.notifications n ON n.id = a.notification_id
+"""
+APPROVALS_OVER: Final = f"""
+{ASKED_BY_CARD} {SHOWN_IN_TELEGRAM} AND d.card_kind = 'approval'
+    AND (a.status <> 'pending' OR a.revision <> d.revision)
+UNION ALL
+{ASKED_BY_CARD} {IN_TELEGRAM} AND d.card_kind = 'approval' AND d.reason = 'approved'
+    AND a.status NOT IN ('approved', 'executing')
+ORDER BY created_at LIMIT 20
 """
 
 
 async def approvals_over(connection: Connection) -> list[Record]:
-    """Return the cards in Telegram whose pending action is over.
+    """Return the cards in Telegram that do not show how their pending action stands.
 
-    The fields are id, address, provider_id, what it shows, and the status, notification_id and realm of its question.
+    The fields are id, address, provider_id, what it shows, the status, notification_id and realm of its question, and
+    `shows`, what the card's row is to say once it shows that.
     """
     return list(await connection.fetch(APPROVALS_OVER))
 

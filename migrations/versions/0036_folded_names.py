@@ -3,7 +3,7 @@
 from migrations.raw import execute
 
 revision = "0036"
-down_revision = "0034"
+down_revision = "0035"
 
 FOLDED_NAME = r"""
 CREATE FUNCTION shared.folded_name(name text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE

@@ -5,7 +5,7 @@ on a connection. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -136,6 +136,8 @@ class ChannelSpec:
     sandbox_owner: str
     sandbox_sender: str = ""
     credential: Credential | None = None
+    # What its provider writes where it refuses a message, and what that means in the owner's words, with `{name}`.
+    refusals: Mapping[str, str] = field(default_factory=dict)
     # The subject of a message; None where messages have none.
     subject: Callable[[Message], str] | None = None
     has_reactions: bool = False

@@ -299,6 +299,12 @@ SPEC: Final = ChannelSpec(
     render=render,
     limits=limits,
     sandbox_owner="5000000000000001",
+    refusals={
+        "bot was blocked by the user": "{name} has blocked the bot.",
+        "bot can't initiate conversation": "{name} has never started the bot.",
+        "chat not found": "{name} has never started the bot, or the number is wrong.",
+        "user is deactivated": "{name}'s account is deleted.",
+    },
     credential=Credential(
         setting="telegram_token",
         realm=lambda token: token.partition(":")[0],

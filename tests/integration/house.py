@@ -122,6 +122,10 @@ class House:
         """What the sandbox accepted with these words, cards left out."""
         return [line for line in self.box.sandbox.lines if _carries(line, words, method)]
 
+    def sent_to_others(self, words: str) -> list[Mapping[str, object]]:
+        """The same to anybody but the owner, who may also be told that it was not delivered."""
+        return [line for line in self.sent(words) if line["to"] != str(OWNER)]
+
     def cards(self, words: str) -> list[Mapping[str, object]]:
         """The messages with buttons whose text holds these words."""
         return [

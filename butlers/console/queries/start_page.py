@@ -85,6 +85,8 @@ class Start:
     waiting_total: int
     uncertain: tuple[Uncertain, ...]
     uncertain_total: int
+    # What was let out and did not go, in the last day.
+    not_delivered: int
     daemons: tuple[Seen, ...]
     told: tuple[Told, ...]
     sandbox_url: str
@@ -100,6 +102,7 @@ class Start:
         phrases = (
             (self.waiting_total, "message waits for your yes", "messages wait for your yes"),
             (self.uncertain_total, "message may or may not have arrived", "messages may or may not have arrived"),
+            (self.not_delivered, "message was not delivered", "messages were not delivered"),
             (self.silent, "daemon is silent", "daemons are silent"),
         )
         return tuple(count(*phrase) for phrase in phrases if phrase[0])
@@ -153,6 +156,13 @@ FROM messenger.deliveries d
 WHERE d.status = 'uncertain' AND d.class <> 'card'
 ORDER BY d.created_at DESC, d.id LIMIT 20
 """
+NOT_DELIVERED = """
+SELECT count(*) FROM messenger.deliveries d
+WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead')
+    AND d.settled_at > clock_timestamp() - interval '1 day'
+    AND NOT EXISTS (SELECT FROM shared.pending_actions q
+        WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
+"""
 DAEMONS = """
 SELECT name, url, kind, status,
     extract(epoch FROM clock_timestamp() - LEAST(last_seen_at, clock_timestamp()))::float8 AS age
@@ -176,6 +186,7 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
     """Read everything the start page shows, as of now; `sandbox_url` is the configured address, maybe empty."""
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
+    not_delivered = await connection.fetchval(NOT_DELIVERED)
     daemons = await connection.fetch(DAEMONS, STANDARD.instance_shown, STANDARD.gone_forgotten)
     told = await connection.fetch(TOLD)
     in_sandbox = await connection.fetchval(IN_SANDBOX)
@@ -184,6 +195,7 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
         waiting_total=waiting[0]["total"] if waiting else 0,
         uncertain=tuple(map(_uncertain, uncertain)),
         uncertain_total=uncertain[0]["total"] if uncertain else 0,
+        not_delivered=not_delivered,
         daemons=tuple(map(_seen, daemons)),
         told=tuple([await _told(connection, row) for row in told]),
         sandbox_url=_sandbox(sandbox_url) if in_sandbox else "",

@@ -36,7 +36,7 @@ WITH a AS (SELECT 'follow_up' AS card_kind, {cards.ABOUT}
 """
 NOTE: Final = "UPDATE messenger.deliveries SET reason = 'answered' WHERE id = $1"
 OVER: Final = f"""
-SELECT d.id::text, d.address, u.realm, p.provider_id, p.shown
+SELECT d.id::text, d.address, u.realm, p.provider_id, p.shown, 'closed' AS shows
 FROM messenger.deliveries d JOIN messenger.deliveries u ON u.id = d.about {queries.SHOWN_IN_TELEGRAM}
     AND d.card_kind = 'follow_up' AND u.reason = 'answered'
 """

@@ -98,7 +98,8 @@ async def test_the_card_shows_a_word_that_was_given_elsewhere(
     assert edits[0]["provider_id"] == card["provider_id"]
     assert "reply_markup" not in str(edits[0]["payload"])
     await asyncio.sleep(0.3)
-    assert len(house.sent(message, "editMessageText")) == 1
+    # A yes is shown once, and its end once, if that is another moment.
+    assert len(house.sent(message, "editMessageText")) in ((1, 2) if approve else (1,))
 
 
 async def test_a_card_that_was_replaced_says_so(house: House, message: str) -> None:

@@ -56,7 +56,7 @@ async def test_a_route_that_comes_late_begins_nothing_anew(house: House, message
     envelope = {**row["envelope"], "notification_id": first["notification_id"]}
     told = await house.hop("switchboard", "messenger", "route.execute", route_request(envelope, "greeter", "r"))
     assert told["result"]["notify_response"]["status"] == "error"  # type: ignore[index]  # an object
-    assert house.sent(message) == []
+    assert house.sent_to_others(message) == []
 
 
 async def test_an_earlier_yes_is_no_yes_to_another_try(house: House, message: str) -> None:
@@ -69,7 +69,7 @@ async def test_an_earlier_yes_is_no_yes_to_another_try(house: House, message: st
     again = await house.notify(**asked)
     assert (again["status"], again["duplicate"]) == ("pending_approval", True)
     assert again["action_id"] != answer["action_id"]
-    assert house.sent(message) == []
+    assert house.sent_to_others(message) == []
     assert (await house.decide(again["action_id"])).code == "approved"
     await house.settled(answer["notification_id"], "ok")
     assert [row["status"] for row in await house.sql.fetch(ACTIONS, answer["notification_id"])] == [
@@ -89,7 +89,7 @@ async def test_what_nobody_answered_is_asked_once_more_and_not_twice(house: Hous
     await expire(house, second)
     third = await house.notify(**asked)
     assert (third["status"], third["duplicate"]) == ("error", True)
-    assert house.sent(message) == []
+    assert house.sent_to_others(message) == []
 
 
 async def test_what_was_denied_stays_denied(house: House, message: str) -> None:

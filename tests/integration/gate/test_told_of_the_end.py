@@ -1,0 +1,120 @@
+"""The owner is told how it ended: on the card of a yes, and by a message of its own where nothing was delivered."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from messenger.delivery import expire
+from messenger.storage import cards
+from tests.integration.doubts import all_cards, cards_written, closed, shown
+from tests.integration.house import House
+from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import PAST, admitted, enqueue, friend, in_queue, new_chat, work
+from tests.rig.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def told_of(house: House, message: str) -> list[str]:
+    """What the owner was told about the end of a message with these words."""
+    texts = [(line["to"], str(line["payload"].get("text"))) for line in house.box.sandbox.lines]  # type: ignore[attr-defined]
+    return [text for to, text in texts if to == str(OWNER) and "Not delivered:" in text and message in text]
+
+
+async def asked(house: House, message: str, chat: str) -> Mapping[str, object]:
+    """The card of a message to Frank in this chat."""
+    frank = await house.contact("Frank", telegram=chat)
+    await house.notify(message=message, contact_id=frank)
+    await until(lambda: house.cards(message))
+    return house.cards(message)[-1]
+
+
+async def shows(house: House, card: Mapping[str, object], words: str) -> None:
+    """Wait until the card ends with these words."""
+
+    def found() -> bool:
+        try:
+            return shown(house, card).rstrip().endswith(words)
+        except IndexError:
+            return False
+
+    await until(found)
+
+
+@pytest.mark.parametrize(
+    ("fault", "because"), [("403", "Frank has blocked the bot."), ("400", "Frank has never started the bot")]
+)
+async def test_a_yes_whose_message_is_refused_ends_on_the_card_and_in_a_message(
+    house: House, message: str, fault: str, because: str
+) -> None:
+    chat = new_chat()
+    card = await asked(house, message, chat)
+    await house.fault(message, fault, times=1)
+    await house.press(card)
+    await shows(house, card, "Approved, and not delivered. A message of its own says why.")
+    await until(lambda: told_of(house, message))
+    (text,) = told_of(house, message)
+    for words in (
+        "greeter's message to Frank by Telegram",
+        chat,
+        because,
+        "The provider refused it:",
+        message,
+        "/deliveries/",
+    ):
+        assert words in text, text
+
+
+async def test_a_yes_whose_message_arrives_ends_on_the_card_alone(house: House, message: str) -> None:
+    card = await asked(house, message, new_chat())
+    await house.press(card)
+    await shows(house, card, "Approved and sent.")
+    assert told_of(house, message) == []
+
+
+async def test_a_yes_shows_that_it_is_being_sent_and_then_the_end(still_house: House, message: str) -> None:
+    frank = await still_house.contact("Frank", telegram=new_chat())
+    answer = await still_house.notify(message=message, contact_id=frank)
+    await cards_written(still_house)
+    await all_cards(still_house)
+    (card,) = still_house.cards(message)
+    await still_house.decide(answer["action_id"])
+    await closed(still_house)
+    assert shown(still_house, card).endswith("Approved. Sending.")
+    await enqueue(still_house, str(answer["notification_id"]))
+    await work(still_house.worker())
+    await closed(still_house)
+    assert shown(still_house, card).endswith("Approved and sent.")
+
+
+async def test_what_a_rule_let_out_and_was_out_of_time_is_told(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, message)
+    await still_house.sql.execute(PAST, told)
+    await expire.all_ended(still_house.context("messenger").db)
+    await cards_written(still_house)
+    await all_cards(still_house)
+    (text,) = told_of(still_house, message)
+    assert "Its time to be sent has passed." in text
+
+
+async def test_what_nobody_answered_in_time_is_told_on_its_card_alone(still_house: House, message: str) -> None:
+    frank = await still_house.contact("Frank", telegram=new_chat())
+    answer = await still_house.notify(message=message, contact_id=frank)
+    await still_house.decide(answer["action_id"], approve=False)
+    await cards_written(still_house)
+    await all_cards(still_house)
+    assert told_of(still_house, message) == []
+
+
+async def test_a_butler_whose_messages_fail_in_numbers_does_not_flood_the_owner(
+    still_house: House, message: str
+) -> None:
+    to = await friend(still_house)
+    for n in range(5):
+        await enqueue(still_house, await admitted(still_house, f"{message} {n}", "health", contact_id=to))
+    await still_house.fault(message, "403", times=5)
+    for _ in range(5):
+        await work(still_house.worker())
+    async with still_house.context("messenger").db.work() as connection:
+        assert await cards.ask_not_delivered(connection, 3) == 3
+        assert await cards.ask_not_delivered(connection, 3) == 0
