@@ -180,32 +180,33 @@ async def ask_bounced(connection: Connection, _burst: int, timings: Timings) -> 
 
 
 # What a rule or the owner let out, and did not go: an edit makes no sound. A butler whose messages fail in numbers is
-# told of in so many cards ($1) in ten minutes; the console shows the rest.
+# told of in so many cards ($2) within $4; the console shows the rest.
 ASK_NOT_DELIVERED: Final = f"""
 WITH ended AS (
     SELECT d.*, row_number() OVER (PARTITION BY d.origin_butler ORDER BY d.settled_at, d.id) AS place
     FROM messenger.deliveries d
     WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead')
-        AND d.settled_at BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp() + interval '1 minute'
+        AND d.settled_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() + interval '1 minute'
         AND NOT EXISTS (SELECT FROM shared.pending_actions q
             WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
         AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.card_kind = 'not_delivered' AND c.about = d.id
             AND c.revision = d.attempt)),
 told AS (
     SELECT origin_butler, count(DISTINCT about) AS cards FROM messenger.deliveries
-    WHERE card_kind = 'not_delivered' AND created_at > clock_timestamp() - interval '10 minutes'
+    WHERE card_kind = 'not_delivered' AND created_at > clock_timestamp() - $4::interval
         AND created_at <= clock_timestamp() GROUP BY origin_butler),
 a AS (
     SELECT 'not_delivered' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id,
         attempt AS revision, origin_butler, settled_at AS at, false AS counted, realm
-    FROM ended LEFT JOIN told USING (origin_butler) WHERE place + coalesce(cards, 0) <= $1)
+    FROM ended LEFT JOIN told USING (origin_butler) WHERE place + coalesce(cards, 0) <= $2)
 {QUEUE}
 """
 
 
-async def ask_not_delivered(connection: Connection, burst: int) -> int:
+async def ask_not_delivered(connection: Connection, burst: int, timings: Timings) -> int:
     """Queue the cards about what was let out and did not go."""
-    return len(await connection.fetch(ASK_NOT_DELIVERED, burst))
+    within = (timings.card_elsewhere, burst, timings.end_told, timings.burst_window)
+    return len(await connection.fetch(ASK_NOT_DELIVERED, *within))
 
 
 # The owner wants to see a question: its card is sent where the owner said so, and counts against nobody.

@@ -57,6 +57,10 @@ class Timings:
     """Interval from the first question of a digest to the digest, so that it holds what is asked at once."""
     digest_edit: timedelta = timedelta(seconds=5)
     """Interval between two edits of a digest: an edit makes no sound, and Telegram takes only so many."""
+    end_told: timedelta = timedelta(hours=1)
+    """Interval. That something was not delivered is told so long after its end, and later no more."""
+    end_counted: timedelta = timedelta(days=1)
+    """Interval. The start page counts so long what was not delivered."""
     bounce_told: timedelta = timedelta(days=3)
     """Interval. A mail that came back longer ago than this is no news for the owner any more."""
     clock_slack: timedelta = timedelta(minutes=1)

@@ -159,7 +159,7 @@ ORDER BY d.created_at DESC, d.id LIMIT 20
 NOT_DELIVERED = """
 SELECT count(*) FROM messenger.deliveries d
 WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead')
-    AND d.settled_at > clock_timestamp() - interval '1 day'
+    AND d.settled_at > clock_timestamp() - $1::interval
     AND NOT EXISTS (SELECT FROM shared.pending_actions q
         WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
 """
@@ -186,7 +186,7 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
     """Read everything the start page shows, as of now; `sandbox_url` is the configured address, maybe empty."""
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
-    not_delivered = await connection.fetchval(NOT_DELIVERED)
+    not_delivered = await connection.fetchval(NOT_DELIVERED, STANDARD.end_counted)
     daemons = await connection.fetch(DAEMONS, STANDARD.instance_shown, STANDARD.gone_forgotten)
     told = await connection.fetch(TOLD)
     in_sandbox = await connection.fetchval(IN_SANDBOX)

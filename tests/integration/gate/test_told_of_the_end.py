@@ -6,6 +6,7 @@ import pytest
 
 from messenger.delivery import expire
 from messenger.storage import cards
+from shared.config.timings import STANDARD
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -116,5 +117,5 @@ async def test_a_butler_whose_messages_fail_in_numbers_does_not_flood_the_owner(
     for _ in range(5):
         await work(still_house.worker())
     async with still_house.context("messenger").db.work() as connection:
-        assert await cards.ask_not_delivered(connection, 3) == 3
-        assert await cards.ask_not_delivered(connection, 3) == 0
+        assert await cards.ask_not_delivered(connection, 3, STANDARD) == 3
+        assert await cards.ask_not_delivered(connection, 3, STANDARD) == 0
