@@ -1,9 +1,9 @@
-"""Timings: every interval by which the daemons wait, hold, repeat and give up, in one value.
+"""Timings: the intervals by which daemons hold, wait, repeat and give up, in one value.
 
 What the database compares is a timedelta and goes into its statements as a parameter; what a process waits is in
-seconds. None of it is a setting: the figures hang together, and those that could do harm are checked here. What the
-owner may set (how long a question waits, how often daemons look) stands in the settings, what is kept and how long in
-`shared/retention.py`, and how a retry grows in `messenger/retry.py`. Pure.
+seconds. None of it is a setting: the figures hang together, and those that could do harm are checked here. Elsewhere
+stand what the owner may set (`shared/config/settings.py`), what is kept and how long (`shared/retention.py`), how a
+retry grows (`messenger/retry.py`), and the limits of one connection, beside the code that opens it. Pure.
 """
 
 from dataclasses import dataclass
