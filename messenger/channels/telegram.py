@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from telegram import Bot, ReactionType
+
 from messenger.channels.base import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
-from messenger.channels.http1 import Broken, Held, Late, Peer, Pool
-from messenger.channels.line import Answer
+from messenger.channels.held_request import Answer, Broken, Connections, HeldRequest, Late
 from shared.channels.base import Wire
 from shared.channels.telegram import canonical
 from shared.errors import ButlersError, InvalidInput, Misconfigured
@@ -28,6 +29,8 @@ _TOO_MANY = frozenset({420, 429})
 _REFUSED = frozenset(range(400, 500)) - {408} - _TOO_MANY
 _UNKNOWN = frozenset({408, *range(500, 600)})
 PROBE_SECONDS = 10.0
+# What Bot API numbers can be at most: they fit a double without loss.
+MAX_ID = 2**53
 _HOST = re.compile(r"[0-9A-Za-z.:_-]+", re.ASCII)
 
 
@@ -51,7 +54,7 @@ class TelegramPart:
 
     channel: "TelegramChannel"
     wire: Wire
-    held: Held
+    held: HeldRequest
 
     async def finish(self, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
         """Write the last byte if the lease still lasts right then, and read the answer."""
@@ -59,7 +62,7 @@ class TelegramPart:
 
     async def abandon(self) -> None:
         """Drop the connection: Telegram never gets the last byte."""
-        await self.held.abandon()
+        self.held.abort()
 
 
 class TelegramChannel:
@@ -79,11 +82,10 @@ class TelegramChannel:
         """Take an http(s) base URL without path, and the bot's token; `tls` replaces the default trust."""
         if not _TOKEN.fullmatch(token):
             raise Misconfigured("The Telegram token is none.", "Copy it from @BotFather into BUTLERS_TELEGRAM_TOKEN.")
-        self._base_url = base_url
+        self._base_url = _checked(base_url)
         self._token = token
         self._answer_timeout = answer_timeout
-        peer, self._host, self._path = _peer(base_url, connect_timeout, tls)
-        self._pool = Pool(peer)
+        self._connections = Connections(tls, connect_timeout)
 
     def __repr__(self) -> str:
         """Return where it talks to, without the token."""
@@ -92,11 +94,13 @@ class TelegramChannel:
     async def prepare(self, wire: Wire) -> Prepared | SendFailed:
         """Write the whole request but its last byte; a SendFailed from here is proved not sent."""
         try:
-            return TelegramPart(self, wire, await self._pool.hold(self._request(wire.verb, wire.body)))
+            return TelegramPart(self, wire, await self._hold(wire.verb, json.loads(wire.body), wire.body))
         except Broken as broken:
             return self._failed(broken)
 
-    async def finish(self, wire: Wire, held: Held, still_held: StillHeld = unconditionally) -> Receipt | SendFailed:
+    async def finish(
+        self, wire: Wire, held: HeldRequest, still_held: StillHeld = unconditionally
+    ) -> Receipt | SendFailed:
         """Write the last byte of a held request and say what the answer proves."""
         try:
             answer = await held.finish(self._answer_timeout, still_held)
@@ -115,7 +119,9 @@ class TelegramChannel:
         For long polling give a `wait` (seconds for the answer) above the poll's own.
         """
         try:
-            held = await self._pool.hold(self._request(method, canonical(payload)))
+            # The library leaves out what is None.
+            body = canonical({name: value for name, value in payload.items() if value is not None})
+            held = await self._hold(method, payload, body)
             answer = await held.finish(self._answer_timeout if wait is None else wait)
         except Broken as broken:
             raise ProviderRefused(self._failed(broken), 0) from None
@@ -134,16 +140,20 @@ class TelegramChannel:
 
     async def close(self) -> None:
         """Close every kept connection."""
-        await self._pool.close()
+        await self._connections.close()
 
-    def _request(self, method: str, body: bytes) -> bytes:
-        if not _METHOD.fullmatch(method):
+    async def _hold(self, method: str, fields: Mapping[str, object], body: bytes) -> HeldRequest:
+        """Let python-telegram-bot make the call, up to the last byte of exactly this body; raise Broken."""
+        held = HeldRequest(self._connections, body)
+        bot = Bot(self._token, self._url_of, request=held, get_updates_request=held)
+        ask = getattr(bot, method, None) if _METHOD.fullmatch(method) else None
+        if ask is None:
             raise InvalidInput("This is no Bot API method.", "Use a name like sendMessage.")
-        head = (
-            f"POST {self._path}/bot{self._token}/{method} HTTP/1.1\r\nHost: {self._host}\r\n"
-            f"User-Agent: butlers\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        return head.encode("ascii") + body
+        await held.begin(ask(**_typed(fields)))
+        return held
+
+    def _url_of(self, token: str) -> str:
+        return f"{self._base_url}/bot{token}"
 
     def _failed(self, broken: Broken) -> SendFailed:
         proved = broken.proved_not_sent
@@ -154,12 +164,12 @@ class TelegramChannel:
         return replace(failed, message=failed.message.replace(self._token, "***"))
 
 
-def _peer(base_url: str, connect_timeout: float, tls: ssl.SSLContext | None) -> tuple[Peer, str, str]:
-    """Return where to connect, the Host header and the path before /bot<token>."""
+def _checked(base_url: str) -> str:
+    """Return what stands before /bot<token>."""
     remedy = "Set BUTLERS_TELEGRAM_BASE_URL like https://api.telegram.org."
     try:
         parts = urlsplit(base_url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        _ = parts.port, {"http": 80, "https": 443}[parts.scheme]
     except (ValueError, KeyError):
         raise Misconfigured("The Telegram base URL is no http or https URL.", remedy) from None
     host = parts.hostname or ""
@@ -167,8 +177,13 @@ def _peer(base_url: str, connect_timeout: float, tls: ssl.SSLContext | None) -> 
         raise Misconfigured("The Telegram base URL holds more or less than a host and a port.", remedy)
     if any(character <= " " for character in parts.path):
         raise Misconfigured("The Telegram base URL holds a space.", remedy)
-    context = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-    return Peer(host, port, context, connect_timeout), parts.netloc, parts.path.rstrip("/")
+    return base_url.rstrip("/")
+
+
+def _typed(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the fields as the library takes them: it looks into a reaction, and into nothing else."""
+    reactions = fields.get("reaction")
+    return {**fields, "reaction": ReactionType.de_list(reactions)} if isinstance(reactions, list) else fields
 
 
 def judge(wire: Wire, answer: Answer) -> Receipt | SendFailed:
@@ -194,7 +209,7 @@ def _provider_id(wire: Wire, result: object) -> str:
         return f"{asked['chat_id']}:{asked['message_id']}:{asked['reaction'][0]['emoji']}"
     number = result.get("message_id") if isinstance(result, Mapping) else None
     # 0 is legal for "scheduled, not sent yet": no receipt. True is an int to Python, not to us.
-    return str(number) if isinstance(number, int) and number is not True and number > 0 else ""
+    return str(number) if isinstance(number, int) and number is not True and 0 < number <= MAX_ID else ""
 
 
 def _document(body: bytes) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messenger.channels.base import Receipt, SendFailed
-from messenger.channels.line import Answer
+from messenger.channels.held_request import Answer
 from messenger.channels.telegram import judge
 from shared.channels.base import Message
 from shared.channels.telegram import render

