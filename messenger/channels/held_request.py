@@ -40,7 +40,7 @@ class Answer:
 
 
 class Answered(TelegramError):
-    """Carries any answer past python-telegram-bot's own reading, which tells a 413 from a 500 by no means."""
+    """Carries any answer past python-telegram-bot's own reading, which cannot tell a 413 from a 500."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"HTTP {answer.status}")
@@ -133,18 +133,26 @@ class HeldBody(aiohttp.Payload):
         await self.write_with_length(writer, None)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
-        """Write all but the last byte, wait until that has left this process, and then for the commit."""
+        """Write all but the last byte, and wait for the commit."""
         # An answer that nobody asked for, which waited on a kept connection, shows itself before a byte is written.
         await settle()
         self._writer = cast("StreamWriter", writer)
-        async with asyncio.timeout(self._timeout):
-            if self._writer.transport is not None:
-                # Not high=0: asyncio's TLS transport would then pause at an empty buffer and never resume.
-                self._writer.transport.set_write_buffer_limits(high=1, low=0)
-            await self._writer.write(self._value[:-1], drain=False)
-            await self._writer.drain()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._write_most(self._writer)
+        except TimeoutError:
+            self.abort()
+            raise
         self.written.set()
         await self._wanted.wait()
+
+    async def _write_most(self, writer: StreamWriter) -> None:
+        """Write all but the last byte and wait until that has left this process, so that the last one will at once."""
+        if writer.transport is not None:
+            # Not high=0: asyncio's TLS transport would then pause at an empty buffer and never resume.
+            writer.transport.set_write_buffer_limits(high=1, low=0)
+        await writer.write(self._value[:-1], drain=False)
+        await writer.drain()
 
     async def commit(self, still_held: StillHeld) -> None:
         """Write the last byte, if the connection stands and the lease lasts; nothing is waited for in between."""
@@ -186,10 +194,15 @@ class HeldRequest(BaseRequest):
         """Do nothing: connections outlive a request."""
 
     async def do_request(
-        self, url: str, method: str, request_data: RequestData | None = None, *_timeouts: object, **_more: object
+        self,
+        url: str,
+        method: str,  # noqa: ARG002  (the library asks by POST alone)
+        request_data: RequestData | None = None,
+        *_timeouts: object,
+        **_more: object,
     ) -> Never:
-        """Make the request; raise Answered with whatever answer it gets, and Broken if there is none."""
-        if method != "POST" or canonical(request_data.parameters if request_data else {}) != self._body:
+        """POST the request; raise Answered with whatever answer it gets, and Broken if there is none."""
+        if canonical(request_data.parameters if request_data else {}) != self._body:
             raise Broken("unavailable", "The library would have sent other bytes.", proved_not_sent=True)
         for _ in range(_UNASKED_MOST):
             try:
@@ -208,11 +221,11 @@ class HeldRequest(BaseRequest):
         """Return what is known where no answer came."""
         reason: Reason = "connection_lost"
         said = "The connection was cut before an answer."
-        if isinstance(lost, aiohttp.ClientResponseError):
-            reason, said = "unreadable", "The answer is no HTTP."
-        elif not self._held.begun:
+        if not self._held.begun:
             why = getattr(lost, "os_error", lost)
             said = f"{urlsplit(url).netloc} cannot be reached ({type(why).__name__}: {why})."
+        elif isinstance(lost, aiohttp.ClientResponseError | ValueError):
+            reason, said = "unreadable", "The answer is no HTTP."
         if self._held.committed:
             return Broken(reason, said, proved_not_sent=False)
         return Broken("unavailable", said, proved_not_sent=True)
@@ -244,7 +257,7 @@ class HeldRequest(BaseRequest):
             await settle()
             if not self._answered and not self._asking.done():
                 await self._held.commit(still_held)
-            return await self._answer(wait if self._held.committed else EARLY_ANSWER_SECONDS)
+            return await self._answer(wait if self._held.committed else min(wait, EARLY_ANSWER_SECONDS))
         except BaseException:
             self.abort()
             raise
@@ -277,7 +290,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         async for some in response.content.iter_any():
             body += some
             if len(body) > MAX_ANSWER:
-                raise aiohttp.ClientResponseError(response.request_info, ())
+                raise ValueError(len(body))
     except aiohttp.ClientPayloadError:
         pass
     return bytes(body)

@@ -44,6 +44,7 @@ _CHATTY: Final = (
     "uvicorn.error",
     "uvicorn.access",
     "mcp",
+    "telegram",
 )
 _PATTERNS: Final = (
     (re.compile(r"\b[0-9]{3,20}(?::|%3[Aa])[A-Za-z0-9_-]{30,}"), MASK),
