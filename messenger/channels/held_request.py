@@ -7,6 +7,7 @@ POST is written once at most: aiohttp repeats only what is idempotent, and no re
 import asyncio
 import ssl
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Never, cast
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from shared.channels.telegram import canonical
 # Shorter than any server or router keeps a silent connection, so that none dies unseen between two sends.
 IDLE_SECONDS: Final = 25.0
 EARLY_ANSWER_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 1.0
 MAX_ANSWER: Final = 16 * 1024 * 1024
 # Turns of the loop in which what the kernel already knows reaches a request: poll, read, wake, and one to spare.
 _TURNS: Final = 4
@@ -94,9 +96,11 @@ class Connections:
         return self._session
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; what a server does not take in that moment is lost."""
         if self._session is not None:
-            await self._session.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._session.close()
             self._session = None
 
 
@@ -278,9 +282,10 @@ class HeldRequest(BaseRequest):
         raise Broken("unreadable", "The request ended in no known way.", proved_not_sent=not committed)
 
     def abort(self) -> None:
-        """Drop the connection: the server never gets a byte that it lacks."""
-        self._held.abort()
-        self._asking.cancel()
+        """Drop the connection, if it is still ours: the server never gets a byte that it lacks."""
+        if not self._asking.done():
+            self._held.abort()
+            self._asking.cancel()
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

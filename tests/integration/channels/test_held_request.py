@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import logging
 import os
 import resource
 import socket
@@ -19,6 +20,7 @@ from messenger.channels.base import Receipt, SendFailed
 from messenger.channels.telegram import TelegramChannel
 from shared.channels.base import Wire
 from shared.channels.telegram import canonical
+from shared.telemetry import logs
 from tests.integration.channels.test_telegram import (
     OK,
     TOKEN,
@@ -166,6 +168,23 @@ async def test_what_a_server_does_not_take_is_not_prepared() -> None:
         await channel.close()
     assert isinstance(outcome, SendFailed)
     assert (outcome.reason, outcome.proved_not_sent) == ("unavailable", True)
+
+
+async def test_a_server_that_never_shakes_hands_is_proved_and_no_text_holds_the_token() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        channel = TelegramChannel(f"https://127.0.0.1:{deaf.getsockname()[1]}", TOKEN, connect_timeout=0.2)
+        outcome = await channel.prepare(WIRE)
+        await channel.close()
+    assert isinstance(outcome, SendFailed)
+    assert (outcome.reason, outcome.proved_not_sent) == ("unavailable", True)
+    assert TOKEN not in repr(outcome)
+
+
+async def test_at_the_least_level_the_library_logs_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    logs._hush()
+    with caplog.at_level(logging.DEBUG):
+        assert await answered(http(200, OK)) == Receipt("1001")
+    assert TOKEN not in caplog.text
 
 
 HEAD: Final = b"HTTP/1.1 200 OK\r\n"
