@@ -16,7 +16,7 @@ from shared.model import Finding
 from shared.storage import deliveries, notifications, pending_actions
 from shared.storage.pending_actions import Event, Why
 
-SAID: Final = "What is stored of this message cannot be read."
+SAID: Final = "The stored message cannot be read."
 CODE: Final = "cannot_be_rendered"
 OVER: Final = frozenset({"ok", "error", "uncertain"})
 
@@ -27,7 +27,7 @@ async def end(connection: Connection, notification_id: str, said: str) -> None:
     if row is None:
         return
     begun = await deliveries.begun(connection, notification_id)
-    waits, said = row["status"] not in OVER, f"{said} {answers.EARLIER if begun else 'It was not sent.'}"
+    waits, said = row["status"] not in OVER, f"{said} {answers.EARLIER if begun else 'Not sent.'}"
     if waits:
         answer = answers.failed(notification_id, "validation_error", said)
         await notifications.settle(connection, notification_id, answer)

@@ -12,35 +12,33 @@ ACCEPTED: Final = "Accepted. It will be delivered; do not send it again."
 BEING_SENT: Final = "Being sent; the outcome is not known yet. Do not send it again."
 BRAKED: Final = "The owner has put the brake on. It will be delivered when the brake is lifted; do not send it again."
 PAUSED: Final = (
-    "Nothing can leave by this channel at the moment. It will be delivered when that works again; do not send it again."
+    "This channel is not working at the moment. It will be delivered when it works again; do not send it again."
 )
-WAITS_FOR_YES: Final = "It waits for the owner's yes and goes out by itself after it. Do not send it again."
+WAITS_FOR_YES: Final = (
+    "Waiting for the owner's approval. It will be sent automatically once approved; do not send it again."
+)
 SAME_WORDS: Final = (
-    "The same words went to the same address in this request before. To repeat on purpose, give a new "
+    "The same message to the same address was already sent in this request. To repeat it on purpose, use a new "
     "request_context.idempotency_key."
 )
 WAITS_ALREADY: Final = (
-    "The same request waits for the owner already, and this is how it stands. To ask for it once more on purpose, give "
-    "a new request_context.idempotency_key."
-)
-ALREADY_BEING_SENT: Final = "It is already being sent and can no longer be withdrawn. Do not send it again."
-WITHDRAWAL_NOTED: Final = "It is written down that you withdraw it; it is not known yet whether that came in time."
-NEW_MESSAGE: Final = (
-    "No message of theirs that reached you proves this thread: it is treated as a new message, not as a reply."
-)
-UNSEEN_MESSAGE: Final = (
-    "Nothing proves that the message you react to exists: only the owner's yes lets this reaction out."
-)
-OWNER_CHANGED: Final = "The owner changed the text: "
-UNKNOWN: Final = "It may have arrived. Do not send it again."
-EARLIER: Final = "An earlier attempt may have arrived. Do not send it again."
-LEFT: Final = "It may have arrived; the owner left it at that. Do not send it again."
-TWICE: Final = "It was sent again after an attempt of unknown outcome, and may have arrived twice."
-WIPED: Final = (
-    "It was not delivered, and its words are no longer kept. To say it anew, give a new "
+    "The same request is already waiting for the owner; this is its status. To request it again on purpose, use a new "
     "request_context.idempotency_key."
 )
-BY_OWNER: Final = "The owner said that it arrived; the provider gave no receipt."
+ALREADY_BEING_SENT: Final = "It is already being sent and can no longer be withdrawn. Do not send it again."
+WITHDRAWAL_NOTED: Final = "The withdrawal is recorded; whether it came in time is not known yet."
+NEW_MESSAGE: Final = "The conversation could not be verified, so this is treated as a new message, not as a reply."
+UNSEEN_MESSAGE: Final = "The message you react to could not be verified, so this reaction needs the owner's approval."
+OWNER_CHANGED: Final = "The owner edited the text: "
+UNKNOWN: Final = "Delivery unconfirmed: it may have arrived. Do not send it again."
+EARLIER: Final = "An earlier attempt may have arrived. Do not send it again."
+LEFT: Final = "Delivery unconfirmed: it may have arrived, and the owner closed it. Do not send it again."
+TWICE: Final = "It was sent again after an unconfirmed attempt and may have arrived twice."
+WIPED: Final = (
+    "It was not delivered, and its text is no longer stored. To send it again, use a new "
+    "request_context.idempotency_key."
+)
+BY_OWNER: Final = "The owner confirmed that it arrived; the provider gave no receipt."
 
 
 def queued(notification_id: str, message: str = ACCEPTED) -> NotifyResponse:
@@ -86,13 +84,13 @@ def failed(
 
 def refusal(wrote: str) -> str:
     """Say that the provider refused it, and quote what the provider wrote, or what a far end wrote through it."""
-    return f"The provider refused it: {said(wrote)}"
+    return f"The provider rejected it: {said(wrote)}"
 
 
 def bounced(notification_id: str, status: str, wrote: str) -> NotifyResponse:
     """Return the answer for a mail that was taken and came back; quote what the far end wrote after its code."""
     words = f" The other mail server wrote: {said(wrote)}" if wrote else ""
-    return failed(notification_id, "provider_rejected", f"It bounced: {status}.{words}")
+    return failed(notification_id, "provider_rejected", f"Bounced: {status}.{words}")
 
 
 def uncertain(notification_id: str, error_class: ErrorClass, message: str = UNKNOWN) -> NotifyResponse:
@@ -115,7 +113,7 @@ def about_thread(intent: str) -> str:
 
 def withdrawn(butler: str) -> str:
     """Return what is said of a message that its own butler withdrew."""
-    return f"Withdrawn by {butler}. It was not sent."
+    return f"Cancelled by {butler}. Not sent."
 
 
 def may_reopen(answer: NotifyResponse) -> bool:

@@ -26,16 +26,16 @@ from shared.storage import deliveries, pending_actions, standing
 from shared.storage.pending_actions import Revision, Why
 
 VERBS: Final = frozenset({"ok", "no"})
-ASKED_ANEW: Final = "It changed, and was asked anew."
-HAD_ARRIVED: Final = "It had arrived before anybody answered."
+ASKED_ANEW: Final = "Changed. A new approval request replaces this one."
+HAD_ARRIVED: Final = "Sent. It had arrived before you answered."
 SAID: Final = {
     "approved": "Approved. Sending.",
     "executing": "Approved. Sending.",
-    "executed": "Approved and sent.",
-    "failed": "Approved, and not delivered. A message of its own says why.",
-    "uncertain": "Approved. It may have arrived.",
-    "expired": "It ran out of time and was not sent.",
-    "cancelled": "It was not sent.",
+    "executed": "Approved. Sent.",
+    "failed": "Approved. Not delivered.",
+    "uncertain": "Approved. Delivery unconfirmed.",
+    "expired": "Expired.",
+    "cancelled": "Cancelled.",
 }
 # The answer says which: nobody answered in time, or nobody could send it in time after a yes.
 TOLD_BY_ITS_ANSWER: Final = frozenset({"cancelled", "expired"})
@@ -45,7 +45,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     """Return the card's wires as long as its action waits in this revision, else where the card goes instead."""
     action = await pending_actions.open_action(connection, str(claimed.action_id))
     if action is None or action["status"] != "pending" or action["revision"] != claimed.revision:
-        return Blocked("cancelled", (Finding("answered", "The question is answered."),))
+        return Blocked("cancelled", (Finding("answered", "Already answered."),))
     stopped = await base.elsewhere(connection, claimed, action["realm"], context)
     if stopped is not None:
         return stopped
@@ -62,7 +62,7 @@ async def _ask_anew(connection: Connection, action: Record, question: Asked, con
 
     INVARIANT: a button binds what its card shows, and not a hash that somebody else wrote beside the question.
     """
-    why, ttl = "What would go out is not what was asked.", context.settings.approval_ttl
+    why, ttl = "The message is no longer the one you were asked about.", context.settings.approval_ttl
     kept, said = action["tool_args"], action["agent_summary"]
     anew = Revision(action["id"], action["revision"], question.content_sha, kept, ttl, said)
     await pending_actions.revise(connection, anew, Why("messenger", why))
@@ -75,7 +75,7 @@ def sheet(question: Asked, action_id: str, context: Context) -> Sheet:
     if not question.deliverable:
         unknown = not question.address
         where = base.link(context, *(("contacts", question.contact_id) if unknown else ("approvals", action_id)))
-        head.append(f"{'Add it' if unknown else 'Edit or deny it'} here: {where}")
+        head.append(f"{'Add an address' if unknown else 'Edit or deny it'}: {where}")
     return Sheet("\n".join(head), approval.quotes(question), "\n".join(approval.foot(question)), where)
 
 
@@ -84,10 +84,11 @@ async def _wires(
 ) -> tuple[Wire, ...]:
     shown = sheet(question, action["id"], context)
     if not CHANNELS[claimed.channel].has_buttons:
-        subject = f"{question.origin} asks: may this go out?"
+        subject = f"{approval.titled(question.origin)} needs your approval"
         return await base.mailed(connection, claimed, subject, shown, base.link(context, "approvals", action["id"]))
     wires = await base.told(connection, claimed, "", shown)
-    return base.with_keyboard(wires, buttons(context.secret, action, can_approve=question.deliverable))
+    opens = base.opens(context, "approvals", action["id"])
+    return base.with_keyboard(wires, [*buttons(context.secret, action, can_approve=question.deliverable), *opens])
 
 
 def buttons(secret: bytes, action: Record, *, can_approve: bool) -> list[list[Button]]:

@@ -8,6 +8,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from butlers.butler import Context
@@ -75,10 +76,10 @@ class CardKind:
 async def elsewhere(connection: Connection, claimed: Claimed, about: str, context: Context) -> Blocked | None:
     """Return why the card cannot go where it was to go; None if the owner is still asked there. `about` is a realm."""
     if not realms.may_ask(realms.realm_of(context.settings, claimed.channel), about):
-        return Blocked("cancelled", (Finding("sandbox", "Nothing live is shown in the sandbox."),))
+        return Blocked("cancelled", (Finding("sandbox", "Live messages are not shown in the sandbox."),))
     address = await queries.owner_at(connection, claimed.channel)
     if address is None:
-        return Blocked("cancelled", (Finding("nobody_there", "The owner has no address here."),))
+        return Blocked("cancelled", (Finding("nobody_there", "The owner has no address on this channel."),))
     if address != claimed.address:
         return Blocked("moved", (Finding("address_changed", "The owner's address changed."),), address=address)
     return None
@@ -86,7 +87,7 @@ async def elsewhere(connection: Connection, claimed: Claimed, about: str, contex
 
 async def mailed(connection: Connection, claimed: Claimed, subject: str, shown: Sheet, where: str) -> tuple[Wire, ...]:
     """Return the card as a mail, in which nothing can be decided and which says where that is done."""
-    below = "\n".join(filter(None, [f"Decide here: {where}", shown.foot]))
+    below = "\n".join(filter(None, [f"Approve or deny: {where}", shown.foot]))
     return await told(connection, claimed, subject, replace(shown, foot=below))
 
 
@@ -119,6 +120,18 @@ def read(text: str, verbs: Collection[str]) -> Press | None:
     except ValueError:
         return None
     return Press(about, pieces[2], pieces[3])
+
+
+def opens(context: Context, *page: str) -> list[list[Button]]:
+    """Return the button that opens a page of the console; none where Telegram takes no link to it."""
+    return [[Button("Open", url=link(context, *page))]] if can_be_opened(context.settings.public_url or "") else []
+
+
+def can_be_opened(url: str) -> bool:
+    """Return whether Telegram takes a link to there: by https, and to a name or an address that is not this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme == "https" and "." in host and not host.startswith("127.") and not host.endswith(".localhost")
 
 
 def link(context: Context, *page: str) -> str:

@@ -24,26 +24,26 @@ def words(row: Record, answer: Mapping[str, object]) -> tuple[str, Sheet]:
     """Return title and text of what the owner is told: every word of others is shown as data."""
     delivery, error = notifications.envelope_of(row).delivery, answer.get("error")
     whom = "you" if row["class"] == "owner" else in_line(row["name"] or row["address"])
-    title = f"What {row['origin_butler']} wrote to {whom} by e-mail came back (ref {reference(row['id'])})."
+    title = f"{approval.titled(row['origin_butler'])}'s e-mail to {whom} bounced (ref {reference(row['id'])})."
     lines = [title, f"To: {approval.whom(row['name'] or '', row['address'])}"]
-    lines.append("It did not arrive, and nobody sends it again.")
-    report = str(error.get("message")) if isinstance(error, Mapping) else f"It bounced: {row['reason']}"
+    lines.append("It was not delivered and will not be sent again.")
+    report = str(error.get("message")) if isinstance(error, Mapping) else f"Bounced: {row['reason']}"
     words = written(delivery.subject, None, delivery.message)
-    return title, Sheet("\n".join(lines), (Quote(report, "The report"), *words))
+    return title, Sheet("\n".join(lines), (Quote(report, "Report"), *words))
 
 
 async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the wires of the notice to the owner about what came back."""
     row = await queries.doubt(connection, str(claimed.about), claimed.revision)
     if row is None or row["status"] != "bounced":
-        return Blocked("cancelled", (Finding("over", "It has not come back."),))
+        return Blocked("cancelled", (Finding("over", "It has not bounced."),))
     stopped = await base.elsewhere(connection, claimed, row["realm"], context)
     if stopped is not None:
         return stopped
     answered = await notifications.one(connection, row["notification_id"])
     title, shown = words(row, answered["answer"] if answered is not None else {})
     where = base.link(context, "deliveries", row["id"])
-    subject = f"A message came back (ref {reference(row['id'])})"
+    subject = f"A message bounced (ref {reference(row['id'])})"
     wires = await base.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
     return Authorized(wires, Decision("allow", (Finding("bounced", title),)))
 

@@ -33,13 +33,16 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 def words(row: Record) -> tuple[str, Sheet]:
     """Return title and text of what the owner is told."""
     spec = CHANNELS[row["channel"]]
-    title, remedy = f"{spec.provider} cannot be reached.", "It is tried every few seconds; nothing need be done here."
+    title, remedy = (
+        f"{spec.provider} cannot be reached.",
+        "Butlers retries every few seconds by itself.",
+    )
     if row["reason"] == "unauthorized" and spec.credential is not None:
         title, remedy = f"{spec.provider} does not accept {spec.credential.words}.", spec.credential.remedy
     since = f"{row['since']:%Y-%m-%d %H:%M} UTC"
-    waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waited when this was written."
-    lines = [title, remedy, f"Since {since} nothing leaves by it; {waiting} Nothing is lost."]
-    return title, Sheet("\n".join(lines), (Quote(row["detail"], "It said"),) if row["detail"] else ())
+    waiting = f"{row['waiting']} message{'' if row['waiting'] == 1 else 's'} waiting"
+    lines = [title, remedy, f"Nothing has been sent this way since {since}: {waiting}, nothing is lost."]
+    return title, Sheet("\n".join(lines), (Quote(row["detail"], "Reason given"),) if row["detail"] else ())
 
 
 def sentences(rows: list[Record]) -> dict[str, str]:

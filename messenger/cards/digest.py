@@ -23,7 +23,8 @@ from shared.channels.telegram import Button, keyboard
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display import owner
-from shared.display.approval import clipped
+from shared.display.approval import NO_ADDRESS, clipped, measured, titled
+from shared.display.fates import ANSWERED
 from shared.display.owner import Sheet
 from shared.errors import Unreadable
 from shared.loops import apart
@@ -36,8 +37,8 @@ log = logger("messenger.cards.digest")
 SHOW: Final = "sh"
 MOST: Final = 20
 IN_A_ROW: Final = 5
-OVER: Final = "Nothing of this waits any more, or has its own card by now."
-NO_ANSWER_HERE: Final = "Nothing of this goes out unless you say yes to it; a button shows the whole message first."
+OVER: Final = "All of these have been handled."
+NO_ANSWER_HERE: Final = "None of these is sent unless you approve it. Press a button to see the whole message."
 NAME_ROOM: Final = 32
 ADDRESS_ROOM: Final = 64
 
@@ -50,7 +51,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     digest_id = str(claimed.digest_id)
     rows = await waiting(connection, digest_id, realms.realm_of(context.settings, claimed.channel))
     if not rows:
-        return Blocked("cancelled", (Finding("answered", "All of it is answered."),))
+        return Blocked("cancelled", (Finding("answered", "All of these have been answered."),))
     stopped = await base.elsewhere(connection, claimed, rows[0]["realm"], context)
     if stopped is not None:
         return stopped
@@ -82,7 +83,7 @@ async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], c
     title, shown = words(rows, await recipients_of(connection, rows), _page(context, rows))
     if not CHANNELS[claimed.channel].has_buttons:
         pages = [f"{n}. {base.link(context, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
-        body = "\n".join([shown.foot, "", "Read and decide them here:", *pages])
+        body = "\n".join([shown.foot, "", "Review them here:", *pages])
         return await base.told(connection, claimed, title, replace(shown, foot=body))
     return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(context.secret, rows))
 
@@ -102,7 +103,7 @@ async def recipients_of(connection: Connection, rows: list[Record]) -> list[Addr
 def words(rows: list[Record], to: Sequence[Addressee], where: str) -> tuple[str, Sheet]:
     """Return title and a numbered line for each; `where` is the page that lists those for which there is no room."""
     total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
-    title = f"{butler} asks {total} more thing{'' if total == 1 else 's'}"
+    title = f"{titled(butler)} needs your approval for {total} more message{'' if total == 1 else 's'}"
     lines = [f"{n}. {_line(row, one)}" for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
     return title, Sheet(f"{title}:", foot="\n".join([*lines, *more, "", NO_ANSWER_HERE]), link=where)
@@ -111,10 +112,10 @@ def words(rows: list[Record], to: Sequence[Addressee], where: str) -> tuple[str,
 def _line(row: Record, one: Addressee) -> str:
     """Return whom it is for, by which channel, and how long it is: no word of the message itself."""
     delivery = notifications.envelope_of(row).delivery
-    address = one.address or "no identifier on file"
+    address = one.address or NO_ADDRESS
     to = f"{clipped(one.name or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
     how = "to" if delivery.intent == "send" else f"{delivery.intent} to"
-    return f"{how} {to} by {CHANNELS[delivery.channel].label}, {len(delivery.message)} characters"
+    return f"{how} {to} {CHANNELS[delivery.channel].via}, {measured(delivery.message)}"
 
 
 def buttons(secret: bytes, rows: list[Record]) -> list[list[Button]]:
@@ -143,11 +144,11 @@ async def pressed(connection: Connection, press: Press, presser: Presser, contex
         await cards.adopt(connection, KIND.name, digest_id, 1, presser.message_id)
     if not action["open"]:
         status = "expired" if action["status"] == "pending" else action["status"]
-        return "late", f"It is over: it was {status}."
+        return "late", f"{ANSWERED[status]}."
     if not await cards.ask_now(connection, press.about, action["revision"]):
-        return "shown_before", "Its card is in this chat already."
+        return "shown_before", "It is already shown in this chat."
     await tell(connection, "cards")
-    return "shown", "Its card follows."
+    return "shown", "The full message follows."
 
 
 async def refresh(context: Context, telegram: TelegramChannel) -> int:

@@ -19,7 +19,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     """Return the wires of the notice about the backup, as long as the brake stands; it holds nobody's words."""
     restored = await brakes.restored_at(connection)
     if restored is None:
-        return Blocked("cancelled", (Finding("over", "The owner has looked."),))
+        return Blocked("cancelled", (Finding("over", "The owner has lifted the brake."),))
     stopped = await base.elsewhere(connection, claimed, SANDBOX, context)
     if stopped is not None:
         return stopped
@@ -30,13 +30,15 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 
 def words(at: datetime) -> tuple[str, str]:
     """Return title and text of what the owner is told."""
-    title = "This house runs on a backup that was put back."
+    title = "Butlers is running on a restored backup."
     text = (
-        f"Found at {at:%Y-%m-%d %H:%M} UTC. What was done after the backup was made is not known here. What waited "
-        "in it for somebody else may have left since: it is uncertain, and nobody sends it again unless you say so.\n"
-        "Nothing leaves for anybody but you until you lift the brake. Look first at your rules, brakes, contacts and "
-        "keys: what you changed after the backup is undone. Then say `butlers brake off`.\n"
-        "For a day after that you are asked, whatever rules you had, since the same may be asked for again."
+        f"Noticed {at:%Y-%m-%d %H:%M} UTC. Anything that happened after the backup was made is unknown here. Messages "
+        "to others that were waiting in it may have been sent since: their delivery is unconfirmed, and none is sent "
+        "again unless you choose to.\n"
+        "Nothing is sent to anyone but you until you lift the brake. First check rules, brakes, contacts and keys: "
+        "changes you made after the backup are undone. Then run `butlers brake off`.\n"
+        "For a day after that you are asked about every message, whatever your rules allow, because butlers may ask "
+        "again for what was already sent."
     )
     return title, f"{title}\n{text}"
 

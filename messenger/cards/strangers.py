@@ -22,14 +22,14 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     stopped = await base.elsewhere(connection, claimed, realm_of(context.settings, "telegram"), context)
     if stopped is not None:
         return stopped
-    title = "People you do not know write more to your bot than is kept."
+    title = "Strangers are writing to your bot more than can be stored."
     messages, many = row["messages"], row["messages"] != 1
     body = (
-        f"{title}\n{messages} message{'s were' if many else ' was'} only counted since {row['first_at']:%Y-%m-%d %H:%M}"
-        f" UTC, and {'are' if many else 'is'} nowhere.\n"
-        f"Of one such person {MOST_MESSAGES} messages or {MOST_BYTES // 1000} kB are kept in a day, and of the first "
-        f"{MOST_SENDERS} people. Who is among your contacts is not limited: add whoever should reach you.\n"
-        "You are told once a day."
+        f"{title}\n{messages} message{'s have' if many else ' has'} been dropped since {row['first_at']:%Y-%m-%d %H:%M}"
+        " UTC.\n"
+        f"Per day, {MOST_MESSAGES} messages or {MOST_BYTES // 1000} kB are stored per stranger, for the first "
+        f"{MOST_SENDERS} strangers. Your contacts are not limited: add anyone who should be able to reach you.\n"
+        "This notice is sent at most once a day."
     )
     wires = await base.told(connection, claimed, title, Sheet(body))
     return Authorized(wires, Decision("allow", (Finding("strangers", title),)))

@@ -28,15 +28,15 @@ from shared.storage.resolutions import Resolution, Word
 VERBS: Final[dict[str, Word]] = {"ar": "arrived", "ag": "again", "lv": "leave"}
 BUTTONS: Final = (("It arrived", "ar"), ("Send again", "ag"), ("Leave it", "lv"))
 LATE_RECEIPT: Final = "late_receipt"
-ARRIVED: Final = "Its receipt came after all: it arrived."
-BOTH: Final = "Its receipt came after all. You had it sent again: both may have arrived."
+ARRIVED: Final = "Sent. The receipt arrived late."
+BOTH: Final = "Sent. The receipt arrived late; as you had it sent again, it may have arrived twice."
 
 
 async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the card's wires as long as nobody knows what became of this attempt."""
     row = await queries.doubt(connection, str(claimed.about), claimed.revision)
     if row is None or row["status"] != "uncertain" or row["attempt"] != claimed.revision:
-        return Blocked("cancelled", (Finding("answered", "It is not uncertain any more."),))
+        return Blocked("cancelled", (Finding("answered", "Its delivery is no longer unconfirmed."),))
     stopped = await base.elsewhere(connection, claimed, row["realm"], context)
     if stopped is not None:
         return stopped
@@ -47,7 +47,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 async def _wires(connection: Connection, claimed: Claimed, row: Record, context: Context) -> tuple[Wire, ...]:
     shown = words(row)
     if not CHANNELS[claimed.channel].has_buttons:
-        subject = f"Did it arrive? (ref {reference(row['id'])})"
+        subject = f"Delivery unconfirmed (ref {reference(row['id'])})"
         return await base.mailed(connection, claimed, subject, shown, base.link(context, "deliveries", row["id"]))
     return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(context.secret, row))
 
@@ -57,11 +57,10 @@ def words(row: Record) -> Sheet:
     delivery = notifications.envelope_of(row).delivery
     to = whom(row["name"] or "", row["address"])
     lines = [
-        f"This may have arrived, and may not (ref {reference(row['id'])}).",
-        f"From {in_line(row['origin_butler'])}, by {CHANNELS[delivery.channel].label}",
-        f"To: {to}",
+        f"Delivery unconfirmed (ref {reference(row['id'])}): this message may or may not have arrived.",
+        f"From {in_line(row['origin_butler'])} to {to} {CHANNELS[delivery.channel].via}",
         resolutions.evidence(row),
-        "Nobody sends it again unless you say so.",
+        "It is not sent again unless you choose to.",
     ]
     words = written(delivery.subject, delivery.emoji, delivery.message)
     return Sheet("\n".join(lines), words, f"To {to}: {measured(delivery.message)}")
@@ -70,7 +69,7 @@ def words(row: Record) -> Sheet:
 def outcome(row: Record) -> str:
     """Return what became of the attempt that was asked about, once more is known or was said."""
     if row["outcome"] not in {"sent", LATE_RECEIPT}:
-        return resolutions.DONE.get(row["said"] or "", "It is not uncertain any more.")
+        return resolutions.DONE.get(row["said"] or "", "Its delivery is no longer unconfirmed.")
     return BOTH if row["said"] == "again" and row["outcome"] == LATE_RECEIPT else ARRIVED
 
 

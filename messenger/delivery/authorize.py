@@ -49,7 +49,7 @@ async def authorize(connection: Connection, claimed: Claimed, realm: str, *, mar
         judged = await evaluate(connection, claimed.notification_id, lock=marker)
     if isinstance(judged, MissingIdentifier):
         row = await notifications.one(connection, claimed.notification_id)
-        return Blocked("parked", (Finding("no_identifier", "There is no identifier on file now."),), row, missing=True)
+        return Blocked("parked", (Finding("no_identifier", "There is no address on file now."),), row, missing=True)
     judged = _here(await _beside_others(connection, judged, claimed), realm)
     return _now_or_later(_verdict(judged, claimed), judged)
 
@@ -100,7 +100,7 @@ def _marked(judged: Evaluation, claimed: Claimed) -> Evaluation:
     """Make a message that goes to the owner once more after an unknown outcome say so at its beginning."""
     if claimed.kind != "owner" or not claimed.repeated:
         return judged
-    return replace(judged, notes=(f"Possible repeat (ref {reference(claimed.id)})",))
+    return replace(judged, notes=(f"Possibly a repeat (ref {reference(claimed.id)})",))
 
 
 def _verdict(judged: Evaluation, claimed: Claimed) -> Authorized | Blocked:
@@ -117,9 +117,9 @@ def _verdict(judged: Evaluation, claimed: Claimed) -> Authorized | Blocked:
         return Blocked("refused", (Finding("cannot_be_rendered", unfit.message),), row, sha)
     approval = judged.facts.approval
     if decision.approval_id is not None and approval is not None and tuple(shas(wires)) != approval.wire_shas:
-        changed = Finding("content_changed", "What was approved is not what would go out now.")
+        changed = Finding("content_changed", "The message or its recipient changed after you approved it.")
         return Blocked("parked", (changed,), row, sha, *elsewhere)
     if any(elsewhere):
-        moved = Finding("address_changed", "Whom it goes to changed while it waited.")
+        moved = Finding("address_changed", "The recipient's address changed while it was waiting.")
         return Blocked("moved", (moved,), row, sha, *elsewhere)
     return Authorized(wires, decision, judged.action)

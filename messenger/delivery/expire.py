@@ -9,7 +9,7 @@ from shared.storage import deliveries, notifications, pending_actions, resolutio
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.metrics import deliveries_total
 
-TOO_LATE = "Its time to be sent has passed."
+TOO_LATE = "Expired before it could be sent."
 
 
 async def all_ended(db: Database) -> int:
@@ -56,12 +56,12 @@ def answer(notification_id: str, row: Record, *, begun: bool) -> NotifyResponse:
     they stand in the attempt, for the owner.
     """
     if not row["times"]:
-        return answers.failed(notification_id, "timeout", f"{TOO_LATE} It was not sent.", retryable=True)
+        return answers.failed(notification_id, "timeout", f"{TOO_LATE} Not sent.", retryable=True)
     tried = "once" if row["times"] == 1 else f"{row['times']} times"
     if begun:
         return answers.failed(notification_id, "forbidden", f"{TOO_LATE} It was tried {tried}. {answers.EARLIER}")
-    last = resolutions.WHY.get(row["last"], "it is not known")
-    said = f"{TOO_LATE} It was tried {tried} and not sent. The last reason: {last}."
+    last = resolutions.WHY.get(row["last"], "unknown")
+    said = f"Gave up after retrying: tried {tried}, not sent. Last reason: {last}."
     return answers.failed(notification_id, "timeout", said, retryable=True)
 
 

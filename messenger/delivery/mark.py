@@ -21,7 +21,7 @@ from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unrea
 from shared.storage import pending_actions
 from shared.telemetry.metrics import rate_limited_total
 
-AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "What lets it out still holds, for exactly these bytes.")
+AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "Approval re-checked: same recipient, same content.")
 
 
 class NotOurs(ButlersError):

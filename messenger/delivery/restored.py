@@ -20,8 +20,8 @@ from shared.storage.pending_actions import Event, Revision, Why
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.restored")
-MAY_HAVE_LEFT: Final = Why("messenger", "A backup was put back: it may have left since that was made.")
-ASKED_BEFORE: Final = "A backup was put back: you may have answered this since that was made, and it may have left."
+MAY_HAVE_LEFT: Final = Why("messenger", "A backup was restored: it may have been sent since the backup was made.")
+ASKED_BEFORE: Final = "A backup was restored: you may have answered this since, and it may have been sent."
 
 
 async def put_brake_on(connection: Connection, context: Context, **known: object) -> None:

@@ -31,9 +31,9 @@ from shared.telemetry.metrics import deliveries_total
 
 log = logger("messenger.delivery.settle")
 
-REFUSED: Final = "The provider refused it."
-ARRIVED: Final = Why("messenger", "It had arrived: there is nothing left to ask.")
-KNOWN: Final = Why("messenger", "What became of it is known by now. It goes on.")
+REFUSED: Final = "The provider rejected it."
+ARRIVED: Final = Why("messenger", "It had already arrived.")
+KNOWN: Final = Why("messenger", "Its outcome is now known.")
 # The states out of which a holder moves its delivery; of an uncertain one it knows the end.
 HELD: Final = ("claimed", "sending", "uncertain")
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}

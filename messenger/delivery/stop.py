@@ -20,8 +20,8 @@ from shared.storage.contacts import MissingIdentifier
 from shared.storage.pending_actions import Event, Parked, Why
 from shared.telemetry.metrics import deliveries_total
 
-NOT_SENT: Final = "It was not sent."
-CHANGED: Final = "Its address or its words changed after it had begun to leave."
+NOT_SENT: Final = "Not sent."
+CHANGED: Final = "Its address or text changed after part of it had been sent."
 
 
 async def nothing_follows(connection: Connection, claimed: Claimed, *, whole: bool) -> None:

@@ -129,7 +129,7 @@ async def came_back(connection: Connection, bounce: Bounce) -> Literal["bounced"
     answer = answers.bounced(row["id"], bounce.status, bounce.said)
     await notifications.settle(connection, row["id"], answer)
     # What the far end wrote stands in the answer, which is wiped some day; the audit stays.
-    why, result = Why("messenger", f"It bounced: {bounce.status}"), {"status": answer.status}
+    why, result = Why("messenger", f"Bounced: {bounce.status}"), {"status": answer.status}
     await pending_actions.move(connection, row["id"], ["uncertain"], "failed", why, result)
     await pending_actions.record(
         connection, Event("bounced", "messenger", notification_id=row["id"], reason=bounce.status)

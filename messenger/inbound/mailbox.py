@@ -53,7 +53,7 @@ def account_from(url: str) -> Relay:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not parts.hostname or not user or any(sign in user + password for sign in "\r\n\0"):
         remedy = "Set BUTLERS_IMAP_URL like imaps://user:password@mail.example.org:993 (percent-encode the login)."
-        raise Misconfigured("The mailbox's URL holds no login that could be used.", remedy)
+        raise Misconfigured("The mailbox URL has no usable login.", remedy)
     if parts.scheme == "imaps":
         return Relay(parts.hostname, parts.port or 993, user, password, "tls")
     return Relay(parts.hostname, parts.port or 143, user, password, "starttls")
@@ -91,7 +91,7 @@ class Look:
         except UNREADABLE as failed:
             said = " ".join(str(failed).split()) or type(failed).__name__
             said = said.replace(self._account.password, "***") if self._account.password else said
-            raise Unavailable(f"The mailbox cannot be read: {said[:200]}.", "It is tried again by itself.") from None
+            raise Unavailable(f"The mailbox cannot be read: {said[:200]}.", "Butlers retries by itself.") from None
 
     def _connected(self) -> IMAP4:
         account = self._account
@@ -139,7 +139,7 @@ def _log_in(server: IMAP4, account: Relay) -> None:
     if account.tls == "starttls" and "STARTTLS" in server.capabilities:
         server.starttls(trust(account))
     if not (account.is_loopback or isinstance(server.sock, ssl.SSLSocket)):
-        raise Misconfigured("The mailbox's server offers no encryption, and no password is sent in plain.", REMEDY)
+        raise Misconfigured("The mailbox server offers no encryption, and passwords are not sent unencrypted.", REMEDY)
     try:
         if "AUTH=PLAIN" in server.capabilities:
             server.authenticate("PLAIN", lambda _: f"\0{account.user}\0{account.password}".encode())
@@ -148,9 +148,7 @@ def _log_in(server: IMAP4, account: Relay) -> None:
     except IMAP4.abort:
         raise
     except IMAP4.error:
-        raise Misconfigured(
-            "The mailbox's server does not accept the login.", "Correct the login in BUTLERS_IMAP_URL."
-        ) from None
+        raise Misconfigured("The mailbox server rejects the login.", "Correct the login in BUTLERS_IMAP_URL.") from None
 
 
 def _quoted(user: str) -> str:

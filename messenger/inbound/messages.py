@@ -41,7 +41,15 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     await updates.handled(connection, bot, row["update_id"], outcome)
     if outcome != "paired":
         return ()
-    return [("sendMessage", {"chat_id": message["chat"]["id"], "text": f"{MARK} This chat is now known as yours."})]
+    return [
+        (
+            "sendMessage",
+            {
+                "chat_id": message["chat"]["id"],
+                "text": f"{MARK} Linked. Your butlers will message you here.",
+            },
+        )
+    ]
 
 
 def _pairing_code(message: Mapping[str, object]) -> str | None:

@@ -68,4 +68,4 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, presses:
 
 # Failures that end by themselves: the database or the Switchboard is away.
 PASSING: Final = (Unavailable, HopFailed)
-FAILED: Final = "This could not be carried out now. It is tried again for a minute; look at it again after that."
+FAILED: Final = "This could not be done right now. Butlers retries for a minute; check again after that."

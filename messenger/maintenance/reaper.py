@@ -21,8 +21,8 @@ from shared.telemetry.metrics import deliveries_total
 
 log = logger("messenger.maintenance.reaper")
 
-LOST: Final = Why("messenger", "Whoever was sending it fell silent. It may have arrived.")
-NOBODY_ANSWERED: Final = "Nobody answered in time."
+LOST: Final = Why("messenger", "The process that was sending it stopped responding. Delivery unconfirmed.")
+NOBODY_ANSWERED: Final = "Expired without an answer."
 
 
 async def reap(connection: Connection, lease: timedelta) -> int:

@@ -122,8 +122,9 @@ class ChannelSpec:
     """Everything about a channel but the sending, which is `messenger/channels/<name>.py`."""
 
     name: str
-    # The channel in a sentence, and whoever serves it.
+    # The channel in a sentence, how a message goes by it, and whoever serves it.
     label: str
+    via: str
     provider: str
     # What the Switchboard calls it.
     sources: frozenset[str]

@@ -53,7 +53,7 @@ def _parse(token: str) -> str:
     if len(local) > _MAX_LOCAL:
         raise InvalidInput(f"The part before the @ is longer than {_MAX_LOCAL} characters.", remedy)
     if not _LOCAL.fullmatch(local):
-        wrong = "The part before the @ is empty, has a dot out of place or a character that does not belong."
+        wrong = "The part before the @ is empty or has a misplaced dot or an invalid character."
         raise InvalidInput(wrong, remedy)
     return f"{local}@{_domain(domain)}"
 
@@ -91,7 +91,7 @@ def render(message: Message) -> tuple[Wire, ...]:
     if message.intent == "react":
         raise InvalidInput("E-mail has no reactions.", "Send or reply instead.")
     if not message.text.strip():
-        raise InvalidInput("The message has no visible text.", "Give the text that shall be sent.")
+        raise InvalidInput("The message has no visible text.", "Give the text to send.")
     head = "".join(f"{name}: {value}\r\n" for name, value in _headers(message))
     body = head.encode("ascii") + _body(message.text)
     return (Wire(verb="MAIL", to=message.address, body=body, sender=message.sender),)
@@ -130,7 +130,7 @@ def subject(message: Message) -> str:
     """
     if message.subject:
         if _FORBIDDEN.search(message.subject):
-            raise InvalidInput("The subject holds a line end or a NUL.", "Give it as one line.")
+            raise InvalidInput("The subject contains a line break or a NUL.", "Give it as one line.")
         return message.subject
     lines = (" ".join(line.split()) for line in message.text.splitlines())
     first = _FORBIDDEN.sub("", next((line for line in lines if line), ""))
@@ -166,7 +166,9 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput("The message holds half a character.", "Send whole Unicode characters.") from None
+        raise InvalidInput(
+            "The message contains an incomplete Unicode character.", "Send complete Unicode characters."
+        ) from None
 
 
 def _body(text: str) -> bytes:
@@ -186,7 +188,7 @@ def _date(message: Message) -> str:
 def _address(value: str, role: str) -> str:
     """Return the value itself if it is one plain address; else raise InvalidInput."""
     if len(value) > ADDRESS_CHARS or not _ADDRESS.fullmatch(value):
-        raise InvalidInput(f"The {role} is no plain e-mail address.", "Give exactly one, like name@example.org.")
+        raise InvalidInput(f"The {role} is not a plain e-mail address.", "Give exactly one, like name@example.org.")
     return value
 
 
@@ -194,7 +196,7 @@ def answered(thread: str) -> str:
     """Return the Message-ID that is answered, with its brackets; raise InvalidInput for what is none."""
     bare = thread.removeprefix("<").removesuffix(">")
     if not _MESSAGE_ID.fullmatch(bare):
-        raise InvalidInput("The thread is no Message-ID.", "Give the Message-ID of the mail answered.")
+        raise InvalidInput("The thread is not a Message-ID.", "Give the Message-ID of the mail you reply to.")
     return f"<{bare}>"
 
 
@@ -206,6 +208,7 @@ def _spellings(thread: str) -> tuple[str, str]:
 SPEC: Final = ChannelSpec(
     name="email",
     label="e-mail",
+    via="by e-mail",
     provider="The mail server",
     sources=frozenset({"email"}),
     address=AddressForm(

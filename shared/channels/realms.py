@@ -14,10 +14,8 @@ SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, whic
 SANDBOX: Final = "sandbox"
 # They ask who is there, whatever the channels are.
 OWN_SURFACES: Final = frozenset({"console", "cli"})
-NOT_HERE: Final = (
-    "This chat is the sandbox. It cannot decide about live messages; decide on the console or with `butlers approvals`."
-)
-CONSOLE_ONLY: Final = "Live messages can be asked about only on the console, because"
+NOT_HERE: Final = "This is the sandbox. Live messages are decided in the console or with `butlers approvals`."
+CONSOLE_ONLY: Final = "Live messages can be approved only in the console, because"
 ASK_ELSEWHERE: Final = (
     "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set`."
 )
@@ -66,13 +64,13 @@ def in_clear(settings: Settings) -> Mapping[str, tuple[str, str]]:
     found = dict[str, tuple[str, str]]()
     bot = urlsplit(settings.telegram_base_url)
     if settings.telegram_token is not None and bot.scheme == "http" and not is_loopback(bot.hostname or ""):
-        text = "The bot's token and every message cross the network readable: BUTLERS_TELEGRAM_BASE_URL is http://."
-        found["telegram"] = (text, "Give it as https://, or remove it.")
+        text = "The bot's token and all messages are sent unencrypted: BUTLERS_TELEGRAM_BASE_URL is http://."
+        found["telegram"] = (text, "Use https://, or remove it.")
     mail = urlsplit(settings.smtp_url.reveal()) if settings.smtp_url is not None else None
     # With a login STARTTLS is demanded.
     if mail is not None and mail.scheme == "smtp" and not mail.username and not is_loopback(mail.hostname or ""):
-        text = "Mails may cross the network readable: BUTLERS_SMTP_URL is smtp:// without a login."
-        found["email"] = (text, "Give it as smtps://, or with a login, which demands encryption.")
+        text = "Mails may be sent unencrypted: BUTLERS_SMTP_URL is smtp:// without a login."
+        found["email"] = (text, "Use smtps://, or add a login, which requires encryption.")
     return found
 
 

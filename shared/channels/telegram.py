@@ -71,13 +71,13 @@ def _parse(token: str) -> str:
     if token.startswith("@"):
         if not _NAME.fullmatch(token):
             raise InvalidInput(
-                "The Telegram username does not fit: it has 5 to 32 letters, digits or underscores, a letter first.",
+                "The Telegram username is not valid: it needs 5 to 32 letters, digits or underscores, a letter first.",
                 "Give it as @username, or give the numeric chat id.",
             )
     elif not _CHAT.fullmatch(token) or abs(int(token)) > _MAX_CHAT:
         raise InvalidInput(
-            "The chat id is not a plain whole number of at most 63 bits.",
-            "Give digits only, without plus, point or leading zeros; a group's id begins with a minus.",
+            "The chat id is not a whole number of at most 63 bits.",
+            "Give digits only, without plus sign, decimal point or leading zeros; a group's id begins with a minus.",
         )
     return token
 
@@ -111,7 +111,7 @@ def render(message: Message) -> tuple[Wire, ...]:
         return (_reaction(message),)
     parts = split(message.text)
     if not parts:
-        raise InvalidInput("The message has no visible text.", "Give the text that shall be sent.")
+        raise InvalidInput("The message has no visible text.", "Give the text to send.")
     return tuple(_text(message, part, first=n == 0) for n, part in enumerate(parts))
 
 
@@ -145,7 +145,7 @@ def _chat_id(address: str) -> int | str:
         return int(address)
     if _USERNAME.fullmatch(address):
         return address
-    raise InvalidInput("The address is no Telegram chat.", "Use a numeric chat id or @username.")
+    raise InvalidInput("The address is not a Telegram chat.", "Use a numeric chat id or @username.")
 
 
 def _answered(message: Message) -> int:
@@ -155,9 +155,9 @@ def _answered(message: Message) -> int:
     """
     chat, _, number = (message.thread or "").rpartition(":")
     if not _MESSAGE_ID.fullmatch(number):
-        raise InvalidInput("The thread names no Telegram message.", 'Give it as "<chat id>:<message id>".')
+        raise InvalidInput("The thread does not name a Telegram message.", 'Give it as "<chat id>:<message id>".')
     if chat != message.address:
-        raise InvalidInput("The thread belongs to another chat than the address.", "Answer in the same chat.")
+        raise InvalidInput("The thread belongs to a different chat.", "Reply in the same chat.")
     return int(number)
 
 
@@ -167,7 +167,9 @@ def canonical(payload: Mapping[str, object]) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput("The text holds half a character.", "Send whole Unicode characters.") from None
+        raise InvalidInput(
+            "The text contains an incomplete Unicode character.", "Send complete Unicode characters."
+        ) from None
 
 
 def with_buttons(wire: Wire, rows: Sequence[Sequence[Button]]) -> Wire:
@@ -277,6 +279,7 @@ def _is_flag_half(character: str) -> bool:
 SPEC: Final = ChannelSpec(
     name="telegram",
     label="Telegram",
+    via="on Telegram",
     provider="Telegram",
     sources=frozenset({"telegram", "telegram_bot"}),
     address=AddressForm(
@@ -292,7 +295,7 @@ SPEC: Final = ChannelSpec(
     ),
     thread=ThreadForm(
         spellings=_spellings,
-        words="message {number} of chat {place}",
+        words="message {number} in chat {place}",
         form="<chat_id>:<message_id>",
         address=lambda thread: thread.partition(":")[0],
     ),

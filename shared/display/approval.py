@@ -13,7 +13,9 @@ from shared.display.quotes import Quote, quotation, written
 from shared.display.visible import in_line
 from shared.hashing import short
 
-NO_ADDRESS: Final = "no identifier on file"
+NO_ADDRESS: Final = "no address on file"
+UNKNOWN: Final = "an unknown recipient"
+WANTS: Final = {"send": "message", "reply": "reply to", "react": "react to"}
 # The longest words of others in a line of ours, so that they cannot fill the screen.
 NAME_ROOM: Final = 40
 THREAD_ROOM: Final = 100
@@ -64,21 +66,33 @@ def lines(asked: Asked) -> list[str]:
 
 
 def head(asked: Asked) -> list[str]:
-    """Return what stands above the words of others: who wants what, to whom, and in which thread."""
+    """Return what stands above the words of others: who wants to message whom by what, and in which thread."""
     mark, thread = marking(asked.origin, asked.admitted_by), thread_words(asked)
     return [
-        f"{in_line(asked.origin)} wants to {asked.intent} by {CHANNELS[asked.channel].label}",
+        wants(asked),
         *([mark] if mark else []),
-        f"To: {asked.whom}",
-        *([f"{'Reacts to' if asked.intent == 'react' else 'Answers'}: {thread}"] if thread else []),
+        *([f"{'Reaction' if asked.intent == 'react' else 'Reply'} to {thread}"] if thread else []),
     ]
+
+
+def wants(asked: Asked) -> str:
+    """Return who wants to message whom by what: `Greeter wants to message Anna on Telegram (4242)`."""
+    name, address = clipped(asked.name or UNKNOWN, NAME_ROOM), in_line(asked.address or NO_ADDRESS)
+    spec = CHANNELS[asked.channel]
+    return f"{titled(asked.origin)} wants to {WANTS[asked.intent]} {name} {spec.via} ({address})"
+
+
+def titled(butler: str) -> str:
+    """Return a butler's name as the first word of a line."""
+    name = in_line(butler)
+    return f"{name[:1].upper()}{name[1:]}"
 
 
 def quotes(asked: Asked) -> tuple[Quote, ...]:
     """Return the words of others: what would go out, and what its butler says about it."""
     summary = asked.summary
     more = f" ... ({len(summary)} characters)" if len(summary) > SUMMARY_ROOM else ""
-    own = (Quote(f"{summary[:SUMMARY_ROOM]}{more}", f"{in_line(asked.origin)} says"),) if summary else ()
+    own = (Quote(f"{summary[:SUMMARY_ROOM]}{more}", f"{titled(asked.origin)} says"),) if summary else ()
     return (*written(asked.subject, asked.emoji, asked.message), *own)
 
 
@@ -88,8 +102,13 @@ def foot(asked: Asked) -> list[str]:
     It says why it is asked, until when, and once more to whom and what.
     """
     why = [f"Why: {in_line(' '.join(asked.findings))}"] if asked.findings else []
-    until = f"Until: {asked.until:%Y-%m-%d %H:%M} UTC"
-    return [*why, until, f"To {asked.whom}: {measured(asked.message)}, hash {asked.short}"]
+    return [*why, f"Expires {local(asked.until)}", f"To {asked.whom}: {measured(asked.message)}, hash {asked.short}"]
+
+
+def local(at: datetime) -> str:
+    """Return a moment in the time zone of this process, with its offset: `Wed 25 Nov 14:52 UTC+01:00`."""
+    here = at.astimezone()
+    return f"{here:%a %-d %b %H:%M} UTC{here.isoformat()[-6:] if here.utcoffset() else ''}"
 
 
 def thread_words(asked: Asked) -> str:
@@ -119,4 +138,4 @@ def whom(name: str, address: str) -> str:
 
 def marking(origin: str, admitted_by: str) -> str:
     """Return the line that says who admitted a message in its butler's name; empty if the butler did so itself."""
-    return "" if admitted_by == origin else f"Admitted by {in_line(admitted_by)} in the name of {in_line(origin)}."
+    return "" if admitted_by == origin else f"Submitted by {in_line(admitted_by)} on behalf of {in_line(origin)}."

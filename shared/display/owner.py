@@ -19,7 +19,7 @@ from shared.errors import InvalidInput
 MOST_STRETCHES: Final = 40
 # A number with more digits may be one to call.
 DIGITS: Final = 6
-ABOVE: Final = "(Its text stands above.)"
+ABOVE: Final = "(The text is above.)"
 # Room for the number of a part, and for the label of its words.
 ROOM_ABOVE: Final = 80
 # A date is no number that anybody could call.
@@ -134,7 +134,7 @@ def by_butler(message: Message, origin: str, notes: Sequence[str] = ()) -> tuple
     if message.intent == "react":
         return CHANNELS[message.channel].render(message)
     if not message.text.strip():
-        raise InvalidInput("The message has no visible text.", "Give the text that shall be sent.")
+        raise InvalidInput("The message has no visible text.", "Give the text to send.")
     above = "".join(f"{MARK} {note}\n" for note in notes)
     words = own(message.text)
     spec = CHANNELS[message.channel]

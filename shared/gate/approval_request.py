@@ -27,8 +27,8 @@ SELECT reason FROM shared.approval_events
 WHERE action_id = $1 AND actor IN ('messenger', 'owner') AND event_type IN ('parked', 'revised')
     AND detail @> jsonb_build_object('revision', $2::int) ORDER BY seq DESC LIMIT 1
 """
-# These findings hold for every question, so they are no reason to show for this one.
-OF_COURSE: Final = frozenset({"nothing_allows"})
+# That no rule allows it holds for every question, and a missing address stands in the first line.
+OF_COURSE: Final = frozenset({"nothing_allows", "no_identifier"})
 
 
 async def asked(connection: Connection, action: Record) -> Asked:
@@ -86,7 +86,7 @@ async def _target(connection: Connection, envelope: NotifyEnvelope, whom: str) -
     except UnknownContact:
         raise
     except (InvalidInput, Misconfigured):
-        return Target("no identifier that could be used", deliverable=False)
+        return Target("no usable address", deliverable=False)
 
 
 async def _findings(
@@ -95,7 +95,7 @@ async def _findings(
     """Return why nothing lets it out unasked, as of now; an answer that was given counts no more."""
     channel = envelope.delivery.channel
     if isinstance(target, MissingIdentifier):
-        return (Finding("no_identifier", f"There is no {channel} identifier on file for {target.contact_name}."),)
+        return (Finding("no_identifier", f"There is no {channel} address on file for {target.contact_name}."),)
     facts = await gather(connection, channel, action["notification_id"], asked_at=action["created_at"])
     act = action_of(envelope, target, action["realm"], action["admitted_by"])
     return decide(act, replace(facts, in_time=True)).findings

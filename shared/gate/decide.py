@@ -13,8 +13,8 @@ from shared.model import Action, Approval, Decision, Facts, Finding, Rule
 
 # These daemons carry what others ask; no standing rule allows what they ask themselves.
 MOVERS: Final = frozenset({"switchboard", "messenger"})
-OWN_REACTIONS: Final = "To the owner a butler reacts itself, and only to what reached it or what it said."
-RESTORED: Final = "A backup was put back: it may have gone out by its rule before, and nothing here would know."
+OWN_REACTIONS: Final = "A butler can react only to its own messages and to messages it received."
+RESTORED: Final = "A backup was restored: the rule may already have let this message through."
 
 
 def decide(action: Action, facts: Facts) -> Decision:
@@ -34,14 +34,14 @@ def _judged(action: Action, facts: Facts) -> Decision:
     if denied is not None:
         return denied
     if owner_is_trusted(action):
-        return Decision("allow", (Finding("to_the_owner", "It goes to the owner."),))
+        return Decision("allow", (Finding("to_the_owner", "The message is to the owner."),))
     if not action.deliverable:
-        return _park("address_of_another_channel", "The address cannot be reached by this channel.")
+        return _park("address_of_another_channel", "This channel cannot reach that address.")
     yes = facts.approval
     if yes is not None and owner_approved_these_bytes(action, yes):
-        return Decision("allow", (Finding("approved", "The owner said yes to exactly this."),), None, yes.action_id)
+        return Decision("allow", (Finding("approved", "The owner approved this exact message."),), None, yes.action_id)
     if facts.similar is not None:
-        return _park("near_duplicate", f"A similar message is on its way or may have arrived (ref {facts.similar}).")
+        return _park("near_duplicate", f"A similar message is being sent or may have arrived (ref {facts.similar}).")
     return _by_rule(action, facts, matching)
 
 
@@ -50,23 +50,23 @@ def cooled_down(butler: str, until: float) -> Decision:
 
     The owner said no three times in a row to this butler there, so there is no fourth question for a while.
     """
-    said = f"nothing more is asked before {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again"
-    then = "To ask after that, give a new request_context.idempotency_key."
-    return _deny("cooled_down", f"The owner said no to {butler} there three times in a row: {said}. {then}")
+    said = f"no more requests until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again"
+    then = "To ask after that, use a new request_context.idempotency_key."
+    return _deny("cooled_down", f"The owner denied {butler} three times in a row for this recipient: {said}. {then}")
 
 
 def _denied(action: Action, facts: Facts, matching: list[Rule]) -> Decision | None:
     """Return the denial that no yes and no rule can outweigh, if there is one."""
     if not facts.in_time:
-        return _deny("too_late", "Its time to be sent has passed.")
+        return _deny("too_late", "Expired before it could be sent.")
     if action.realm != facts.realm:
-        return _deny("other_realm", "It was asked for another realm than the one configured now.")
+        return _deny("other_realm", "It was requested for another account of this channel, or for the sandbox.")
     if for_the_sandbox_only(action):
-        return _deny("sandbox_address", "The address exists on the sandbox only.")
+        return _deny("sandbox_address", "This address exists only in the sandbox.")
     if action.is_owner and reaction_is_nobodys(action):
         return _deny("message_unproved", OWN_REACTIONS)
     denying = [rule for rule in matching if rule.effect == "deny"]
-    return _deny("rule_denies", "A standing rule forbids it.", rule_id=best(denying).id) if denying else None
+    return _deny("rule_denies", "Blocked by a rule.", rule_id=best(denying).id) if denying else None
 
 
 def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
@@ -75,15 +75,17 @@ def _by_rule(action: Action, facts: Facts, matching: list[Rule]) -> Decision:
     if usable and not allowing:
         return Decision("park", (Finding("restored", RESTORED), *_about_thread(action)))
     if allowing and origin_admitted_it(action) and reaction_has_its_message(action):
-        allows = Finding("rule_allows", "A standing rule allows it.")
+        allows = Finding("rule_allows", "A rule allows it.")
         return Decision("allow", (allows, *_about_thread(action)), rule_id=best(allowing).id)
-    findings = [Finding("nothing_allows", "No standing rule allows it.")]
+    findings = [Finding("nothing_allows", "No rule allows it.")]
     if facts.approval is not None:
-        findings.append(Finding("content_changed", "What was approved is not what would go out now."))
+        findings.append(Finding("content_changed", "The message or its recipient changed after you approved it."))
     if action.contact_id is None:
-        findings.append(Finding("unknown_address", "The address belongs to no contact."))
+        findings.append(Finding("unknown_address", "This address is not in your contacts."))
     if not origin_admitted_it(action) and allowing:
-        findings.append(Finding("admitted_by_another", f"It was admitted by {action.admitted_by}, not by its butler."))
+        findings.append(
+            Finding("admitted_by_another", f"{action.admitted_by} submitted it on behalf of {action.origin}.")
+        )
     return Decision("park", (*findings, *_about_thread(action)))
 
 
@@ -92,8 +94,8 @@ def _about_thread(action: Action) -> tuple[Finding, ...]:
     if not action.unproved:
         return ()
     if not reaction_has_its_message(action):
-        return (Finding("message_unproved", "Nothing proves that the message it reacts to exists."),)
-    said = "No message of theirs that reached this butler proves this thread; it would go out as a new message."
+        return (Finding("message_unproved", "The message it reacts to could not be verified."),)
+    said = "The conversation could not be verified, so it would be sent as a new message."
     return (Finding("thread_unproved", said),)
 
 

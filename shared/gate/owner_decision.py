@@ -14,6 +14,8 @@ from shared.channels.base import shas
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
+from shared.display.approval import local
+from shared.display.fates import ANSWERED
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked
@@ -67,17 +69,17 @@ async def apply(connection: Connection, word: OwnerDecision) -> Outcome:
     """Carry out the owner's word in the caller's transaction."""
     action = await pending_actions.open_action(connection, word.action_id)
     if action is None:
-        return Outcome("impossible", "There is no such question.")
+        return Outcome("impossible", "There is no such approval request.")
     if not realms.may_decide(word.surface, word.realm, action["realm"]):
         return Outcome("not_here", realms.NOT_HERE)
     if not await _waits(connection, action):
         action = await pending_actions.open_action(connection, word.action_id) or action
-        return Outcome("impossible", "There is no such question.") if action["open"] else _late(action)
+        return Outcome("impossible", "There is no such approval request.") if action["open"] else _late(action)
     # The revision that counts is the one read before this waited for the message's lock.
     if action["status"] != "pending":
         return _late(action)
     if word.revision not in {None, action["revision"]}:
-        return Outcome("changed", "It has changed since it was shown.")
+        return Outcome("changed", "Changed since it was shown.")
     return await (_approve if word.approve else _deny)(connection, word, action)
 
 
@@ -88,7 +90,7 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
     """
     action = await pending_actions.open_action(connection, change.action_id)
     if action is None:
-        return Outcome("impossible", "There is no such question.")
+        return Outcome("impossible", "There is no such approval request.")
     if not realms.may_decide(change.surface, change.realm, action["realm"]):
         return Outcome("not_here", realms.NOT_HERE)
     waits = await _waits(connection, action)
@@ -96,14 +98,14 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
     if not action["open"]:
         return Outcome("late", f"{_late(action).text} Nothing was changed.")
     if not waits:
-        return Outcome("impossible", "There is no such question.")
+        return Outcome("impossible", "There is no such approval request.")
     if change.revision not in {None, action["revision"]}:
-        return Outcome("changed", "It has changed since it was shown.")
+        return Outcome("changed", "Changed since it was shown.")
     if await deliveries.begun(connection, action["notification_id"]):
-        raise InvalidInput("Part of it has left.", "Approve it or deny it as it is.")
+        raise InvalidInput("Part of it has already been sent.", "Approve or deny it as it is.")
     await notifications.edit(connection, action["notification_id"], _new_text(action, change.message))
     await _ask_anew(connection, action, change)
-    return Outcome("edited", "Changed. Nothing is sent yet: a new card asks with this text.")
+    return Outcome("edited", "Saved. Nothing has been sent yet; you are asked to approve the new text.")
 
 
 async def _waits(connection: Connection, action: Record) -> bool:
@@ -124,7 +126,7 @@ def _new_text(action: Record, message: str) -> str | None:
         raise InvalidInput("A reaction has no text to edit.", "Approve or deny it.")
     text = message_of({"message": message}, asked.intent)
     if text == now.message:
-        raise InvalidInput("That is the text it has already.", "Approve it, deny it, or give another text.")
+        raise InvalidInput("The text has not changed.", "Approve it, deny it, or enter a different text.")
     return text if text != asked.message else None
 
 
@@ -141,7 +143,7 @@ async def _ask_anew(connection: Connection, action: Record, change: Edit) -> Non
     anew = Revision(action["id"], action["revision"], sha, kept, change.lasts, said, event="edited")
     why = Why("owner", None, surface=change.surface, contact=change.by)
     if await pending_actions.revise(connection, anew, why) is None:
-        raise InvalidInput("It was decided meanwhile.", "Nothing was changed.")
+        raise InvalidInput("It has been decided in the meantime.", "Nothing was changed.")
     await tell(connection, "cards")
 
 
@@ -151,7 +153,7 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
     except (InvalidInput, Misconfigured) as gone:
         return Outcome("impossible", gone.message)
     if not isinstance(judged, Evaluation) or not judged.target.deliverable:
-        return Outcome("impossible", "There is no address it could go to.")
+        return Outcome("impossible", "There is no address to send it to.")
     if judged.action.content_sha != action["content_sha"] or word.shown not in {None, action["content_sha"]}:
         return await _ask_again(connection, word, action, judged)
     try:
@@ -168,7 +170,7 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
     await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
     await tell(connection, "released")
     await tell(connection, "cards")
-    return Outcome("approved", "Approved. It goes out now.")
+    return Outcome("approved", "Approved. Sending.")
 
 
 async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> Outcome:
@@ -177,7 +179,7 @@ async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> 
     if notification_id is None:
         return await _too_late(connection, word)
     begun = await deliveries.begun(connection, notification_id)
-    said = "The owner said no." + (f" Reason: {word.reason}" if word.reason else "")
+    said = "Denied by the owner." + (f" Reason: {word.reason}" if word.reason else "")
     said = f"{said} {answers.EARLIER}" if begun else said
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
@@ -187,7 +189,7 @@ async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> 
 
 def denied(*, begun: bool) -> str:
     """Return what is shown of a no: it stops what is left, and calls nothing back."""
-    return f"Denied. {'What had left before may have arrived.' if begun else 'Nothing was sent.'}"
+    return f"Denied.{' Part of it was sent before and may have arrived.' if begun else ''}"
 
 
 async def _ask_again(connection: Connection, word: OwnerDecision, action: Record, judged: Evaluation) -> Outcome:
@@ -195,20 +197,21 @@ async def _ask_again(connection: Connection, word: OwnerDecision, action: Record
     kept = tool_args(judged.envelope, judged.row["whom"])
     said = why_asked(judged.row["origin_butler"], judged.decision.findings)
     anew = Revision(word.action_id, action["revision"], judged.action.content_sha, kept, word.lasts, said)
-    why = Why("owner", "What would go out had changed.", surface=word.surface, contact=word.by)
+    why = Why("owner", "The message had changed.", surface=word.surface, contact=word.by)
     if await pending_actions.revise(connection, anew, why) is None:
         return await _too_late(connection, word)
     await tell(connection, "cards")
-    return Outcome("changed", "It has changed since it was shown. A new card follows.")
+    return Outcome("changed", "Changed since it was shown. A new approval request follows.")
 
 
 async def _too_late(connection: Connection, word: OwnerDecision) -> Outcome:
     again = await pending_actions.open_action(connection, word.action_id)
     if again is None:
-        return Outcome("impossible", "There is no such question.")
-    return Outcome("changed", "It has changed since it was shown.") if again["open"] else _late(again)
+        return Outcome("impossible", "There is no such approval request.")
+    return Outcome("changed", "Changed since it was shown.") if again["open"] else _late(again)
 
 
 def _late(action: Record) -> Outcome:
     status = "expired" if action["status"] == "pending" else action["status"]
-    return Outcome("late", f"It was {status} before.")
+    when = f" ({local(action['decided_at'])})" if action["decided_at"] is not None else ""
+    return Outcome("late", f"{ANSWERED[status]}{when}.")

@@ -18,7 +18,7 @@ class Addressee:
 
     def __str__(self) -> str:
         """Return the text for a line of ours; words of others in it are not yet made visible."""
-        return f"{self.name or 'unknown'} ({self.address or 'no identifier on file'})"
+        return f"{self.name or 'unknown'} ({self.address or 'no address on file'})"
 
 
 async def addressee(connection: Connection, whom: str, channel: str, sent_to: str | None = None) -> Addressee:

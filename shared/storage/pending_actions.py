@@ -130,7 +130,8 @@ async def give_back(connection: Connection, notification_id: str) -> None:
 
 OPEN_ACTION = f"""
 SELECT a.id::text, a.origin_butler, a.tool_args, a.content_sha, a.revision, a.status, a.agent_summary, n.admitted_by,
-    a.notification_id::text, a.requested_at, a.decision_reason, n.envelope, n.owner_text, n.whom, n.realm, n.created_at,
+    a.notification_id::text, a.requested_at, a.decided_at, a.decision_reason, n.envelope, n.owner_text, n.whom,
+    n.realm, n.created_at,
     {EXPIRES} AS expires_at, a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
 FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id WHERE a.id = $1
 """

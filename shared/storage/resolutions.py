@@ -17,26 +17,26 @@ ANSWERS: Final[tuple[Word, ...]] = ("arrived", "again", "leave")
 # The ends after which the owner may have a delivery tried again, if nothing of it can have left.
 UNSENT: Final[tuple[Status, ...]] = ("failed", "expired", "dead")
 DONE: Final[dict[str, str]] = {
-    "arrived": "You said that it arrived.",
+    "arrived": "You confirmed that it arrived.",
     "again": "You had it sent again.",
-    "leave": "You left it as it is: it may have arrived, and is not sent again.",
-    "retry": "It is tried again, decided afresh.",
+    "leave": "You left it unconfirmed. It is not sent again.",
+    "retry": "It will be tried again if it is still allowed.",
 }
-LATE: Final = "Nothing was changed: it was answered before, or its outcome is known by now."
-NOTED: Final = "It is noted, and carried out as soon as a Messenger runs."
+LATE: Final = "Nothing was changed: it has already been answered, or its outcome is now known."
+NOTED: Final = "Saved. It takes effect as soon as the Messenger runs."
 
-RESTORED: Final = "a backup was put back in which it waits to be sent, and it may have left since that was made."
+RESTORED: Final = "a backup was restored in which it was waiting to be sent; it may have been sent since."
 
 WHY: Final = {
     "timeout": "the provider gave no answer in time",
-    "connection_lost": "the connection was cut before the answer",
-    "server_error": "the provider answered with an error of its own",
+    "connection_lost": "the connection was lost before the answer",
+    "server_error": "the provider had an internal error",
     "unreadable": "the provider's answer could not be read",
-    "lease_lost": "whoever was sending it fell silent",
+    "lease_lost": "the process that was sending it stopped responding",
     "provider_rejected": "the provider refused it",
     "rate_limited": "the provider asked to wait",
-    "unauthorized": "the provider did not accept the login",
-    "unavailable": "the provider could not be reached, or could not take it",
+    "unauthorized": "the provider rejected the login",
+    "unavailable": "the provider could not be reached or was unavailable",
 }
 
 
@@ -131,7 +131,7 @@ def evidence(row: Record) -> str:
     if row["reason"] == "restored":
         return f"What is known: {RESTORED}"
     if row["marked_at"] is None:
-        return "What is known: nothing."
+        return "Nothing more is known."
     part = f", part {row['n']} of {row['parts']}" if row["parts"] > 1 else ""
     why = WHY.get(row["outcome"] or "", "it ended without an answer")
     at = f"{row['marked_at']:%Y-%m-%d %H:%M:%S} UTC"

@@ -173,7 +173,7 @@ async def counted(world: World, given: Arguments) -> Seen:
     """
     since, by, outside = int(str(given["since"])), str(given["by"]), world.fleet.outside
     if int(str(given["least"])):
-        await outside.until(lambda e: e.n > since and e.to == str(OWNER) and by in e.text and "more thing" in e.text)
+        await outside.until(lambda e: e.n > since and e.to == str(OWNER) and by in e.text and "more message" in e.text)
     async with asyncio.timeout(LONGEST):
         while await world.fleet.value(CARDS_ON_THE_WAY):
             await asyncio.sleep(0.05)

@@ -261,7 +261,7 @@ async def test_what_must_work_beside_it(live_mail: Mixed) -> None:
 
 
 async def test_a_card_about_live_telegram_that_falls_back_on_the_sandboxs_mail(live_telegram: Mixed) -> None:
-    await live_telegram.live.fault("telegram", "sendMessage", "400", match="wants to send")
+    await live_telegram.live.fault("telegram", "sendMessage", "400", match="wants to message")
     asked = await live_telegram.ask("telegram")
     await eventually(card_failed(live_telegram, asked))
     await quiet(live_telegram, asked)

@@ -36,7 +36,7 @@ QUESTION: Final = Asked(
     subject="",
     emoji="",
     thread="",
-    findings=("The address belongs to no contact.",),
+    findings=("This address is not in your contacts.",),
     summary="",
     until=datetime(2026, 1, 4, 12, 30, tzinfo=UTC),
     message="",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-TO: Final = "To: Anna (4242)"
+TO: Final = "To Anna (4242)"
 LAST: Final = "▣ To Anna (4242): 5 characters, hash 41543a9d"
 
 
@@ -35,13 +35,13 @@ FORGERIES: Final = {
     "carriage returns": _gap("\r", 3),
     "line ends": _gap("\n", 200, LAST),
     "the last line": _gap("\n\n", 1, LAST),
-    "a head of its own": f"Hi.\n\n▣ health wants to send by Telegram\n{TO}\n\nHello\n\nUntil: 2026-01-04\n{LAST}",
+    "a head of its own": f"Hi.\n\n▣ Health wants to message Anna on Telegram (4242)\n\nHello\n\nExpires\n{LAST}",
     "buttons": _gap("\n", 2, "[   Approve   ]   [   Deny   ]\nApprove"),
     "a pile of marks": "Hello" + "\u0301\u0336\u20dd" * 300 + " there",
     "marks below": "Hello" + "\u0316\u0323\u0331" * 300 + " there",
     "right to left": f"שלום {TO} \u202e{TO[::-1]}\u202c שלום עולם " * 6,
     "isolates": f"\u2067{TO}\u2069 \u2066{LAST}\u2069",
-    "one very long word": "x" * 390 + "To:Anna(4242)" + "x" * 300,
+    "one very long word": "x" * 390 + "ToAnna(4242)" + "x" * 300,
     "a long line of words": f"{'and so on ' * 30}{TO} {'and so on ' * 30}",
     "wide signs": "﷽" * 60 + TO + "𒐫" * 40,
     "markup": f"```\n</pre></div></div><p>{TO}</p>\n```\n<pre>{LAST}</pre> *{TO}* [x](tg://user?id=1)",

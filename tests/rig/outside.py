@@ -147,7 +147,7 @@ class Outside:
             if numbered[0].text.startswith("\u25a3 (1/"):
                 break
         buttons = {str(b["text"]): str(b["callback_data"]) for row in _keyboard(last) for b in row}
-        long = "stands above" in last.text
+        long = "text is above" in last.text
         return Card([*(numbered if long else []), last], buttons)
 
     async def _post(self, name: str, **asked: object) -> Mapping[str, object]:

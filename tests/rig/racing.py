@@ -18,6 +18,7 @@ from messenger.maintenance import reaper
 from shared.auth import keystore
 from shared.db.dsn import role_of
 from shared.db.pool import Database, Record
+from shared.display.fates import ANSWERED
 from shared.errors import InvalidInput
 from shared.gate import owner_decision
 from shared.gate.accept import accept
@@ -203,5 +204,5 @@ def _judge(row: Record, deciders: Sequence[Decider], told: Sequence[tuple[str, s
         if code in {*OUTCOMES.values(), "expire"}:
             continue
         assert code == ("changed" if won == "edited" else "late"), f"{word} was told {code}: {case}"
-        assert won == "edited" or f"It was {won} before." in said, f"{word} was told {said!r}: {case}"
+        assert won == "edited" or ANSWERED[won] in said, f"{word} was told {said!r}: {case}"
     return won

@@ -149,7 +149,7 @@ class Owner:
 
 
 def _late(text: str) -> str:
-    found = re.search(r"It was (\w+) before", text)
+    found = re.search(r"Already (\w+)", text)
     assert found is not None, text
     return f"late: {found[1]}"
 

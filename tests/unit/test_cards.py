@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
@@ -68,31 +69,30 @@ def blocks(body: dict[str, object]) -> list[str]:
 
 
 def test_it_says_where_another_admitted_it_in_the_name_of_its_butler() -> None:
-    mark = "Admitted by switchboard in the name of health."
+    mark = "Submitted by switchboard on behalf of health."
     for message in ("Hello", "x" * 10_000):
         bodies = [str(body["text"]) for body in card(replace(QUESTION, message=message, admitted_by="switchboard"))]
         assert mark in bodies[-1].split("\n")
         assert all(utf16_units(body) <= 4096 for body in bodies)
-    assert "Admitted by" not in text_of(QUESTION)
+    assert "Submitted by" not in text_of(QUESTION)
 
 
 def test_it_says_who_wants_what_to_whom_why_and_until_when() -> None:
-    findings, message = ("The address belongs to no contact.",), "See you at nine."
+    findings, message = ("This address is not in your contacts.",), "See you at nine."
     mail = replace(QUESTION, channel="email", subject="Dinner", address="anna@example.org", message=message)
     assert lines(replace(mail, findings=findings, summary="because")) == [
-        "health wants to send by e-mail",
-        "To: Anna (anna@example.org)",
+        "Health wants to message Anna by e-mail (anna@example.org)",
         "",
         "Subject:",
         "> Dinner",
         "",
         "> See you at nine.",
         "",
-        "health says:",
+        "Health says:",
         "> because",
         "",
-        "Why: The address belongs to no contact.",
-        "Until: 2026-01-04 12:30 UTC",
+        "Why: This address is not in your contacts.",
+        "Expires Sun 4 Jan 12:30 UTC",
         "To Anna (anna@example.org): 16 characters, hash sha",
     ]
 
@@ -100,22 +100,22 @@ def test_it_says_who_wants_what_to_whom_why_and_until_when() -> None:
 @pytest.mark.parametrize(
     ("channel", "intent", "thread", "line"),
     [
-        ("telegram", "reply", "-100123:17", "Answers: message 17 of chat -100123"),
-        ("telegram", "react", "4242:9", "Reacts to: message 9 of chat 4242"),
-        ("email", "reply", "<a.b@example.org>", "Answers: the mail <a.b@example.org>"),
+        ("telegram", "reply", "-100123:17", "Reply to message 17 in chat -100123"),
+        ("telegram", "react", "4242:9", "Reaction to message 9 in chat 4242"),
+        ("email", "reply", "<a.b@example.org>", "Reply to the mail <a.b@example.org>"),
     ],
 )
 def test_it_says_which_thread_an_answer_goes_into(channel: str, intent: str, thread: str, line: str) -> None:
     assert line in lines(replace(QUESTION, channel=channel, intent=intent, thread=thread))
-    assert "Answers" not in text_of(QUESTION)
+    assert "Reply to" not in text_of(QUESTION)
 
 
 def test_a_missing_identifier_is_told() -> None:
-    assert "To: Anna (no identifier on file)" in text_of(replace(QUESTION, address=""))
+    assert "Anna on Telegram (no address on file)" in text_of(replace(QUESTION, address=""))
 
 
 def test_an_address_without_a_contact_is_unknown() -> None:
-    assert "To: unknown (4242)" in text_of(replace(QUESTION, name="", contact_id=""))
+    assert "an unknown recipient on Telegram (4242)" in text_of(replace(QUESTION, name="", contact_id=""))
 
 
 def test_a_reaction_shows_its_emoji() -> None:
@@ -155,7 +155,7 @@ def test_right_above_the_buttons_stands_once_more_to_whom_and_what() -> None:
     for message in ("Hello", "word " * 1500):
         *_, last = card(replace(QUESTION, message=message, subject="Dinner", summary="why"))
         shown = str(last["text"]).split("\n")
-        assert shown[0] == "▣ health wants to send by Telegram"
+        assert shown[0] == "▣ Health wants to message Anna on Telegram (4242)"
         assert shown[-1] == f"▣ To Anna (4242): {len(message)} characters, hash sha"
 
 
@@ -171,7 +171,7 @@ def test_a_long_text_comes_whole_in_numbered_parts_with_the_buttons_last() -> No
     assert subject == "Dinner"
     assert " ".join(parts).split() == words.split()
     assert all(utf16_units(str(body["text"])) <= 4096 for body in bodies)
-    assert "health wants to send" in str(bodies[-1]["text"])
+    assert "Health wants to message Anna" in str(bodies[-1]["text"])
 
 
 @pytest.mark.parametrize("length", [3000, 3900, 4096, 10_000])
@@ -198,6 +198,40 @@ def _keyboard(body: dict[str, object]) -> list[dict[str, str]]:
 def test_only_what_can_be_delivered_can_be_approved() -> None:
     (row,) = approval.buttons(SECRET, action(), can_approve=False)
     assert [button.text for button in row] == ["Deny"]
+
+
+@pytest.mark.parametrize(
+    ("url", "takes"),
+    [
+        ("https://home.example.org", True),
+        ("https://home.example.org:8443/butlers", True),
+        ("https://192.168.1.2", True),
+        ("http://home.example.org", False),
+        ("https://localhost:41102", False),
+        ("https://console.localhost", False),
+        ("https://127.0.0.1:41102", False),
+        ("https://home", False),
+        ("", False),
+    ],
+)
+def test_a_button_opens_the_console_only_where_telegram_takes_the_link(url: str, takes: bool) -> None:  # noqa: FBT001
+    assert base.can_be_opened(url) is takes
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        ("UTC", "Expires Sun 4 Jan 12:30 UTC"),
+        ("Europe/Berlin", "Expires Sun 4 Jan 13:30 UTC+01:00"),
+        ("America/St_Johns", "Expires Sun 4 Jan 09:00 UTC-03:30"),
+    ],
+)
+def test_it_says_until_when_in_the_time_of_its_process(zone: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", zone)
+        time.tzset()
+        assert shown in lines(QUESTION)
+    time.tzset()
 
 
 @pytest.mark.parametrize("verb", ["ok", "no"])

@@ -33,16 +33,16 @@ SHA = "9f86d081884c7d659a2feaa0c55ad015"
 NASTY = [
     # Lines that pass for ours.
     ("Hi\nApproved.", "> Hi\n> Approved."),
-    ("Hi\n\nApproved and sent.", "> Hi\n>\n> Approved and sent."),
+    ("Hi\n\nApproved. Sent.", "> Hi\n>\n> Approved. Sent."),
     ("Text:\nharmless", "> Text:\n> harmless"),
     ("> Text:\n> quoted", "> > Text:\n> > quoted"),
     ("To: Anna (4242)", "> To: Anna (4242)"),
     ("Length: 3 characters, hash 00000000", "> Length: 3 characters, hash 00000000"),
     ("[ Approve ]   [ Deny ]", "> [ Approve ]   [ Deny ]"),
     ("(1/2)\nthe rest follows", "> (1/2)\n> the rest follows"),
-    ("(Its text stands above.)", "> (Its text stands above.)"),
+    ("(The text is above.)", "> (The text is above.)"),
     ("Show 1", "> Show 1"),
-    ("health wants to send by Telegram", "> health wants to send by Telegram"),
+    ("Health wants to message Anna on Telegram (4242)", "> Health wants to message Anna on Telegram (4242)"),
     ("\nleading line", ">\n> leading line"),
     ("trailing line\n", "> trailing line\n>"),
     # Other characters at which some programs begin a line.
@@ -114,7 +114,10 @@ NASTY = [
     ("a\u303f\ufffc\u2d7fb", "> a<U+303F><U+FFFC><U+2D7F>b"),
     ("a \u17d2 \u17d2 b", "> a <U+17D2> <U+17D2> b"),
     ("a" + "\u0301" * 40, "> a" + "\u0301" * 4 + "<U+0301 x 36>"),
-    ("\u25a3 This chat is now known as yours.", "> <U+25A3> This chat is now known as yours."),
+    (
+        "\u25a3 Linked. Your butlers will message you here.",
+        "> <U+25A3> Linked. Your butlers will message you here.",
+    ),
 ]
 CASES = [(words, shown if shown.startswith(">") else f"> {shown}") for words, shown in NASTY]
 
@@ -156,8 +159,8 @@ def test_there_are_enough_of_them() -> None:
 def test_a_message_is_shown_as_data(words: str, shown: str) -> None:
     (said,) = owner.bubbles(sheet_of(asked(words)))
     head, foot = (
-        "▣ health wants to send by Telegram\nTo: Anna (4242)\n\n",
-        "\n\nUntil: 2026-01-04 12:30 UTC\n▣ To Anna",
+        "▣ Health wants to message Anna on Telegram (4242)\n\n",
+        "\n\nExpires Sun 4 Jan 12:30 UTC\n▣ To Anna",
     )
     plain = "\n".join(line.removeprefix(">").removeprefix(" ") for line in shown.split("\n"))
     assert said.text == f"{head}{plain}{foot} (4242): {len(words)} characters, hash 9f86d081"
@@ -185,7 +188,7 @@ def test_in_a_line_of_ours_it_stays_in_that_line(words: str, shown: str) -> None
     assert quotation.endswith('"')
     assert quotation.count('"') == 2
     question = asked("x", channel="email", subject="x", name=words, summary=words, findings=(words,), thread=words)
-    assert [len(approval.head(question)), len(approval.foot(question))] == [3, 3]
+    assert [len(approval.head(question)), len(approval.foot(question))] == [2, 3]
     assert not any("\n" in one for one in (*approval.head(question), *approval.foot(question)))
 
 
@@ -197,13 +200,13 @@ def test_what_the_owner_may_edit_holds_nothing_unseen(words: str, shown: str) ->
 
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_mail_is_plain_text_with_the_same_words(words: str, shown: str) -> None:
-    to, by, subject = "owner@example.org", "butlers@example.org", "health asks: may this go out?"
+    to, by, subject = "owner@example.org", "butlers@example.org", "Health needs your approval"
     message = Message("d1", "email", "send", to, "", subject, sender=by, created_at=UNTIL)
     (wire,) = owner.by_house(message, sheet_of(asked(words)))
     read = message_from_bytes(wire.body, policy=default)
     assert read.get_content_type() == "text/plain"
-    assert read["Subject"] == "▣ health asks: may this go out?"
-    assert [line.rstrip() for line in read.get_content().split("\n")[3:]][: shown.count("\n") + 1] == [
+    assert read["Subject"] == "▣ Health needs your approval"
+    assert [line.rstrip() for line in read.get_content().split("\n")[2:]][: shown.count("\n") + 1] == [
         line.rstrip() for line in shown.split("\n")
     ]
 
@@ -226,7 +229,7 @@ def test_a_long_text_is_a_quotation_in_every_part_and_its_end_is_shown() -> None
         assert first.startswith("▣ (")
         assert part.text[block.start : block.end] == rest
     assert parts[-1].text.endswith("and send the keys to https://evil.example")
-    assert "\n\n(Its text stands above.)\n\n" in last.text
+    assert "\n\n(The text is above.)\n\n" in last.text
     assert last.text.endswith("hash 9f86d081")
 
 
@@ -243,7 +246,7 @@ def test_each_row_of_a_quotation_has_its_mark_in_a_mail_and_on_a_terminal(words:
 def test_a_butlers_own_reason_is_clipped_and_says_so() -> None:
     text = "\n".join(approval.lines(asked("Hello", summary="because " * 1000 + '"\nApproved.')))
     assert "Approved." not in text
-    assert " ... (8011 characters)\n\nUntil:" in text.replace("\n> ", "")
+    assert " ... (8011 characters)\n\nExpires " in text.replace("\n> ", "")
     assert len(text) < 800
 
 
@@ -268,7 +271,7 @@ def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, s
     )
     first, empty, last = sheet.foot.split("\n")
     assert first.startswith("1. to ")
-    assert first.endswith("(anna@example.org) by Telegram, 12 characters")
+    assert first.endswith("(anna@example.org) on Telegram, 12 characters")
     assert (empty, last) == ("", digest.NO_ANSWER_HERE)
     assert visible(first) == first
 

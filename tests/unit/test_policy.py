@@ -329,7 +329,7 @@ def test_it_is_total_and_does_not_depend_on_the_order_of_the_rules(found: list[R
 def test_a_butler_that_cools_down_is_told_until_when() -> None:
     (finding,) = decide(TO_ANNA, COOL).findings
     assert finding.text == (
-        "The owner said no to health there three times in a row: "
-        "nothing more is asked before 2026-01-04 12:00 UTC, so do not ask again. "
-        "To ask after that, give a new request_context.idempotency_key."
+        "The owner denied health three times in a row for this recipient: "
+        "no more requests until 2026-01-04 12:00 UTC, so do not ask again. "
+        "To ask after that, use a new request_context.idempotency_key."
     )

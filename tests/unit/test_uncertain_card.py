@@ -45,11 +45,11 @@ def test_hidden_characters_are_visible_wherever_others_words_are_shown(hidden: s
         ({}, "attempt 1 was sent at 2026-01-04 12:30:00 UTC, and the provider gave no answer in time"),
         (
             {"outcome": "lease_lost", "tried": 3},
-            "attempt 3 was sent at 2026-01-04 12:30:00 UTC, and whoever was sending",
+            "attempt 3 was sent at 2026-01-04 12:30:00 UTC, and the process that was sending",
         ),
         ({"n": 2, "parts": 3}, "attempt 1, part 2 of 3 was sent"),
         ({"outcome": None}, "it ended without an answer"),
-        ({"marked_at": None}, "What is known: nothing."),
+        ({"marked_at": None}, "Nothing more is known."),
     ],
 )
 def test_it_says_what_is_known(changes: dict[str, object], said: str) -> None:
@@ -59,13 +59,13 @@ def test_it_says_what_is_known(changes: dict[str, object], said: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"said": "arrived"}, "You said that it arrived."),
+        ({"said": "arrived"}, "You confirmed that it arrived."),
         ({"said": "again"}, "You had it sent again."),
-        ({"said": "leave"}, "You left it as it is"),
-        ({}, "It is not uncertain any more."),
-        ({"outcome": "sent"}, "Its receipt came after all: it arrived."),
-        ({"outcome": "sent", "said": "again"}, "Its receipt came after all: it arrived."),
-        ({"outcome": "late_receipt", "said": "again"}, "both may have arrived"),
+        ({"said": "leave"}, "You left it unconfirmed"),
+        ({}, "Its delivery is no longer unconfirmed."),
+        ({"outcome": "sent"}, "Sent. The receipt arrived late."),
+        ({"outcome": "sent", "said": "again"}, "Sent. The receipt arrived late."),
+        ({"outcome": "late_receipt", "said": "again"}, "may have arrived twice"),
     ],
 )
 def test_it_says_what_became_of_it(changes: dict[str, object], said: str) -> None:

@@ -38,6 +38,7 @@ def limits(address: str) -> Mapping[str, Limit]:
 SPEC = ChannelSpec(
     name="file",
     label="file",
+    via="by file",
     provider="The disk",
     sources=frozenset({"file"}),
     address=AddressForm(

@@ -22,7 +22,7 @@ async def asked(house: House) -> object:
 
 
 async def channels(house: House, action_id: object) -> list[str]:
-    """By which channels it is asked, once what is missing is written."""
+    """Bys it is asked, once what is missing is written."""
     async with house.context("messenger").db.work() as connection:
         await kinds.write_missing(connection, 1000, STANDARD)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action_id)]

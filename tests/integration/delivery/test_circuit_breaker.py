@@ -385,7 +385,7 @@ async def test_the_owner_is_told_once_per_pause_by_the_other_channel(quiet: Hous
         await work(quiet.worker())
     mails = mails_about(quiet, "does not accept the bot's token")
     assert len(mails) == 1
-    assert all(words in str(mails) for words in ("BUTLERS_TELEGRAM_TOKEN", "1 message waited", "Unauthorized"))
+    assert all(words in str(mails) for words in ("BUTLERS_TELEGRAM_TOKEN", "1 message waiting", "Unauthorized"))
     assert (await quiet.delivery(told))["status"] == "queued"
 
 

@@ -166,7 +166,7 @@ async def test_a_card_begins_anew_where_the_owner_is_by_now(still_house: House, 
 
 async def test_what_has_begun_keeps_its_words(still_house: House, message: str) -> None:
     told = await half_parked(still_house, message)
-    with pytest.raises(InvalidInput, match=r"Part of it has left\. Approve it or deny it as it is\."):
+    with pytest.raises(InvalidInput, match=r"Part of it has already been sent\. Approve or deny it as it is\."):
         await change(still_house, told, f"short {message}")
     await still_house.decide((await still_house.row(ACTION, told))["id"])
     await enqueue(still_house, told)
@@ -380,9 +380,9 @@ async def test_a_no_after_a_part_says_so_everywhere(still_house: House, message:
     told = await half_parked(still_house, message)
     await cards_written(still_house)
     await all_cards(still_house)
-    card = still_house.cards("(Its text stands above.)")[-1]
+    card = still_house.cards("(The text is above.)")[-1]
     said = await still_house.decide((await still_house.row(ACTION, told))["id"], approve=False)
-    assert (said.code, said.text) == ("denied", "Denied. What had left before may have arrived.")
+    assert (said.code, said.text) == ("denied", "Denied. Part of it was sent before and may have arrived.")
     await ended_in_words(still_house, told, message)
     await closed(still_house)
     assert shown(still_house, card).endswith(said.text)

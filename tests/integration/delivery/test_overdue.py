@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from butlers.console.labels import DELIVERY
 from messenger.delivery import expire
+from shared.display.fates import DELIVERY
 from shared.display.visible import MARK
 from shared.rpc import Answer
 from shared.storage import deliveries
@@ -37,7 +37,7 @@ PUT_OFF: Final = """
 SELECT n.id::text FROM shared.notifications n JOIN messenger.deliveries d ON d.notification_id = n.id
 WHERE d.status = 'queued' AND d.attempt = 1 AND n.envelope #>> '{delivery,message}' = $1
 """
-TIME_OVER: Final = "Its time to be sent has passed."
+TIME_OVER: Final = "Expired before it could be sent."
 
 
 async def tick(house: House) -> int:
@@ -76,7 +76,7 @@ async def test_what_was_never_tried_expires(still_house: House, message: str) ->
     assert (await still_house.delivery(told))["status"] == "expired"
     assert await error(still_house, told) == {
         "class": "timeout",
-        "message": f"{TIME_OVER} It was not sent.",
+        "message": f"{TIME_OVER} Not sent.",
         "retryable": True,
     }
     assert still_house.sent(message) == []
@@ -94,8 +94,8 @@ async def test_what_was_tried_in_vain_is_a_dead_letter_however_far_its_next_try(
     assert (row["status"], row["reason"], row["attempt"]) == ("dead", "too_late", 2)
     assert (found["class"], found["retryable"]) == ("timeout", True)
     said = str(found["message"])
-    why = "The last reason: the provider asked to wait."
-    assert said == f"{TIME_OVER} It was tried 2 times and not sent. {why}", "none of the provider's words"
+    why = "Last reason: the provider asked to wait."
+    assert said == f"Gave up after retrying: tried 2 times, not sent. {why}", "none of the provider's words"
     assert (await still_house.row(AUDIT, told))["event_type"] == "dead"
     assert await still_house.sql.fetch(USES, told) == [], "nothing has left, so the rule has its use again"
     assert [one["id"] for one in await deliveries.latest(still_house.sql, "dead", 1)] == [row["id"]]
@@ -143,9 +143,9 @@ async def test_of_what_was_approved_and_tried_in_vain_the_owner_is_told_so(still
     await closed(still_house)
     assert (await still_house.row(ACTION, told))["status"] == "failed"
     assert (await still_house.row(AUDIT, told))["event_type"] == "dead"
-    assert shown(still_house, card).endswith("Approved, and not delivered. A message of its own says why.")
+    assert shown(still_house, card).endswith("Approved. Not delivered.")
     steps = (await life(still_house.sql, told)).steps
-    assert steps[-1].text == f"messenger tried until its time was over. {TIME_OVER}"
+    assert steps[-1].text == f"messenger gave up after retrying. {TIME_OVER}"
     assert "not sent" not in DELIVERY["dead"], "a part may have left"
 
 
@@ -157,7 +157,7 @@ async def test_of_what_was_approved_and_never_tried_nobody_says_that_no_one_answ
     await tick(still_house)
     await closed(still_house)
     assert (await still_house.row(ACTION, told))["status"] == "expired"
-    assert shown(still_house, card).endswith(f"\n\n{MARK} {TIME_OVER} It was not sent.")
+    assert shown(still_house, card).endswith(f"\n\n{MARK} {TIME_OVER} Not sent.")
 
 
 async def test_what_left_in_part_is_no_letter_to_be_sent_again(still_house: House, message: str) -> None:

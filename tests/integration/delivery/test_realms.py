@@ -83,7 +83,7 @@ async def ask(house: House, channel: str) -> str:
 
 
 async def written(house: House, action: str, burst: int = 1000) -> list[str]:
-    """By which channels it is asked, once what is missing is written."""
+    """Bys it is asked, once what is missing is written."""
     async with house.context("messenger").db.work() as connection:
         await kinds.write_missing(connection, burst, STANDARD)
     return [row["channel"] for row in await house.sql.fetch(CHANNELS, action)]

@@ -315,7 +315,7 @@ async def test_the_owner_is_told_by_every_channel_until_the_brake_is_lifted(hous
     await found_restored(house)
     assert {row["channel"] for row in await house.sql.fetch(CARDS)} == {"telegram", "email"}
     await work(house.worker())
-    [told] = [line for line in house.sent("put back", "sendMessage") if line["channel"] == "telegram"]
+    [told] = [line for line in house.sent("restored backup", "sendMessage") if line["channel"] == "telegram"]
     assert "butlers brake off" in str(told["payload"])
 
 
@@ -363,7 +363,7 @@ async def test_a_second_one_that_is_gone_keeps_everything_from_leaving(house: Ho
     other = tmp_path / "witness"
     await watching(house, other).open(house.context("messenger"))
     other.unlink()
-    with pytest.raises(Unavailable, match="is not there"):
+    with pytest.raises(Unavailable, match="is missing"):
         await watching(house, other).ready(house.context("messenger"))
     assert not other.exists()
     await watching(house).open(house.context("messenger"))

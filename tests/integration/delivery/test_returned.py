@@ -69,7 +69,7 @@ async def word_to_owner(house: House, told: str) -> list[Mapping[str, object]]:
     while await house.sql.fetch("SELECT FROM messenger.deliveries WHERE class = 'card' AND status = 'queued'"):
         await work(house.worker())
     ref = reference((await house.delivery(told))["id"])
-    return [line for line in house.box.sandbox.lines if f"came back (ref {ref})" in str(line["payload"])]
+    return [line for line in house.box.sandbox.lines if f"bounced (ref {ref})" in str(line["payload"])]
 
 
 async def test_it_is_called_bounced_and_its_butler_gets_an_error_that_says_why(
@@ -83,7 +83,7 @@ async def test_it_is_called_bounced_and_its_butler_gets_an_error_that_says_why(
     assert found["status"] == "error"
     assert found["error"] == {
         "class": "provider_rejected",
-        "message": f'It bounced: 5.1.1. The other mail server wrote: "{SAID}"',
+        "message": f'Bounced: 5.1.1. The other mail server wrote: "{SAID}"',
         "retryable": False,
     }
 
@@ -97,9 +97,9 @@ async def test_the_owner_is_told_once_and_reading_it_again_changes_nothing(still
     text = str(line["payload"]["text"])  # type: ignore[index]
     assert line["to"] == str(OWNER)
     for words in (
-        "What greeter wrote to Anna by e-mail",
+        "Greeter's e-mail to Anna bounced",
         (await still_house.delivery(told))["address"],
-        f'It bounced: 5.1.1. The other mail server wrote: "{SAID}"',
+        f'Bounced: 5.1.1. The other mail server wrote: "{SAID}"',
         message,
         "/deliveries/",
     ):
@@ -116,7 +116,7 @@ async def test_its_life_tells_that_it_came_back(still_house: House, message: str
     await read(still_house, await report_of(still_house, told))
     found = await history.life(still_house.sql, told)
     assert found.steps[-1].what == "bounced"
-    assert found.steps[-1].text == "messenger read in the mailbox that it came back. 5.1.1"
+    assert found.steps[-1].text == "messenger found the bounce in the mailbox. 5.1.1"
 
 
 async def test_a_report_of_another_recipient_changes_nothing(still_house: House, message: str) -> None:

@@ -101,7 +101,8 @@ async def test_a_card_that_telegram_cannot_change_now_keeps_none_of_the_others(q
 
 
 @pytest.mark.parametrize(
-    ("approve", "said"), [(True, "It changed, and was asked anew."), (False, "Denied. Nothing was sent.")]
+    ("approve", "said"),
+    [(True, "Changed. A new approval request replaces this one."), (False, "Denied.")],
 )
 async def test_a_closed_card_keeps_the_words_and_the_address_it_asked_about(
     quiet: House, message: str, *, approve: bool, said: str

@@ -79,7 +79,7 @@ async def test_nobody_asks_about_anothers_message(house: House, message: str, to
         assert told == {
             "status": "error",
             "error": f"You have no notification '{answer['notification_id']}'. "
-            "Use the notification_id that notify answered with.",
+            "Use the notification_id that notify returned.",
         }
     assert await house.status(answer["notification_id"]) == "pending_approval"
 
@@ -90,8 +90,8 @@ async def test_nobody_asks_about_anothers_message(house: House, message: str, to
         ({}, "Missing required 'notification_id'"),
         ({"notification_id": 7}, "Missing required 'notification_id'"),
         ({"notification_id": "no such thing"}, "You have no notification 'no such thing'"),
-        ({"notification_id": str(uuid4()), "wait_seconds": 51}, "no number from 0 to 50"),
-        ({"notification_id": str(uuid4()), "wait_seconds": "soon"}, "no number from 0 to 50"),
+        ({"notification_id": str(uuid4()), "wait_seconds": 51}, "must be a number from 0 to 50"),
+        ({"notification_id": str(uuid4()), "wait_seconds": "soon"}, "must be a number from 0 to 50"),
         ({"notification_id": str(uuid4()), "hurry": True}, "Unknown parameter 'hurry'"),
     ],
 )
@@ -107,7 +107,7 @@ async def test_what_waits_for_the_owner_can_be_withdrawn(house: House, message: 
     gone = await ask(house, "withdraw", notification_id=answer["notification_id"])
     assert error_of(gone) == {
         "class": "forbidden",
-        "message": "Withdrawn by greeter. It was not sent.",
+        "message": "Cancelled by greeter. Not sent.",
         "retryable": False,
     }
     action = await house.row(ACTION, answer["notification_id"])
@@ -119,11 +119,11 @@ async def test_what_waits_for_the_owner_can_be_withdrawn(house: House, message: 
         "cancelled",
         "greeter",
     )
-    edits = await until(lambda: house.sent("Withdrawn by greeter", "editMessageText"))
+    edits = await until(lambda: house.sent("Cancelled by greeter", "editMessageText"))
     assert edits[-1]["provider_id"] == card["provider_id"]
     assert (await house.press(card))["outcome"] == "late"
     again = await house.notify(message=message, contact_id=action["tool_args"]["contact_id"])
-    assert (error_of(again)["message"], again["duplicate"]) == ("Withdrawn by greeter. It was not sent.", True)
+    assert (error_of(again)["message"], again["duplicate"]) == ("Cancelled by greeter. Not sent.", True)
     assert house.sent(message) == []
 
 
@@ -141,7 +141,7 @@ async def test_what_lacks_an_identifier_can_be_withdrawn_by_the_id_the_butler_wa
     found = await ask(house, "notification_status", notification_id=answer["action_id"])
     assert (found["status"], found["action_id"]) == ("pending_missing_identifier", answer["action_id"])
     gone = await ask(house, "withdraw", notification_id=answer["action_id"])
-    assert error_of(gone)["message"] == "Withdrawn by greeter. It was not sent."
+    assert error_of(gone)["message"] == "Cancelled by greeter. Not sent."
 
 
 async def test_what_lies_in_the_queue_is_cancelled(still_house: House, message: str) -> None:
@@ -162,7 +162,7 @@ async def test_what_is_withdrawn_before_the_marker_does_not_leave(still_house: H
     used = await still_house.row("SELECT count(*) AS n FROM shared.rule_uses WHERE notification_id = $1", told)
     assert used["n"] == 0
     answer = (await still_house.row("SELECT answer FROM shared.notifications WHERE id = $1", told))["answer"]
-    assert answer["error"]["message"] == "Withdrawn by greeter. It was not sent."
+    assert answer["error"]["message"] == "Cancelled by greeter. Not sent."
     await look_again(still_house)
     assert await still_house.sql.fetchval(OUTCOME, told) == "settled"
 

@@ -52,10 +52,9 @@ async def test_the_owner_is_shown_what_whom_when_and_why_with_three_answers(stil
     delivery = await still_house.delivery(told)
     for words in (
         f"(ref {reference(delivery['id'])})",
-        "From greeter, by Telegram",
-        f"To: Anna ({chat})",
+        f"From greeter to Anna ({chat}) on Telegram",
         "attempt 1 was sent at 20",
-        "the connection was cut before the answer",
+        "the connection was lost before the answer",
         message,
     ):
         assert words in text, text
@@ -73,7 +72,7 @@ async def test_it_arrived_ends_it_as_sent_with_the_owners_word_for_a_receipt(sti
     found = await answer(still_house, told)
     assert found["status"] == "ok"
     assert found["delivery"]["delivery_id"] == resolver.CONFIRMED  # type: ignore[index]
-    assert "The owner said that it arrived" in str(found["note"])
+    assert "The owner confirmed that it arrived" in str(found["note"])
     assert len(still_house.sent(message)) == 1
 
 
@@ -83,7 +82,7 @@ async def test_leave_it_is_final_and_says_so(still_house: House, message: str) -
     assert (await still_house.delivery(told))["status"] == "abandoned"
     found = await answer(still_house, told)
     assert (found["status"], found["error"]["retryable"]) == ("uncertain", False)  # type: ignore[index]
-    assert "the owner left it at that" in str(found["message"])
+    assert "the owner closed it" in str(found["message"])
     assert [await say(still_house, told, "again"), await say(still_house, told, "arrived")] == ["late", "late"]
     await work(still_house.worker())
     assert len(still_house.sent(message)) == 1
@@ -254,7 +253,7 @@ async def test_the_owner_is_sent_it_once_more_and_told_that_it_may_be_a_repeat(
     await work(still_house.worker())
     texts = [str(line["payload"]["text"]) for line in still_house.sent(message)]  # type: ignore[index]
     ref = reference((await still_house.delivery(told))["id"])
-    assert texts == [f"greeter:\n{message}", f"\u25a3 Possible repeat (ref {ref})\ngreeter:\n{message}"]
+    assert texts == [f"greeter:\n{message}", f"\u25a3 Possibly a repeat (ref {ref})\ngreeter:\n{message}"]
     found = await answer(still_house, told)
     assert found["status"] == "ok"
     assert "may have arrived twice" in str(found["note"])
@@ -291,7 +290,7 @@ async def test_a_long_text_to_the_owner_is_repeated_whole(still_house: House, me
     await repeated(still_house)
     await work(still_house.worker())
     texts = [str(line["payload"]["text"]) for line in still_house.box.sandbox.lines[before:]]  # type: ignore[index]
-    assert all(one.startswith("\u25a3 Possible repeat (ref ") for one in texts)
+    assert all(one.startswith("\u25a3 Possibly a repeat (ref ") for one in texts)
     assert "\n".join(one.partition("):\n")[2] for one in texts) == text
     assert await still_house.status(told) == "ok"
 
@@ -400,7 +399,7 @@ async def test_a_press_proves_that_its_card_arrived(still_house: House, message:
     await still_house.sql.execute("UPDATE messenger.deliveries SET send_at = now() WHERE about = $1", about)
     await all_cards(still_house)
     await closed(still_house)
-    assert "You left it as it is" in shown(still_house, card)
+    assert "You left it unconfirmed" in shown(still_house, card)
     assert len(still_house.cards(f"ref {ref}")) == 1
 
 

@@ -29,7 +29,7 @@ LINE = """
 INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
 VALUES ('parked', $1, $2, $3, $4, '{"surface": "telegram: owner"}')
 """
-UNKNOWN = "The address belongs to no contact."
+UNKNOWN = "This address is not in your contacts."
 
 
 async def question(house: House, told: str, summary: str | None = None) -> Asked:
@@ -58,7 +58,7 @@ async def test_what_its_butler_says_stands_apart_and_hides_no_reason(still_house
     one = await question(still_house, told, summary)
     assert (one.findings, one.summary) == ((UNKNOWN,), summary)
     text = "\n".join(lines(one))
-    assert f"greeter says:\n> {summary}\n" in text
+    assert f"Greeter says:\n> {summary}\n" in text
     assert f"\nWhy: {UNKNOWN}\n" in text
     page = await approvals.one(still_house.sql, str((await still_house.row(ACTION, told))["id"]))
     assert page is not None
@@ -140,7 +140,7 @@ async def test_a_butlers_own_line_is_quoted_on_the_page_and_has_no_surface(still
 async def test_the_page_says_who_admitted_a_question_in_its_butlers_name(still_house: House) -> None:
     told = await admitted(still_house, f"words {uuid4()}", recipient=new_chat())
     row = await still_house.row(ACTION, told)
-    for by, mark in (("greeter", ""), ("switchboard", "Admitted by switchboard in the name of greeter.")):
+    for by, mark in (("greeter", ""), ("switchboard", "Submitted by switchboard on behalf of greeter.")):
         await still_house.sql.execute(ADMITTED_BY, row["notification_id"], by)
         page = await approvals.one(still_house.sql, str(row["id"]))
         assert page is not None

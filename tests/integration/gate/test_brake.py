@@ -144,7 +144,7 @@ async def test_a_rule_counts_until_it_is_revoked_and_a_message_explains_itself(h
     await house.settled(after["notification_id"], "ok")
     by_action = await life(house.sql, str(after["action_id"]))
     said = {step.what: step.text for step in by_action.steps}
-    assert "No standing rule allows it." in said["parked"]
+    assert "No rule allows it." in said["parked"]
     assert said["approved"].startswith("owner (")
-    assert "by way of test. Fine." in said["approved"]
+    assert "via test. Fine." in said["approved"]
     assert by_action.notification_id == after["notification_id"]

@@ -54,20 +54,20 @@ async def test_whoever_moves_an_address_or_makes_a_token_leaves_a_line(still_hou
         await said(still_house, "contacts", "set", bo, "--telegram", second, "--primary")
     await said(still_house, "contacts", "forget", bo, "--telegram", first)
     await said(still_house, "token", "greeter", "--for", "1h")
-    token = (await changes(still_house))[-1]["text"].split(", ")[1].split()[0].rstrip(".")
+    token = (await changes(still_house))[-1]["text"].split(": ")[1].split()[0].rstrip(".")
     await said(still_house, "tokens", "revoke", token)
     told = await changes(still_house, before)
     assert [one["text"].replace(token, "ID") for one in told] == [
-        "The contact Bo was made. (cli)",
+        "Contact Bo was added. (cli)",
         told[1]["text"],
-        f"Bo was given the telegram address {second}. (cli)",
-        f"The telegram address {second} became the primary one of Bo. (cli)",
+        f"Bo now has the telegram address {second}. (cli)",
+        f"The telegram address {second} is now the default of Bo. (cli)",
         told[4]["text"],
-        "A client token for greeter was made, ID.",
+        "A client token for greeter was created: ID.",
         "The client token ID for greeter was revoked.",
     ]
     # Of an address that is forgotten the audit keeps a hash alone.
-    assert told[1]["text"].startswith("Bo was given the telegram address that is not on file (SHA-256 ")
+    assert told[1]["text"].startswith("Bo now has the telegram address that is not on file (SHA-256 ")
     assert first not in str([dict(row) for row in await still_house.sql.fetch(LINES)])
     assert "not on file" in told[4]["text"]
 
@@ -81,9 +81,9 @@ async def test_a_forgotten_address_gets_nothing_by_the_yes_that_named_it(house: 
     assert (await house.press(card))["outcome"] == "approved"
     rule = await house.rule({"recipient": chat}, origin_butler="health")
     told = await said(house, "contacts", "forget", bo, "--telegram", chat)
-    assert "What is for Bo by telegram waits until there is another" in told
-    assert f"`butlers rules revoke {rule}` ends it." in told
-    assert "has no such telegram identifier" in await tried(house, "contacts", "forget", bo, "--telegram", chat)
+    assert "Messages to Bo by telegram wait until there is another one" in told
+    assert f"revoke it with `butlers rules revoke {rule}`." in told
+    assert "has no such telegram address" in await tried(house, "contacts", "forget", bo, "--telegram", chat)
     await said(house, "brake", "off", "--contact", bo)
     await house.settled(asked["notification_id"], "pending_missing_identifier")
     await said(house, "contacts", "set", bo, "--telegram", other)
@@ -104,7 +104,7 @@ async def test_a_chat_that_was_the_owners_decides_nothing_and_is_told_nothing(cl
         [card] = await until(lambda: house.cards(message))
         old = str(card["to"])
         last = await tried(house, "contacts", "forget", owner["id"], "--telegram", old)
-        assert "You could be asked nowhere else by telegram" in last
+        assert "It is the only telegram address where you can be asked" in last
         await said(house, "contacts", "set", owner["id"], "--telegram", mine, "--primary")
         await said(house, "contacts", "forget", owner["id"], "--telegram", old)
         assert (await house.press(card))["outcome"] == "stranger"
@@ -127,7 +127,7 @@ async def test_every_session_ends_by_one_command(still_house: House) -> None:
         answer = await thief.get("/contacts")
         assert (answer.status, answer.headers["Location"].partition("?")[0]) == (303, "/sign-in")
         assert (await thief.post("/sign-in", code="unused")).status != 303
-        assert (await changes(still_house))[-1]["text"].startswith("Every browser was signed out of the console: ")
+        assert (await changes(still_house))[-1]["text"].startswith("All browsers were signed out of the console: ")
         async with thief.context.db.work() as connection:
             await make_sign_in_link(connection, thief.url, "fresh")
         assert (await thief.post("/sign-in", code="fresh")).status == 303
@@ -150,14 +150,14 @@ async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster
         assert remedy in await tried(house, "doctor")
         own = await house.rule({"recipient": new_chat()}, origin_butler="health")
         everybodys = await house.rule({"recipient": new_chat()})
-        assert "is not gone" in await tried(house, "keys", "retire", "greeter", "--gone")
-        assert "a part of the house" in await tried(house, "keys", "retire", "owner", "--gone")
+        assert "still has its folder" in await tried(house, "keys", "retire", "greeter", "--gone")
+        assert "is built in" in await tried(house, "keys", "retire", "owner", "--gone")
         await house.sql.execute(RUNNING)
-        assert "is running and not gone" in await tried(house, "keys", "retire", "health", "--gone")
+        assert "is still running" in await tried(house, "keys", "retire", "health", "--gone")
         told = await said(
             house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path)
         )  # whoever uses its name
-        assert told.strip() == "Taken from health: keys 1, client tokens 1, rules 1; its login is closed."
+        assert told.strip() == "Ended for health: keys 1, client tokens 1, rules 1; its login is closed."
         assert remedy not in await tried(house, "doctor")
         password = keystore.read(house.settings.home, "health").password
         assert not await logins.opens(dsn.dsn_as(house.dsn, "health", password))
@@ -169,7 +169,7 @@ async def test_of_a_butler_that_is_gone_nothing_counts_after_one_command(cluster
         taken = ["key_retired", "token_revoked", "rule_revoked", "login_closed"]
         assert [one["what"] for one in await changes(house)][-4:] == taken
         again = await said(house, "keys", "retire", "health", "--gone", "--fleet", str(tmp_path))
-        assert again.strip() == "Taken from health: keys 0, client tokens 0, rules 0."
+        assert again.strip() == "Ended for health: keys 0, client tokens 0, rules 0."
         await said(house, "keys", "rotate", "health")  # its folder came back
         password = keystore.read(house.settings.home, "health").password
         assert await logins.opens(dsn.dsn_as(house.dsn, "health", password))

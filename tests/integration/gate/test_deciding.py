@@ -72,7 +72,7 @@ async def test_deny_sends_nothing_and_the_butler_is_told_why(house: House, messa
     error = again["error"]
     assert isinstance(error, dict)
     assert (again["status"], error["class"], error["retryable"]) == ("error", "forbidden", False)
-    assert "The owner said no. Reason: Not now." in error["message"]
+    assert "Denied by the owner. Reason: Not now." in error["message"]
     assert await events(house, answer) == ["parked", "denied"]
     assert house.sent(message) == []
 
@@ -82,12 +82,12 @@ async def test_the_card_shows_what_became_of_it(house: House, message: str) -> N
     card = await card_of(house, message)
     handled = await house.press(card, "no")
     assert handled["outcome"] == "denied"
-    edits = await edits_of(house, message, "Denied. Nothing was sent.")
+    edits = await edits_of(house, message, "Denied.")
     assert edits[-1]["provider_id"] == card["provider_id"]
-    assert house.sent("Denied. Nothing was sent.", "answerCallbackQuery")
+    assert house.sent("Denied.", "answerCallbackQuery")
 
 
-@pytest.mark.parametrize(("approve", "said"), [(True, "Approved"), (False, "Denied. Nothing was sent.")])
+@pytest.mark.parametrize(("approve", "said"), [(True, "Approved"), (False, "Denied.")])
 async def test_the_card_shows_a_word_that_was_given_elsewhere(
     house: House, message: str, *, approve: bool, said: str
 ) -> None:
@@ -108,7 +108,7 @@ async def test_a_card_that_was_replaced_says_so(house: House, message: str) -> N
     entry = "UPDATE shared.contact_info SET value = $2 WHERE contact_id = $1 AND type = 'telegram'"
     await house.sql.execute(entry, contact, str(7_100_000_000 + int(str(card["provider_id"]))))
     assert (await house.decide(answer["action_id"])).code == "changed"
-    edits = await edits_of(house, message, "It changed, and was asked anew.")
+    edits = await edits_of(house, message, "Changed. A new approval request replaces this one.")
     assert edits[0]["provider_id"] == card["provider_id"]
 
 
@@ -225,7 +225,7 @@ async def test_what_nobody_answers_in_time_expires_and_cannot_be_approved(house:
     await house.settled(answer["notification_id"], "error")
     assert (await house.press(card))["outcome"] in {"late", "stale"}
     told = await house.row("SELECT answer FROM shared.notifications WHERE id = $1", answer["notification_id"])
-    assert "Nobody answered in time" in told["answer"]["error"]["message"]
+    assert "Expired without an answer" in told["answer"]["error"]["message"]
     assert house.sent(message) == []
 
 

@@ -78,7 +78,7 @@ async def test_the_new_card_asks_with_the_new_text_and_only_that_is_sent(house: 
     stored = await house.row(STORED, answer["notification_id"])
     kept = ("envelope", "request_sha", "key")
     assert [stored[name] for name in kept] == [asked[name] for name in kept]
-    assert stored["answer"]["note"] == f"The owner changed the text: {text}"
+    assert stored["answer"]["note"] == f"The owner edited the text: {text}"
     assert stored["answer"]["delivery"]["delivery_id"]
     lines = [(line["event_type"], line["actor"]) for line in await house.sql.fetch(LINES, answer["action_id"])]
     assert lines[1:3] == [("edited", "owner"), ("approved", "owner")]
@@ -127,8 +127,8 @@ async def test_words_for_somebody_without_an_address_wait_with_it(house: House, 
         ("", "Missing required 'message' parameter."),
         (" \n", "Missing required 'message' parameter."),
         ("x" * 10_001, "has 10001 characters; at most 10000 are allowed. Shorten it."),
-        ("a\x00b", "holds a NUL character"),
-        ("same", "That is the text it has already. Approve it"),
+        ("a\x00b", "contains a NUL character"),
+        ("same", "The text has not changed. Approve it"),
     ],
 )
 async def test_a_text_that_cannot_be_sent_is_refused_in_words(house: House, text: str, complaint: str) -> None:
@@ -144,12 +144,14 @@ async def test_only_what_waits_can_be_edited_and_no_reaction(house: House, messa
     denied = await parked(house, message)
     await house.decide(denied["action_id"], approve=False)
     late = await change(house, denied["action_id"], "other")
-    assert (late.code, late.text) == ("late", "It was denied before. Nothing was changed.")
+    assert late.code == "late"
+    assert late.text.startswith("Already denied (")
+    assert late.text.endswith("). Nothing was changed.")
     over = await parked(house, f"{message} over")
     await house.sql.execute(
         "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE id = $1", over["action_id"]
     )
-    assert (await change(house, over["action_id"], "other")).text == "It was expired before. Nothing was changed."
+    assert (await change(house, over["action_id"], "other")).text.startswith("Already expired")
     assert (await change(house, str(uuid4()), "other")).code == "impossible"
     moved = await parked(house, f"{message} moved")
     assert (await change(house, moved["action_id"], "other", revision=7)).code == "changed"
@@ -189,8 +191,8 @@ async def test_the_form_on_the_page_changes_it_and_every_page_shows_the_same(
     html = await page(console, path)
     assert f">{shown}</div>" in html
     assert f">\n{shown}</textarea>" in html
-    assert f"The words are yours. greeter had asked to say: {message}" in plain(html)
-    assert "You changed the text owner, by console" in plain(html)
+    assert f"You edited this text. The original from greeter: {message}" in plain(html)
+    assert "You edited the text owner, by console" in plain(html)
     for other in ("/", "/approvals"):
         listed = await page(console, other)
         assert shown in listed
@@ -218,7 +220,7 @@ async def test_the_form_counts_only_from_this_session_and_keeps_what_was_typed(
     assert "Shorten it." in html
     assert "Kept xxx" in html
     late = await console.post(path, word="edit", message="x", csrf=form["csrf"], revision="7")
-    assert "It has changed since you saw it" in await late.text()
+    assert "It has changed since you opened it" in await late.text()
     assert (await house.row(ACTION, str(answer["notification_id"])))["revision"] == 1
 
 
@@ -248,7 +250,7 @@ async def test_a_yes_and_an_edit_at_once_never_send_what_nobody_approved(house: 
 async def test_the_card_of_what_has_no_address_of_this_form_leads_to_the_page(house: House, message: str) -> None:
     answer = await house.notify(message=message, recipient=f"{uuid4().hex}@example.org")
     card, text = await card_of(house, message), f"Edited {uuid4()}"
-    assert f"Edit or deny it here: http://127.0.0.1:41102/approvals/{answer['action_id']}" in str(card["payload"])
+    assert f"Edit or deny it: http://127.0.0.1:41102/approvals/{answer['action_id']}" in str(card["payload"])
     assert [data.split(":")[2] for data in button_data(card)] == ["no"]
     assert (await change(house, answer["action_id"], text)).code == "edited"
     assert (await house.press(await card_of(house, text), "no"))["outcome"] == "denied"

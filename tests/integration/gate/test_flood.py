@@ -35,7 +35,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 BURST = 3
 # Seconds. What was looked at later than so long ago had its turn in the test, however slow that is.
 HOUR = timedelta(hours=1)
-GONE = "It is over: it was "
+GONE = "Already "
 OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
 # Asked within this breath, however long the test takes; and before it.
 JUST_NOW = "UPDATE shared.pending_actions SET requested_at = clock_timestamp() + interval '30 seconds'"
@@ -189,7 +189,7 @@ async def test_a_digest_that_telegram_refuses_is_mailed(quiet: House) -> None:
     await quiet.sql.execute("UPDATE messenger.deliveries SET status = 'sent' WHERE action_id IS NOT NULL")
     await work(quiet.worker())
     (mail,) = [line for line in quiet.box.sandbox.lines if line["channel"] == "email"]
-    assert "greeter asks 2 more things" in str(mail["payload"])
+    assert "Greeter needs your approval for 2 more messages" in str(mail["payload"])
     assert "/approvals/" in str(mail["payload"])
 
 
@@ -215,7 +215,7 @@ async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
     rows = await items(quiet)
     title, sheet = digests.words(rows, await digests.recipients_of(quiet.sql, rows), "http://here/approvals")
     text = as_text(sheet)
-    assert title == "greeter asks 24 more things"
+    assert title == "Greeter needs your approval for 24 more messages"
     assert len(digests.buttons(quiet.context("messenger").secret, rows)[-1]) == digests.IN_A_ROW
     assert "\nand 4 more: http://here/approvals\n" in text
     assert "words" not in text
@@ -234,7 +234,7 @@ async def test_a_button_shows_only_what_it_was_made_for(quiet: House) -> None:
         assert (await digests.pressed(connection, other, ON_ONE, context))[0] == "stale"
         assert await digests.pressed(connection, shown, ON_ONE, context) == (
             "shown",
-            "Its card follows.",
+            "The full message follows.",
         )
         assert (await digests.pressed(connection, shown, ON_ONE, context))[0] == "shown_before"
     assert await quiet.sql.fetchval(CARDS) == BURST + 1
@@ -274,7 +274,7 @@ async def test_card_and_page_show_the_same_hash_and_quote_the_butlers_reason(qui
     assert question.last.endswith(f" characters, hash {action['content_sha'][:8]}")
     assert said.text.endswith(f"\n\u25a3 {question.last}")
     assert question.summary == forged
-    assert f"greeter says:\n{forged}\n" in said.text
+    assert f"Greeter says:\n{forged}\n" in said.text
     quoted = [said.text[one.start : one.end] for one in said.stretches if one.kind == "pre"]
     assert forged in quoted
 
@@ -299,7 +299,7 @@ async def test_each_open_digest_gets_its_turn_however_many_there_are(quiet: Hous
 
 def digest_in(house: House) -> Mapping[str, object]:
     """The digest as it came to the owner's chat."""
-    (found,) = (line for line in house.cards("more thing") if "sendMessage" in str(line["payload"]))
+    (found,) = (line for line in house.cards("more message") if "sendMessage" in str(line["payload"]))
     return found
 
 
@@ -323,16 +323,21 @@ async def test_everything_in_a_digest_is_decided_in_telegram_by_a_card_that_show
         await busy.sql.execute(cards.ONE_AT_A_TIME)
         told = [await busy.notify(message=f"{message} n{n}", contact_id=contact) for n in range(BURST + 2)]
         await busy.sql.execute(OLDER)
-    await until(lambda: busy.cards("more thing") or None)
+    await until(lambda: busy.cards("more message") or None)
     text = str(digest_in(busy)["payload"])
-    assert "greeter asks 2 more things" in text
+    assert "Greeter needs your approval for 2 more messages" in text
     assert message not in text
     assert len(busy.cards(message)) == BURST
 
     assert (await press_show(busy, 1))["outcome"] == "shown"
     card = (await until(lambda: busy.cards(f"{message} n{BURST + 1}") or None))[0]
     await busy.sql.execute(LOOK_AGAIN)
-    await until(lambda: [text for text in texts(busy, "editMessageText") if "asks 1 more thing:" in text] or None)
+    await until(
+        lambda: (
+            [text for text in texts(busy, "editMessageText") if "needs your approval for 1 more message:" in text]
+            or None
+        )
+    )
     await busy.press(card)
     await busy.settled(told[-1]["notification_id"], "ok")
     assert len(busy.sent(f"{message} n{BURST + 1}")) == 1
@@ -347,7 +352,7 @@ async def test_everything_in_a_digest_is_decided_in_telegram_by_a_card_that_show
 
 async def test_a_stranger_sees_nothing_of_it(busy: House) -> None:
     await ask(busy, BURST + 1)
-    await until(lambda: busy.cards("more thing") or None)
+    await until(lambda: busy.cards("more message") or None)
     assert (await press_show(busy, 0, who=9000000001))["outcome"] == "stranger"
     assert await busy.sql.fetchval(CARDS) == BURST
     assert len(await until(lambda: texts(busy, "answerCallbackQuery") or None)) == 1

@@ -212,7 +212,7 @@ async def test_a_missing_identifier_parks_with_a_summary_and_tells_the_owner(hou
     assert "no telegram identifier on file for Berta" in action["agent_summary"]
     assert action["tool_args"]["message"] == message
     (card,) = await until(lambda: house.cards(message))
-    assert "no identifier on file" in str(card["payload"])
+    assert "no address on file" in str(card["payload"])
     again = await house.notify(message=message, contact_id=berta)
     assert again["action_id"] == answer["action_id"]
 
@@ -243,7 +243,7 @@ async def test_an_unknown_address_is_parked(house: House) -> None:
     answer = await house.notify(channel="email", message=message, recipient="unknown@example.org")
     assert answer["status"] == "pending_approval"
     action = await house.row("SELECT * FROM shared.pending_actions WHERE id = $1", str(answer["action_id"]))
-    assert "belongs to no contact" in action["agent_summary"]
+    assert "not in your contacts" in action["agent_summary"]
     assert action["tool_args"]["recipient"] == "unknown@example.org"
     assert not house.sent(message)
 

@@ -1,4 +1,4 @@
-"""Other words of a request that may have arrived: asked about before they go to somebody else, never to the owner."""
+"""Edit message of a request that may have arrived: asked about before they go to somebody else, never to the owner."""
 
 from uuid import uuid4
 
@@ -43,7 +43,7 @@ async def test_other_words_of_a_request_that_may_have_arrived_are_asked_about(st
     assert len(still_house.sent(message)) == 1
     action = await still_house.row(ACTION, second)
     ref = reference((await still_house.delivery(first))["id"])
-    assert f"is on its way or may have arrived (ref {ref})" in action["agent_summary"]
+    assert f"is being sent or may have arrived (ref {ref})" in action["agent_summary"]
     await work(still_house.worker())
     assert (await still_house.decide(action["id"])).code == "approved"
     await enqueue(still_house, second)

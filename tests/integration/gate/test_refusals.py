@@ -202,9 +202,9 @@ async def inbox(house: House) -> None:
 
 
 CALLS: Mapping[str, tuple[Callable[[House], Awaitable[None]], str, str]] = {
-    "the Messenger": (messenger, "messenger", "may not call here"),
-    "its neighbour's mind": (neighbour, "health", "is not for a hop caller"),
-    "what the Messenger brings": (inbox, "switchboard", "brings nothing in"),
+    "the Messenger": (messenger, "messenger", "may not call this one"),
+    "its neighbour's mind": (neighbour, "health", "is not available to a hop"),
+    "what the Messenger brings": (inbox, "switchboard", "may not take in messages"),
 }
 
 
@@ -248,7 +248,11 @@ async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house
     door, call = house.assembly.local["health"], {"channel": "telegram", "message": "x"}
     keys = keystore.read(house.settings.home, keystore.OWNER)
     unknown = mint_client_token(Signer(keystore.OWNER, keys.private_pem, time.time), "health", timedelta(hours=1)).token
-    for token, refusal in ((house.tokens["greeter"], "another daemon"), (unknown, "revoked"), ("x.y.z", "no token")):
+    for token, refusal in (
+        (house.tokens["greeter"], "another daemon"),
+        (unknown, "revoked"),
+        ("x.y.z", "not one of ours"),
+    ):
         with pytest.raises(Unauthorized, match=refusal):
             await door.call(token, "notify", call)
     [foreign] = await lines(house, since, "client:greeter")

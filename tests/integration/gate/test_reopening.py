@@ -98,7 +98,7 @@ async def test_what_was_denied_stays_denied(house: House, message: str) -> None:
     assert (await house.decide(answer["action_id"], approve=False)).code == "denied"
     assert (await ask_again(house, answer))["status"] == "error"
     again = await house.notify(**asked)
-    assert again["error"] == {"class": "forbidden", "message": "The owner said no.", "retryable": False}
+    assert again["error"] == {"class": "forbidden", "message": "Denied by the owner.", "retryable": False}
     assert [row["status"] for row in await house.sql.fetch(ACTIONS, answer["notification_id"])] == ["denied"]
 
 

@@ -32,7 +32,7 @@ WITH told AS (INSERT INTO shared.notifications (id, origin_butler, admitted_by, 
         contact_id, id, false, 'pending_approval', '{}' FROM shared.contact_info WHERE contact_id = $4::uuid)
 INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id)
 VALUES ($1::uuid, 'health', jsonb_build_object('recipient', $5::text, 'name', $5::text, E'\\nTo', $5::text),
-    'sha', $5::text || '. The address belongs to no contact.', $1::uuid)
+    'sha', $5::text || '. This address is not in your contacts.', $1::uuid)
 """
 DELIVERY: Final = """
 INSERT INTO messenger.deliveries (id, notification_id, class, channel, address, status, origin_butler)
@@ -66,19 +66,21 @@ async def test_what_waits_is_shown_with_what_it_resolves_to(still_house: House, 
     for path in ("/", "/approvals", f"/approvals/{told}"):
         html = await page(console, path)
         assert address in html, path
-        assert name not in html.replace(f'<blockquote dir="auto">{name}. The address belongs to no contact.', ""), path
+        assert name not in html.replace(f'<blockquote dir="auto">{name}. This address is not in your contacts.', ""), (
+            path
+        )
     question = await approvals.one(still_house.sql, told)
     assert question is not None
     assert f"recipient={address}" in question.rule_form
     assert "contact_id" not in question.rule_form
     html = unescape(await page(console, f"/approvals/{told}"))
-    assert '<p class="soft">The address belongs to no contact.</p>' in html, "a finding its butler had said before"
+    assert '<p class="soft">This address is not in your contacts.</p>' in html, "a finding its butler had said before"
     listed = await said(still_house, "approvals", "list")
     shown = await said(still_house, "approvals", "show", told)
     [line] = [line for line in listed.splitlines() if line.startswith(told[:8])]
     assert f"unknown ({address}) by telegram" in line
     assert name not in line
-    assert f"\nTo: unknown ({address})\n" in shown
+    assert f"an unknown recipient on Telegram ({address})\n" in shown
     assert shown.count(name) == 1, "what its butler says, as a quotation"
     told_json = json.loads(await said(still_house, "approvals", "show", told, "--json"))
     assert told_json["to"] == {"name": "", "address": address, "contact_id": "", "is_owner": False}
@@ -91,12 +93,12 @@ async def test_what_was_sent_is_shown_with_its_delivery_and_who_has_that_address
     await still_house.sql.execute(DELIVERY, told, address)
     row = await queries.doubt(still_house.sql, told)
     assert row is not None
-    assert f"To: unknown ({address})" in str(uncertain.words(row))
+    assert f" to unknown ({address}) on Telegram" in str(uncertain.words(row))
     bo = f"Bo{uuid4().hex[:8]}"
     await still_house.contact(bo, telegram=address)
     row = await queries.doubt(still_house.sql, told)
     assert row is not None
-    assert f"To: {bo} ({address})" in str(uncertain.words(row))
+    assert f" to {bo} ({address}) on Telegram" in str(uncertain.words(row))
     await still_house.sql.execute("UPDATE shared.pending_actions SET status = 'executed' WHERE id = $1", told)
     for path in ("/", "/approvals", f"/approvals/{told}", "/deliveries", f"/deliveries/{told}"):
         html = await page(console, path)
@@ -107,7 +109,7 @@ async def test_what_was_sent_is_shown_with_its_delivery_and_who_has_that_address
         assert bo in text, argv
         assert address in text, argv
         assert name not in text, argv
-    assert "It goes to the owner" not in await said(still_house, "why", told)
+    assert "The message is to the owner" not in await said(still_house, "why", told)
 
 
 async def test_a_digest_lists_what_each_resolves_to(still_house: House) -> None:
@@ -146,7 +148,7 @@ async def test_a_word_on_the_command_line_is_for_the_revision_it_read(still_hous
     finally:
         await connection.close()
     assert isinstance(ended.exception, ButlersError)
-    assert ended.exception.message == "It has changed since it was shown."
+    assert ended.exception.message == "Changed since it was shown."
     assert "Approved" not in ended.output
     text = "SELECT status FROM shared.pending_actions WHERE id = $1"
     assert await still_house.sql.fetchval(text, action) == "pending"

@@ -28,9 +28,9 @@ INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, th
     request_context)
 VALUES ($1, '1', gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}')
 """
-UNPROVED = "No message of theirs that reached this butler proves this thread; it would go out as a new message."
+UNPROVED = "The conversation could not be verified, so it would be sent as a new message."
 LIKE = {"intent": "react", "emoji": "\U0001f44d"}
-NOT_SEEN = "Nothing proves that the message it reacts to exists."
+NOT_SEEN = "The message it reacts to could not be verified."
 
 
 async def received(house: House, thread: str | None, sender: str, butler: str | None = "greeter") -> None:
@@ -97,9 +97,9 @@ async def test_a_proved_thread_is_asked_about_and_answered_in(house: House, mess
     answer = await house.notify(message=message, **by_telegram(thread))
     assert (answer["status"], answer.get("note"), house.sent(message)) == ("pending_approval", None, [])
     [card] = await until(lambda: house.cards(message))
-    assert "greeter wants to reply by Telegram" in str(card)
+    assert "Greeter wants to reply to " in str(card)
     number = thread.partition(":")[2]
-    assert f"Answers: message {number} of chat {chat}" in str(card["payload"]["text"])  # type: ignore[index]
+    assert f"Reply to message {number} in chat {chat}" in str(card["payload"]["text"])  # type: ignore[index]
     assert UNPROVED not in await approved(house, answer)
     assert payload(house, message)["reply_parameters"] == {"message_id": int(thread.partition(":")[2])}
 
@@ -109,7 +109,7 @@ async def test_an_invented_thread_is_asked_about_and_sent_as_a_new_message(house
     answer = await house.notify(message=message, **by_telegram(f"{chat}:77"))
     assert (answer["status"], answer["note"]) == ("pending_approval", answers.NEW_MESSAGE)
     [card] = await until(lambda: house.cards(message))
-    assert "greeter wants to send by Telegram" in str(card)
+    assert "Greeter wants to message " in str(card)
     assert UNPROVED in str(card)
     assert UNPROVED in await approved(house, answer)
     went = payload(house, message)

@@ -52,7 +52,7 @@ async def test_a_yes_whose_message_is_refused_ends_on_the_card_and_in_a_message(
     card = await asked(house, message, chat)
     await house.fault(message, fault, times=1)
     await house.press(card)
-    await shows(house, card, "Approved, and not delivered. A message of its own says why.")
+    await shows(house, card, "Approved. Not delivered.")
     await until(lambda: told_of(house, message))
     (text,) = told_of(house, message)
     for words in (
@@ -69,7 +69,7 @@ async def test_a_yes_whose_message_is_refused_ends_on_the_card_and_in_a_message(
 async def test_a_yes_whose_message_arrives_ends_on_the_card_alone(house: House, message: str) -> None:
     card = await asked(house, message, new_chat())
     await house.press(card)
-    await shows(house, card, "Approved and sent.")
+    await shows(house, card, "Approved. Sent.")
     assert told_of(house, message) == []
 
 
@@ -85,7 +85,7 @@ async def test_a_yes_shows_that_it_is_being_sent_and_then_the_end(still_house: H
     await enqueue(still_house, str(answer["notification_id"]))
     await work(still_house.worker())
     await closed(still_house)
-    assert shown(still_house, card).endswith("Approved and sent.")
+    assert shown(still_house, card).endswith("Approved. Sent.")
 
 
 async def test_what_a_rule_let_out_and_was_out_of_time_is_told(still_house: House, message: str) -> None:
