@@ -39,9 +39,9 @@ _STATUS: Final = {
     "misconfigured": 503,
 }
 _HTTP: Final = {
-    404: ("There is no such page.", "Go back to the start page."),
-    405: ("This page does not take that kind of request.", "Use the page's own buttons."),
-    413: ("That is more than a form of this console holds.", "Make it shorter."),
+    404: ("Page not found.", "Go back to the start page."),
+    405: ("This page does not accept that kind of request.", "Use the buttons on the page."),
+    413: ("The form is too long.", "Make it shorter."),
 }
 
 
@@ -170,7 +170,7 @@ async def _refused(house: House, _request: Request, error: Exception) -> Respons
 
 async def _http_error(house: House, _request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    message, remedy = _HTTP.get(status, ("This request cannot be answered.", "Go back to the start page."))
+    message, remedy = _HTTP.get(status, ("This request cannot be handled.", "Go back to the start page."))
     answer = house.pages.error(status, message, remedy)
     answer.headers.update((error.headers or {}) if isinstance(error, HTTPException) else {})
     return answer

@@ -5,78 +5,42 @@ from datetime import datetime
 from typing import Final
 
 from shared.display.visible import visible
-from shared.model import Status
 
 EXCERPT: Final = 160
 
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
 
-STATUS: Final[Mapping[str, str]] = {
-    "ok": "sent",
-    "queued": "on its way",
-    "uncertain": "may have arrived",
-    "pending_approval": "waits for your yes",
-    "pending_missing_identifier": "no address on file",
-    "error": "not sent",
-}
-
-ACTION: Final[Mapping[str, str]] = {
-    "pending": "waits for your yes",
-    "approved": "approved, on its way",
-    "executing": "approved, being sent",
-    "executed": "approved and sent",
-    "denied": "denied, not sent",
-    "expired": "expired, not sent",
-    "cancelled": "withdrawn, not sent",
-    "failed": "approved, could not be sent",
-    "uncertain": "approved, may have arrived",
-}
-DELIVERY: Final[Mapping[Status, str]] = {
-    "queued": "on its way",
-    "claimed": "on its way",
-    "sending": "being sent",
-    "sent": "sent",
-    "failed": "refused by the provider",
-    "uncertain": "may have arrived",
-    "parked": "waits for your yes",
-    "refused": "forbidden, not sent",
-    "cancelled": "not sent",
-    "expired": "out of time, not sent",
-    "dead": "tried until out of time",
-    "abandoned": "may have arrived, left at that",
-    "bounced": "came back",
-}
 # The actors whose lines may be of any kind, and the kinds that butlers write about an admission.
 HOUSE: Final = frozenset({"owner", "messenger"})
 ADMITTING: Final = frozenset({"parked", "allowed", "denied_by_rule", "cooled_down", "duplicate", "refused"})
 EVENTS: Final[Mapping[str, str]] = {
-    "marked": "Authority checked, being sent",
-    "owner_said_arrived": "You said that it arrived",
+    "marked": "Approval re-checked, sending",
+    "owner_said_arrived": "You confirmed that it arrived",
     "owner_said_again": "You had it sent again",
-    "owner_said_leave": "You left it as it is",
-    "owner_said_retry": "You had it tried again",
-    "late_receipt": "A receipt came late",
-    "bounced": "It came back",
-    "possible_repeat": "Sent once more, as a possible repeat",
-    "parked": "Asked for your yes",
-    "approved": "You said yes",
-    "denied": "You said no",
-    "allowed": "Allowed without your yes",
-    "edited": "You changed the text",
-    "revised": "Changed, so it asked anew",
-    "identifier_added": "An address was added, so it asked anew",
-    "expired": "Expired unsent",
-    "dead": "Tried until its time was over",
-    "cancelled": "Ended unsent",
-    "executing": "Being sent",
+    "owner_said_leave": "You left it unconfirmed",
+    "owner_said_retry": "You had it retried",
+    "late_receipt": "Receipt arrived late",
+    "bounced": "Bounced",
+    "possible_repeat": "Sent again, marked as a possible repeat",
+    "parked": "Waiting for your approval",
+    "approved": "You approved",
+    "denied": "You denied",
+    "allowed": "Allowed without asking you",
+    "edited": "You edited the text",
+    "revised": "Changed; approval requested again",
+    "identifier_added": "Address added; approval requested again",
+    "expired": "Expired",
+    "dead": "Gave up after retrying",
+    "cancelled": "Cancelled",
+    "executing": "Sending",
     "executed": "Sent",
-    "failed": "Could not be sent",
-    "uncertain": "May have arrived",
-    "withdrawn": "Taken back by its butler",
-    "reopened": "Asked for again by its butler",
-    "denied_by_rule": "Forbidden by a standing rule",
-    "cooled_down": "Not asked, after three noes in a row",
-    "duplicate": "The same as an earlier message",
+    "failed": "Not delivered",
+    "uncertain": "Delivery unconfirmed",
+    "withdrawn": "Withdrawn by its butler",
+    "reopened": "Requested again by its butler",
+    "denied_by_rule": "Blocked by a rule",
+    "cooled_down": "Not asked: you denied three requests in a row",
+    "duplicate": "Duplicate of an earlier message",
 }
 
 

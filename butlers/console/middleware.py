@@ -133,7 +133,7 @@ class Guard:
             log.exception("page failed", path=scope["path"])
             if not begun:
                 failed = self._error_page(
-                    500, "The console met an error of its own.", "Try again; its log says what happened."
+                    500, "Something went wrong in the console.", "Try again; its log has the details."
                 )
                 await failed(scope, receive, send_guarded)
 
@@ -142,7 +142,7 @@ class Guard:
         if not self._doorstep.knows(headers.get("host", "")):
             return self._error_page(
                 421,
-                "This console does not answer to that host name.",
+                "The console does not accept that host name.",
                 "Use the address `butlers up` printed, or set BUTLERS_PUBLIC_URL.",
             )
         if scope["method"] in {"GET", "HEAD"}:
@@ -152,7 +152,7 @@ class Guard:
         if not foreign:
             return None
         return self._error_page(
-            403, "This request did not come from a page of the console.", "Open the console itself and repeat it there."
+            403, "This request did not come from the console.", "Open the console and try again there."
         )
 
 

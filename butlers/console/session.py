@@ -81,7 +81,7 @@ def csrf_of(house: House, session_id: str) -> str:
 def demand_csrf(house: House, session: Session, form: Mapping[str, str]) -> None:
     """Raise Forbidden unless the form was made for this session."""
     if not tag_matches(house.context.secret, form.get("csrf", ""), "csrf", sessions.sha(session.id)):
-        raise Forbidden("This form belongs to another session.", "Load the page again and repeat it.")
+        raise Forbidden("This form belongs to another session.", "Reload the page and try again.")
 
 
 async def read_form(request: Request) -> Mapping[str, str]:
@@ -91,14 +91,14 @@ async def read_form(request: Request) -> Mapping[str, str]:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise InvalidInput("That is no form of this console.", "Use the page's own buttons.")
+        raise InvalidInput("This form is not valid.", "Use the buttons on the page.")
     try:
         text = (await _body(request)).decode("ascii")
         fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
     except ValueError:
         fields = {"\0": ""}
     if any("\0" in part for field in fields.items() for part in field):  # no text in the database can hold NUL
-        raise InvalidInput("The form cannot be read.", "Load the page again and repeat it.")
+        raise InvalidInput("The form cannot be read.", "Reload the page and try again.")
     return fields
 
 

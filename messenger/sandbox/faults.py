@@ -132,7 +132,7 @@ def _at(fault: Fault, channel: str, stage: str) -> bool:
 def _read(asked: Mapping[str, object], methods: frozenset[str], fault_id: int) -> Fault:
     unknown = sorted(set(asked) - KEYS)
     if unknown:
-        raise InvalidInput(f"Unknown key '{unknown[0]}'.", f"Known are {', '.join(sorted(KEYS))}.")
+        raise InvalidInput(f"Unknown key '{unknown[0]}'.", f"Choose from: {', '.join(sorted(KEYS))}.")
     channel = _word(asked, "channel", frozenset({"telegram", "email"}))
     telegram = channel == "telegram"
     stage = _word(asked, "stage", methods | {"any"} if telegram else EMAIL_STAGES)

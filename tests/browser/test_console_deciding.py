@@ -31,16 +31,16 @@ async def test_reads_a_message_approves_it_and_sees_it_delivered(fleet: Fleet) -
     rosa = await fleet.contact("Rosa Weiss", email=f"{uuid4().hex}@example.org")
     answer = await fleet.notify(channel="email", contact_id=rosa, subject="Friday", message=words)
     async with signed_in(fleet) as page:
-        await page.locator(f"#action-{answer['action_id']}").get_by_role("link", name="Read and decide").click()
-        await expect(page.get_by_role("heading", level=1)).to_have_text("health asks: may this go out?")
+        await page.locator(f"#action-{answer['action_id']}").get_by_role("link", name="Review").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Approve this message from health?")
         await expect(page.get_by_label("The whole text")).to_have_text(words)
         await expect(page.locator(".letter")).to_contain_text("Friday")
         await page.get_by_role("button", name="Approve and send").click()
-        await expect(page.get_by_role("heading", level=1)).to_have_text("Approved and sent")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Sent")
         address = await fleet.value("SELECT value FROM shared.contact_info WHERE contact_id::text = $1", rosa)
         entry = await fleet.outside.arrived(words, str(address))
         assert entry.mail["Subject"] == "Friday"
-        await page.get_by_role("link", name="The whole life of this message").click()
+        await page.get_by_role("link", name="Message history").click()
         await expect(page.locator("main")).to_contain_text(entry.provider_id)
 
 
@@ -73,8 +73,8 @@ async def test_enter_in_the_field_for_a_reason_says_no(fleet: Fleet) -> None:
     answer = await fleet.notify(channel="email", contact_id=vera, message=words)
     async with signed_in(fleet) as page:
         await page.goto(f"{fleet.url('console')}/approvals/{answer['action_id']}")
-        await page.get_by_label("Reason for a no").fill("too early")
+        await page.get_by_label("Reason for denying").fill("too early")
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("heading", level=1)).to_have_text("Denied, not sent")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Denied")
         await expect(page.locator("main")).to_contain_text("Reason: too early")
     assert [entry for entry in await fleet.outside.having(words) if entry.channel == "email"] == []

@@ -34,20 +34,20 @@ async def test_the_owner_signs_in_sees_a_message_arrive_and_signs_out(page: Page
     await page.goto(f"{console.url}/sign-in")
     await page.get_by_label("Password").fill("not this")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("That is not the password.")
+    await expect(page.get_by_role("alert")).to_contain_text("Wrong password.")
     await sign_in(page, console)
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Nothing needs you.")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("You're all caught up.")
     await expect(page.locator("#live")).to_have_text("Live")
     await page.evaluate("window.sameDocument = true")
 
     rosa = {"recipient": "rosa@example.test", "whom": "recipient:rosa@example.test"}
     await console.park(butler="calendar", message="Dinner on Friday?", channel="email", **rosa)
-    await expect(page.get_by_role("heading", level=1)).to_have_text("1 message waits for your yes")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("1 message needs your approval")
     await expect(page.locator(".letter .text")).to_have_text("Dinner on Friday?")
     await expect(page.locator(".letter")).to_contain_text("rosa@example.test")
     await expect(page).to_have_title("(1) Butlers")
     await console.sql.execute("UPDATE shared.pending_actions SET status = 'denied'")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Nothing needs you.")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("You're all caught up.")
     assert await page.evaluate("window.sameDocument") is True
 
     await page.get_by_role("button", name="Sign out").click()
@@ -85,7 +85,7 @@ async def test_a_link_signs_in_by_its_button_only(page: Page, console: Running) 
     await page.goto(link)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Not allowed")
-    await expect(page.locator("main")).to_contain_text("This sign-in link was used before or has run out.")
+    await expect(page.locator("main")).to_contain_text("This sign-in link has been used or has expired.")
 
 
 async def test_a_page_of_another_port_cannot_post_for_the_owner(page: Page, console: Running, cluster: Cluster) -> None:
@@ -100,9 +100,9 @@ async def test_a_page_of_another_port_cannot_post_for_the_owner(page: Page, cons
     )
     await page.goto("http://127.0.0.1:9/")
     await page.get_by_role("button", name="Go").click()
-    await expect(page.locator("main")).to_contain_text("This request did not come from a page of the console.")
+    await expect(page.locator("main")).to_contain_text("This request did not come from the console.")
     await page.goto(console.url)
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Nothing needs you.")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("You're all caught up.")
 
 
 async def console_csrf(page: Page) -> str:

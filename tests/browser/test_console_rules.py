@@ -37,26 +37,26 @@ async def test_a_rule_is_made_after_a_confirmation_that_loses_nothing(
     await console.sql.execute(STALE)
     await page.get_by_role("link", name="Rules").click()
     await page.get_by_label("An address").fill("anna@example.org")
-    await page.get_by_label("By which channel").select_option("email")
-    await page.get_by_label("At most a day").fill("3")
+    await page.get_by_label("Channel").select_option("email")
+    await page.get_by_label("Limit per day").fill("3")
     form = await page.locator("form.decide").bounding_box()
     assert form is not None
     assert not phone or form["x"] + form["width"] <= PHONE["width"]
-    await page.get_by_role("button", name="Test it, make nothing").click()
-    await expect(page.get_by_role("status").last).to_contain_text("it speaks of 0 messages")
-    await page.get_by_role("button", name="Make this rule").click()
+    await page.get_by_role("button", name="Preview").click()
+    await expect(page.get_by_role("status").last).to_contain_text("Matches 0 of the last 1,000 messages")
+    await page.get_by_role("button", name="Create rule").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Confirm it is you")
     await page.get_by_label("Password").fill("wrong")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("That is not the password.")
+    await expect(page.get_by_role("alert")).to_contain_text("Wrong password.")
     await page.get_by_label("Password").fill(PASSWORD)
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Standing rules")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Rules")
     assert await console.sql.fetchval(RULES) == 0
     await expect(page.get_by_label("An address")).to_have_value("anna@example.org")
-    await expect(page.get_by_label("At most a day")).to_have_value("3")
-    await page.get_by_role("button", name="Make this rule").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("A standing rule")
+    await expect(page.get_by_label("Limit per day")).to_have_value("3")
+    await page.get_by_role("button", name="Create rule").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Rule")
     await expect(page.locator("main")).to_contain_text("Every butler may write to anna@example.org by email")
     await page.get_by_role("button", name="Revoke").click()
     await expect(page.locator("main")).to_contain_text("revoked")
@@ -75,13 +75,13 @@ async def test_where_no_password_is_set_a_fresh_link_confirms(
         await expect(page).to_have_url(f"{console.url}/")
         await console.sql.execute(STALE)
         await page.goto(f"{console.url}/rules?recipient=4242")
-        await page.get_by_role("button", name="Make this rule").click()
+        await page.get_by_role("button", name="Create rule").click()
         await expect(page.get_by_label("Password")).to_have_count(0)
         await page.get_by_label("A fresh link").fill(second)
         await page.get_by_role("button", name="Confirm with the link").click()
         await expect(page.get_by_label("An address")).to_have_value("4242")
-        await page.get_by_role("button", name="Make this rule").click()
-        await expect(page.get_by_role("heading", level=1)).to_have_text("A standing rule")
+        await page.get_by_role("button", name="Create rule").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Rule")
 
 
 async def test_a_page_of_somebody_else_decides_nothing_and_frames_nothing(browser: Browser, console: Running) -> None:
@@ -99,15 +99,15 @@ async def test_a_page_of_somebody_else_decides_nothing_and_frames_nothing(browse
     for path, _ in forms:
         await page.goto(ELSEWHERE)
         await page.get_by_role("button", name=path, exact=True).click()
-        await expect(page.locator("main")).to_contain_text("This request did not come from a page of the console.")
+        await expect(page.locator("main")).to_contain_text("This request did not come from the console.")
     await page.goto(ELSEWHERE)
     inner = page.frames[1]
-    assert "Standing rules" not in await inner.content()
+    assert "Create rule" not in await inner.content()
     assert await page.evaluate("document.images[0].naturalWidth") == 0
     assert await console.sql.fetchval(RULES) == rules
     assert await console.sql.fetchval("SELECT status FROM shared.pending_actions") == "pending"
     await page.goto(console.url)
-    await expect(page.get_by_role("heading", level=1)).to_contain_text("1 message waits for your yes")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("1 message needs your approval")
 
 
 async def console_csrf(page: Page) -> str:

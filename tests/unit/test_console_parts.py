@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from butlers.console.labels import DELIVERY, ago, count, span
+from butlers.console.labels import ago, count, span
 from butlers.console.middleware import HEADERS, Doorstep, Guard, host_name
 from butlers.console.pages.sign_in import code_of
 from butlers.console.queries.deliveries import FILTERS
@@ -20,6 +20,7 @@ from butlers.console.session import safe_next
 from butlers.console.templating import Pages
 from shared.auth.password import check_password, has_password, write_password
 from shared.config.settings import Secret
+from shared.display.fates import DELIVERY
 from shared.errors import InvalidInput, Misconfigured
 from shared.model import STATUSES
 
@@ -237,7 +238,7 @@ def guarded(app: Response | None) -> Guard:
 async def test_what_fails_unforeseen_is_a_page_of_two_sentences() -> None:
     status, headers, page = await answer_of(guarded(None))
     assert status == 500
-    assert "The console met an error of its own. Try again; its log says what happened." in page
+    assert "Something went wrong in the console. Try again; its log has the details." in page
     assert "secret detail" not in page
     assert "Traceback" not in page
     assert headers.items() >= {name.lower(): value for name, value in HEADERS.items()}.items()

@@ -17,7 +17,7 @@ from shared.storage import contacts
 LONGEST_REASON: Final = 500
 LONGEST_NUMBER: Final = 6
 WORDS: Final = {"approve": True, "deny": False}
-CHANGED: Final = "It has changed since you saw it, so nothing was decided. This is how it stands now."
+CHANGED: Final = "It has changed since you opened it, so nothing was decided. This is the current version."
 
 
 async def index(house: House, request: Request, session: Session) -> Response:
@@ -41,7 +41,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     demand_csrf(house, session, form)
     action_id, word, revision = demand_id(request), form.get("word", ""), form.get("revision", "")
     if word not in {*WORDS, "edit"} or not revision.isdecimal() or len(revision) > len("999999999"):
-        raise InvalidInput("The form says neither yes nor no.", "Load the page again and use its buttons.")
+        raise InvalidInput("The form neither approves nor denies.", "Reload the page and try again.")
     typed = form.get("message", "").replace("\r\n", "\n")
     try:
         async with house.context.db.work() as connection:
@@ -66,7 +66,7 @@ async def owner_id(connection: Connection) -> str:
     """Return the id of the contact in whose name this console decides; raise Misconfigured if there is no owner."""
     owner = await contacts.owner(connection)
     if owner is None:
-        raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
+        raise Misconfigured("There is no owner yet.", "Run `butlers contacts add NAME --role owner`.")
     return str(owner["id"])
 
 

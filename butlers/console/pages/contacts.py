@@ -20,8 +20,8 @@ from shared.gate.owner_decision import OwnerDecision, apply
 from shared.storage import contacts, pending_actions
 from shared.storage.pending_actions import Revision, Why
 
-MOVED: Final = "What waits has changed since you saw it, so nothing was added and nothing was sent."
-LOOK_AGAIN: Final = "This is how it stands now; look again."
+MOVED: Final = "The waiting messages have changed, so nothing was added or sent."
+LOOK_AGAIN: Final = "Please review them again."
 
 
 async def index(house: House, _request: Request, session: Session) -> Response:
@@ -37,7 +37,7 @@ async def show(house: House, request: Request, session: Session) -> Response:
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
-    """Add an identifier, make one primary, or add it and send what the page showed; wholly or not at all.
+    """Add an address, make one primary, or add it and send what the page showed; wholly or not at all.
 
     If messages go to this contact without asking, only a session that has just proved who it is may do so: a changed
     address would lead them elsewhere.

@@ -22,7 +22,7 @@ async def index(house: House, request: Request, session: Session) -> Response:
     """Show every delivery, or those in one state."""
     status = request.query_params.get("status", "")
     if status not in dict(deliveries.FILTERS):
-        raise InvalidInput("There is no such filter.", "Use the page's own links.")
+        raise InvalidInput("No such filter.", "Use the links on the page.")
     async with house.context.db.work() as connection:
         lines = await deliveries.lines(connection, status)
     filters = deliveries.FILTERS
@@ -43,7 +43,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     delivery_id, attempt = demand_id(request), form.get("attempt", "")
     word = next((one for one in resolutions.ANSWERS if one == form.get("word")), None)
     if word is None or not attempt.isdecimal() or len(attempt) > len("999999"):
-        raise InvalidInput("The form says nothing that can be done.", "Load the page again and use its buttons.")
+        raise InvalidInput("The form has no valid action.", "Reload the page and try again.")
     async with house.context.db.work() as connection:
         if await deliveries.doubt(connection, delivery_id) is None:
             made = None

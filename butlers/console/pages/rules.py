@@ -44,7 +44,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     demand_csrf(house, session, form)
     typed = _typed(form)
     if form.get("do") not in {"add", "test"}:
-        raise InvalidInput("The form says nothing that can be done.", "Load the page again and use its buttons.")
+        raise InvalidInput("The form has no valid action.", "Reload the page and try again.")
     try:
         async with house.context.db.work() as connection:
             new = await _worded(connection, typed)
@@ -89,7 +89,7 @@ async def revoke(house: House, request: Request, session: Session) -> Response:
         ended = await rules.revoke(connection, rule_id, await owner_id(connection), "console")
     if ended:
         return RedirectResponse(f"/rules/{rule_id}", status_code=303)
-    values = {"rule": views_rules.standing(row), "tried": None, "notice": "It was revoked before."}
+    values = {"rule": views_rules.standing(row), "tried": None, "notice": "It is already revoked."}
     return house.pages.page("rule.html", status=409, csrf=session.csrf, here="/rules", **values)
 
 
@@ -103,7 +103,7 @@ async def _worded(connection: Connection, typed: Mapping[str, str]) -> NewRule:
     if contact_id is not None:
         contact_id = _uuid(contact_id)
         if await contacts.person(connection, contact_id) is None:
-            raise InvalidInput("There is no such contact.", "Choose one of the list.")
+            raise InvalidInput("There is no such contact.", "Choose one from the list.")
     pinned = rules.constraints_of(
         contact_id=contact_id,
         recipient=typed["recipient"] or None,
@@ -125,14 +125,14 @@ def _uuid(text: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:
-        raise InvalidInput("The form names something by no id.", "Load the page again and use its fields.") from None
+        raise InvalidInput("The form has an invalid id.", "Reload the page and try again.") from None
 
 
 def _number(text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:8]) <= MOST_USES and len(text) < len("10000000")):
-        raise InvalidInput(f"{text[:20]!a} is no number of uses.", f"Give 1 to {MOST_USES}, or leave it empty.")
+        raise InvalidInput(f"{text[:20]!a} is not a number of uses.", f"Give 1 to {MOST_USES}, or leave it empty.")
     return int(text)
 
 

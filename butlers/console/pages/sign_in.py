@@ -18,12 +18,10 @@ from shared.telemetry.logs import logger
 
 log = logger("butlers.console")
 
-WRONG: Final = "That is not the password. Try again, or use the link `butlers sign-in` prints."
-TOO_MANY: Final = (
-    "Too many wrong passwords came in the last minute; wait a minute, or use the link `butlers sign-in` prints."
-)
-SPENT: Final = "This sign-in link was used before or has run out."
-NEW_LINK: Final = "Sign in with the password, or with a fresh link of `butlers sign-in`."
+WRONG: Final = "Wrong password. Try again, or use the link printed by `butlers sign-in`."
+TOO_MANY: Final = "Too many wrong passwords. Wait a minute, or use the link printed by `butlers sign-in`."
+SPENT: Final = "This sign-in link has been used or has expired."
+NEW_LINK: Final = "Sign in with the password, or get a new link with `butlers sign-in`."
 
 
 async def show(house: House, request: Request) -> Response:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 from uuid import UUID
 
-from butlers.console.labels import ACTION, STATUS, ago, count, event, mapping, moment, span, text
+from butlers.console.labels import ago, count, event, mapping, moment, span, text
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.approval import Asked, foot, marking, thread_words
+from shared.display.fates import ACTION
 from shared.display.visible import in_line, said, seen, visible
 from shared.errors import ButlersError, Unreadable
 from shared.gate.approval_request import asked
@@ -80,7 +81,6 @@ class Question:
     shown: str
     reason: str
     told: str
-    told_words: str
     told_detail: str
     asked: str
     left: str
@@ -152,7 +152,6 @@ async def one(connection: Connection, action_id: str) -> Question | None:
         shown=(shown.content_sha or "") if shown else "",
         reason=visible(row["decision_reason"] or ""),
         told=row["told"],
-        told_words=STATUS[row["told"]],
         told_detail=text(mapping(mapping(row["answer"]).get("error")), "message"),
         asked=ago(row["age"]),
         left=span(row["remaining"]),
@@ -227,7 +226,7 @@ async def _seen(connection: Connection, row: Record) -> Evaluation | MissingIden
     except ButlersError as gone:
         return gone
     except OverflowError:
-        return Unreadable("A time stored of this message cannot be read.")
+        return Unreadable("A stored time of this message cannot be read.")
 
 
 def _wires(found: Evaluation | MissingIdentifier | ButlersError) -> tuple[int, str]:
@@ -237,7 +236,7 @@ def _wires(found: Evaluation | MissingIdentifier | ButlersError) -> tuple[int, s
     if isinstance(found, MissingIdentifier):
         return 0, "There is no address on file."
     if not found.target.deliverable:
-        return 0, "This channel has no address of that form."
+        return 0, "This channel cannot reach an address of that form."
     try:
         return len(found.wires()), ""
     except ButlersError as unfit:
@@ -264,4 +263,4 @@ def step(row: Record) -> Step:
 def left_out(events: Sequence[Record]) -> tuple[Step, ...]:
     """Return a line about the older events that are not shown, if there are any."""
     more = events[0]["total"] - len(events) if events else 0
-    return (Step("", f"{count(more, 'older line is', 'older lines are')} left out", "", ""),) if more else ()
+    return (Step("", f"{count(more, 'older line is', 'older lines are')} not shown", "", ""),) if more else ()

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from butlers.console.labels import ACTION, ago, excerpt, text
+from butlers.console.labels import ago, excerpt, text
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
+from shared.display.fates import ACTION
 from shared.display.visible import in_line, visible
 from shared.storage.addressees import addressee
 from shared.storage.readable import message, shown

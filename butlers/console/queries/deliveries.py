@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from butlers.console.labels import DELIVERY, ago, excerpt
+from butlers.console.labels import ago, excerpt
 from shared.db.pool import Connection, Record
+from shared.display.fates import DELIVERY
 from shared.display.visible import in_line, visible
 from shared.hashing import reference
 from shared.storage import deliveries, resolutions
@@ -14,13 +15,13 @@ MOST: Final = 100
 # The filters of the list, in their order: the value in the URL, and its name.
 FILTERS: Final = (
     ("", "All"),
-    ("uncertain", "May have arrived"),
-    ("queued", "On their way"),
-    ("parked", "Waiting for your yes"),
+    ("uncertain", "Delivery unconfirmed"),
+    ("queued", "Sending"),
+    ("parked", "Waiting for approval"),
     ("sent", "Sent"),
-    ("failed", "Refused by the provider"),
-    ("expired", "Out of time"),
-    ("dead", "Tried until out of time"),
+    ("failed", "Not delivered"),
+    ("expired", "Expired"),
+    ("dead", "Gave up after retrying"),
 )
 
 

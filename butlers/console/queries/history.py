@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from butlers.console.labels import STATUS, mapping, moment, text
+from butlers.console.labels import mapping, moment, text
 from butlers.console.queries.approvals import Letter, Step, left_out, letter, step
 from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
+from shared.display.fates import DELIVERY, fate
 from shared.display.visible import visible
 
 
@@ -86,18 +87,19 @@ async def life(connection: Connection, any_id: str) -> Life | None:
     events = await connection.fetch(EVENTS, key)
     attempts = await connection.fetch(ATTEMPTS, delivery)
     answer = mapping(row["answer"])
+    error = text(mapping(answer.get("error")), "message")
     return Life(
         notification_id=row["notification_id"],
         delivery_id=row["delivery_id"] or "",
         letter=await letter(connection, row),
         status=row["status"],
-        words=STATUS[row["status"]],
-        detail=text(mapping(answer.get("error")), "message") or text(answer, "message"),
+        words=fate(row["status"], error),
+        detail=error or text(answer, "message"),
         admitted_by=visible(row["admitted_by"]),
         realm=visible(row["realm"]),
         lineage=visible(row["lineage"]),
         not_after=moment(row["not_after"]),
-        delivery_status=row["delivery_status"] or "",
+        delivery_status=DELIVERY.get(row["delivery_status"], ""),
         questions=tuple(one["id"] for one in await connection.fetch(ACTIONS, key)),
         rules=tuple(visible(one["description"] or one["id"]) for one in await connection.fetch(RULES, key)),
         parts=tuple(map(_part, await connection.fetch(PARTS, delivery))),
@@ -121,19 +123,19 @@ def _part(row: Record) -> Part:
 def _history(row: Record, events: list[Record], attempts: list[Record]) -> tuple[Step, ...]:
     """Return what happened, in the order in which it did."""
     origin = visible(row["origin_butler"])
-    told: list[tuple[datetime, Step]] = [_told(row["created_at"], "Asked and admitted", origin)]
+    told: list[tuple[datetime, Step]] = [_told(row["created_at"], "Requested", origin)]
     if row["taken_at"]:
-        told.append(_told(row["taken_at"], "Taken over for delivery", "messenger"))
+        told.append(_told(row["taken_at"], "Queued for delivery", "messenger"))
     told += [(one["at"], step(one)) for one in events]
     for one in attempts:
         which = f"part {one['n']}, attempt {one['attempt']}"
-        told.append(_told(one["started_at"], "Attempt begun", which))
+        told.append(_told(one["started_at"], "Attempt started", which))
         if one["marked_at"]:
-            told.append(_told(one["marked_at"], "Authority checked, sending", which))
+            told.append(_told(one["marked_at"], "Approval re-checked, sending", which))
         if one["ended_at"]:
             told.append(_told(one["ended_at"], f"Attempt ended: {one['outcome']}", which, one["detail"] or ""))
     if row["settled_at"]:
-        told.append(_told(row["settled_at"], f"Settled: {row['delivery_status']}", "messenger", row["reason"] or ""))
+        told.append(_told(row["settled_at"], DELIVERY[row["delivery_status"]], "messenger", row["reason"] or ""))
     return tuple(line for _, line in sorted(told, key=lambda one: one[0]))
 
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from butlers.console.labels import STATUS, count, excerpt, moment
+from butlers.console.labels import count, excerpt, moment
 from shared.db.pool import Record
+from shared.display.fates import STATUS
 from shared.display.visible import visible
 from shared.gate.backtest import Past, tallied
 from shared.model import Decision
@@ -74,12 +75,12 @@ def _state(row: Record) -> str:
     if row["revoked"]:
         return "revoked"
     if not row["active"]:
-        return "over"
+        return "expired"
     return "used up" if row["max_uses"] is not None and row["used"] >= row["max_uses"] else "active"
 
 
 def _limits(row: Record) -> str:
-    said = [f"{row['max_uses']} in all"] if row["max_uses"] else []
+    said = [f"{row['max_uses']} in total"] if row["max_uses"] else []
     said += [f"{row['max_per_day']} a day"] if row["max_per_day"] else []
     return f"at most {' and '.join(said)}" if said else ""
 
@@ -87,10 +88,7 @@ def _limits(row: Record) -> str:
 def tried(found: Sequence[tuple[Past, Decision]]) -> Tried:
     """Return what shared/storage/rules.py found as a page shows it; `found` is oldest first."""
     lines = tuple(_trial(one, decision) for one, decision in reversed(found[-MOST:]))
-    spoken = count(len(found), "message", "messages")
-    return Tried(
-        f"Of the last thousand messages it speaks of {spoken}: {tallied(found)}.", lines, len(found) - len(lines)
-    )
+    return Tried(f"Matches {len(found)} of the last 1,000 messages: {tallied(found)}.", lines, len(found) - len(lines))
 
 
 def _trial(one: Past, decision: Decision) -> Trial:

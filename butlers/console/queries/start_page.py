@@ -5,10 +5,11 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from butlers.console.labels import STATUS, ago, count, excerpt, mapping, span, text
+from butlers.console.labels import ago, count, excerpt, mapping, span, text
 from shared.config.timings import STANDARD
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
+from shared.display.fates import fate
 from shared.display.visible import in_line, visible
 from shared.storage.addressees import addressee
 from shared.storage.readable import message, question, shown
@@ -100,10 +101,10 @@ class Start:
     def needs(self) -> tuple[str, ...]:
         """What needs the owner, a phrase each; empty on a quiet day."""
         phrases = (
-            (self.waiting_total, "message waits for your yes", "messages wait for your yes"),
-            (self.uncertain_total, "message may or may not have arrived", "messages may or may not have arrived"),
+            (self.waiting_total, "message needs your approval", "messages need your approval"),
+            (self.uncertain_total, "delivery is unconfirmed", "deliveries are unconfirmed"),
             (self.not_delivered, "message was not delivered", "messages were not delivered"),
-            (self.silent, "daemon is silent", "daemons are silent"),
+            (self.silent, "daemon is not responding", "daemons are not responding"),
         )
         return tuple(count(*phrase) for phrase in phrases if phrase[0])
 
@@ -269,7 +270,8 @@ def _seen(row: Record) -> Seen:
 async def _told(connection: Connection, row: Record) -> Told:
     asked, answer = shown(message(row), row["id"]), mapping(row["answer"])
     to = await addressee(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
-    words = STATUS[row["status"]]
+    error = text(mapping(answer.get("error")), "message")
+    words = fate(row["status"], error)
     if row["status"] == "ok" and mapping(answer.get("delivery")).get("sandbox"):
         words = f"{words} to the sandbox"
     return Told(
@@ -280,7 +282,7 @@ async def _told(connection: Connection, row: Record) -> Told:
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=row["status"],
         words=words,
-        detail=text(mapping(answer.get("error")), "message"),
+        detail=error,
         when=ago(row["age"]),
     )
 

@@ -54,7 +54,7 @@ async def test_the_password_signs_in_and_the_cookie_is_the_owners_alone(console:
     assert not cookie["domain"]
     page = await console.get("/")
     assert page.status == 200
-    assert "Nothing needs you." in await page.text()
+    assert "You're all caught up." in await page.text()
     stored = await console.sql.fetchrow("SELECT id_sha, expires_at - made_at AS lasts FROM console.sessions")
     assert stored is not None
     assert cookie.value not in stored["id_sha"]
@@ -78,10 +78,10 @@ async def test_the_sixth_wrong_password_in_a_minute_is_not_even_looked_at(consol
     for _ in range(5):
         answer = await console.post("/sign-in", password="guess")
         assert answer.status == 403
-        assert "That is not the password." in await answer.text()
+        assert "Wrong password." in await answer.text()
     answer = await console.post("/sign-in", password=PASSWORD)
     assert (answer.status, answer.headers["Retry-After"]) == (429, "60")
-    assert "Too many wrong passwords came in the last minute" in await answer.text()
+    assert "Too many wrong passwords" in await answer.text()
     assert await failures(console) == 5
     path = await link_of(console, "while-someone-guesses")
     assert path.startswith("/sign-in?code=")
@@ -126,7 +126,7 @@ async def test_a_link_is_changed_by_no_get_and_works_once(console: Running) -> N
     assert sorted(answer.status for answer in both) == [303, 403]
     again = await console.post("/sign-in", code="code-of-32-random-bytes")
     assert again.status == 403
-    assert "This sign-in link was used before or has run out." in await again.text()
+    assert "This sign-in link has been used or has expired." in await again.text()
 
 
 async def test_a_link_runs_out_after_ten_minutes(console: Running) -> None:
@@ -145,7 +145,7 @@ async def test_a_post_from_elsewhere_changes_nothing(console: Running, origin: s
     csrf = await console.csrf()
     answer = await console.post("/sign-out", origin=origin, csrf=csrf)
     assert answer.status == 403
-    assert "This request did not come from a page of the console." in await answer.text()
+    assert "This request did not come from the console." in await answer.text()
     assert (await console.get("/")).status == 200
 
 
@@ -282,12 +282,12 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
     """)
     await console.sign_in()
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", await (await console.get("/")).text()))
-    assert "2 messages wait for your yes , 1 message may or may not have arrived , 1 daemon is silent" in page
+    assert "2 messages need your approval , 1 delivery is unconfirmed , 1 daemon is not responding" in page
     assert "first asked just now expires in 2 days 23 hours" in page
     assert "Rosa &lt;Weiss&gt; email · rosa@b.test" in page
-    assert "not sent just now A rule forbids this." in page
+    assert "Not delivered just now A rule forbids this." in page
     assert "greeter silent http://127.0.0.1:9 5 minutes ago" in page
-    assert "waits for your yes" in page
+    assert "needs your approval" in page
     assert (await console.get("/approvals")).status == 200
 
 
@@ -365,10 +365,10 @@ async def test_a_lost_database_and_strange_requests_get_two_sentences(console: R
     too_long = await console.post("/sign-in", password="x" * 300_000)
     assert too_long.status == 413
     strange = await console.http.post(f"{console.url}/sign-in", json={}, headers={"Origin": console.url})
-    assert (strange.status, "That is no form of this console." in await strange.text()) == (400, True)
+    assert (strange.status, "This form is not valid." in await strange.text()) == (400, True)
     assert (await console.http.put(f"{console.url}/", headers={"Origin": console.url})).status == 405
     missing = await console.get("/nothing/here")
-    assert (missing.status, "There is no such page." in await missing.text()) == (404, True)
+    assert (missing.status, "Page not found." in await missing.text()) == (404, True)
     await console.context.db.close()
     lost = await console.get("/")
     assert lost.status == 503

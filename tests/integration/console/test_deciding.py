@@ -75,7 +75,7 @@ async def test_what_is_read_is_approved_and_sent(house: House, console: Running,
     assert message in await page(console, "/approvals")
     html = await page(console, f"/approvals/{action}")
     seen = plain(html)
-    for words in ("greeter asks: may this go out?", "Rosa & Co", chat, "telegram", message, "expires in 2 days"):
+    for words in ("Approve this message from greeter?", "Rosa & Co", chat, "telegram", message, "expires in 2 days"):
         assert words in seen
     assert f"{len(message)} characters" in seen
     answer = await console.post(f"/approvals/{action}", word="approve", **fields(html))
@@ -84,8 +84,8 @@ async def test_what_is_read_is_approved_and_sent(house: House, console: Running,
     (sent,) = house.sent(message)
     assert str(sent["to"]) == chat
     after = plain(await page(console, f"/approvals/{action}"))
-    assert "Approved and sent" in after
-    assert "You said yes" in after
+    assert "Outcome Sent" in after
+    assert "You approved" in after
     assert "by console" in after
     owner = await contacts.owner(house.sql)
     assert owner is not None
@@ -93,7 +93,7 @@ async def test_what_is_read_is_approved_and_sent(house: House, console: Running,
     delivery = await house.delivery(told)
     lives = [plain(await page(console, f"/deliveries/{one}")) for one in (told, delivery["id"])]
     assert lives[0] == lives[1]
-    for words in ("sent", "Asked and admitted", "You said yes", "Authority checked, sending", str(sent["provider_id"])):
+    for words in ("sent", "Requested", "You approved", "Approval re-checked, sending", str(sent["provider_id"])):
         assert words in lives[0]
     assert message in plain(await page(console, "/approvals"))
 
@@ -119,7 +119,7 @@ async def test_one_decision_however_many_press_and_the_others_are_told(
     answers = await asyncio.gather(*presses)
     assert sorted(answer.status for answer in answers) == [303, 409, 409, 409, 409, 409]
     late = next(answer for answer in answers if answer.status == 409)
-    assert re.search(r'role="alert">It was (approved|executing|executed|denied) before\.', await late.text())
+    assert re.search(r'role="alert">Already (approved|denied)', await late.text())
     events = [row["event_type"] for row in await house.sql.fetch(EVENTS, action)]
     assert len([event for event in events if event in {"approved", "denied"}]) == 1
     await house.settled(told, "ok", "error")
@@ -137,7 +137,7 @@ async def test_a_yes_to_an_earlier_revision_decides_nothing_and_the_page_is_show
     first = await console.post(f"/approvals/{action}", word="approve", **form)
     html = await first.text()
     assert first.status == 409
-    assert "It has changed since you saw it, so nothing was decided." in html
+    assert "It has changed since you opened it, so nothing was decided." in html
     assert there in html
     again = await console.post(f"/approvals/{action}", word="approve", **form)  # the old form once more
     assert again.status == 409
@@ -260,7 +260,7 @@ async def test_add_and_send_does_all_or_nothing(house: House, console: Running, 
     assert (await house.decide(second, approve=False)).code == "denied"
     answer = await console.post(f"/contacts/{contact}", value=f"{uuid4().hex}@example.org", **form)
     assert answer.status == 409
-    assert "nothing was added and nothing was sent" in await answer.text()
+    assert "nothing was added or sent" in await answer.text()
     assert (await house.row(STATE, first))["status"] == "pending"
     entries = "SELECT count(*) FROM shared.contact_info WHERE contact_id = $1 AND type = 'email'"
     assert await house.sql.fetchval(entries, contact) == 0
@@ -284,5 +284,5 @@ async def test_identifiers_are_added_and_made_primary_and_refused_in_words(house
         assert (refused.status, "<script>" in await refused.text()) == (409, False)
     other = await house.contact("Other", telegram=new_chat())
     taken = await console.post(f"/contacts/{other}", csrf=csrf, do="add", type="telegram", value=new)
-    assert (taken.status, "cannot be put on this contact" in await taken.text()) == (409, True)
+    assert (taken.status, "cannot be added to this contact" in await taken.text()) == (409, True)
     assert await house.sql.fetchval(text, contact) == new

@@ -43,7 +43,7 @@ async def test_what_is_uncertain_is_listed_and_needs_me(house: House, console: R
     assert message in plain(await page(console, "/deliveries"))
     assert message not in plain(await page(console, "/deliveries?status=sent"))
     assert f"ref {reference(delivery)}" in plain(await page(console, f"/deliveries/{told}"))
-    assert "no such filter" in plain(await page(console, "/deliveries?status=any", 400))
+    assert "No such filter" in plain(await page(console, "/deliveries?status=any", 400))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_a_button_carries_the_word_out(
 ) -> None:
     told, delivery = await uncertain(house, message)
     html = await page(console, f"/deliveries/{delivery}")
-    assert "the connection was cut before the answer" in plain(html)
+    assert "the connection was lost before the answer" in plain(html)
     answer = await console.post(f"/deliveries/{delivery}", word=word, **fields(html))
     assert (answer.status, answer.headers["location"]) == (303, f"/deliveries/{delivery}")
     await house.settled(told, "uncertain" if word == "leave" else "ok")
@@ -69,7 +69,7 @@ async def test_who_comes_second_is_told_so(house: House, console: Running, messa
     assert (await console.post(f"/deliveries/{delivery}", word="leave", **form)).status == 303
     second = await console.post(f"/deliveries/{delivery}", word="again", **form)
     assert second.status == 409
-    assert "it was answered before" in plain(await second.text())
+    assert "it has already been answered" in plain(await second.text())
     assert ((await house.delivery(told))["status"], len(house.sent(message))) == ("abandoned", 1)
 
 

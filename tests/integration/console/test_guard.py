@@ -322,7 +322,7 @@ async def test_strange_forms_are_refused_in_two_sentences(console: Running, caps
         answer = await console.send(path, body, {**headers, **kind})
         assert answer.status == expected, (path, body[:40])
         assert answer.headers["Content-Security-Policy"] == HEADERS["Content-Security-Policy"]
-        assert '<p><a href="/">To the start page</a></p>' in await answer.text()
+        assert '<p><a href="/">Go to the start page</a></p>' in await answer.text()
     for other in ("application/json", "multipart/form-data; boundary=x", "text/plain", "", "x"):
         answer = await console.send("/rules", b"csrf=1", {**headers, "Content-Type": other})
         assert answer.status == 400, other
