@@ -30,15 +30,15 @@ def load(folder: Path | None) -> list[Entry]:
     """Read the fleet of this folder, by name, or the demo fleet if none is given; raise Misconfigured if unfit."""
     where = folder or DEMO
     if not where.is_dir():
-        what = "is no folder" if where.exists() else "does not exist"
-        raise Misconfigured(f"The fleet folder {where} {what}.", "Make a butler with `butlers init NAME`.")
+        what = "is not a folder" if where.exists() else "does not exist"
+        raise Misconfigured(f"The fleet folder {where} {what}.", "Create a butler with `butlers init NAME`.")
     entries = [read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
     if not entries:
-        raise Misconfigured(f"The fleet folder {where} holds no butler.", "Make one with `butlers init NAME`.")
+        raise Misconfigured(f"The fleet folder {where} contains no butler.", "Create one with `butlers init NAME`.")
     names = [entry.name for entry in entries]
     for name in names:
         if names.count(name) > 1:
-            raise Misconfigured(f"Two butlers of the fleet are called `{name}`.", "Rename one of them.")
+            raise Misconfigured(f"Two butlers in the fleet are called `{name}`.", "Rename one of them.")
     return entries
 
 
@@ -48,18 +48,18 @@ def read(folder: Path) -> Entry:
     try:
         raw = tomllib.loads(_text(path))
     except tomllib.TOMLDecodeError as broken:
-        raise Misconfigured(f"{path} is no valid TOML: {broken}.", "Correct it.") from None
+        raise Misconfigured(f"{path} is not valid TOML: {broken}.", "Correct it.") from None
     _demand_known(path, raw)
     name, description = raw.get("name"), raw.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Misconfigured(f"{path} has no valid name.", "Use a small letter, then up to 30 of a-z, 0-9 and _.")
     if name in RESERVED:
-        raise Misconfigured(f"{path}: `{name}` is the name of a part of the house.", "Choose another name.")
+        raise Misconfigured(f"{path}: `{name}` is a reserved name.", "Choose another name.")
     if not isinstance(description, str) or not description.strip():
         raise Misconfigured(f"{path} has no description.", "Say in one sentence what the butler is for.")
     persona = folder / "PERSONA.md"
     if not persona.is_file():
-        raise Misconfigured(f"{persona} is missing.", "Write down who this butler is.")
+        raise Misconfigured(f"{persona} is missing.", "Describe who this butler is.")
     return Entry(name, description.strip(), _text(persona))
 
 
@@ -67,7 +67,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise Misconfigured(f"{path} is no UTF-8 text.", "Save it as UTF-8.") from None
+        raise Misconfigured(f"{path} is not UTF-8 text.", "Save it as UTF-8.") from None
     except OSError as refused:
         raise Misconfigured(f"{path} cannot be read: {refused.strerror}.", "Correct it.") from None
 
@@ -76,21 +76,21 @@ def _demand_known(path: Path, raw: Mapping[str, object]) -> None:
     for key in raw:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, 1, 0.5)
-            hint = f"Did you mean `{near[0]}`?" if near else f"Known are: {', '.join(KEYS)}."
+            hint = f"Did you mean `{near[0]}`?" if near else f"Choose from: {', '.join(KEYS)}."
             raise Misconfigured(f"{path} has the unknown key `{key}`.", hint)
 
 
 def scaffold(folder: Path, name: str) -> Path:
     """Make a new butler's folder with both files, or raise Misconfigured."""
     if not _NAME.fullmatch(name) or name in RESERVED:
-        raise Misconfigured(f"`{name}` cannot be a butler's name.", "Use a small letter, then a-z, 0-9 and _.")
+        raise Misconfigured(f"`{name}` is not a valid name for a butler.", "Use a small letter, then a-z, 0-9 and _.")
     made = folder / name
     if made.exists():
-        raise Misconfigured(f"{made} exists already.", "Choose another name.")
+        raise Misconfigured(f"{made} already exists.", "Choose another name.")
     try:
         made.mkdir(parents=True)
     except OSError as refused:
-        raise Misconfigured(f"{made} cannot be made: {refused.strerror}.", "Correct --fleet.") from None
+        raise Misconfigured(f"{made} cannot be created: {refused.strerror}.", "Correct --fleet.") from None
     toml = f'name = "{name}"\ndescription = "Say in one sentence what {name} is for."\n'
     (made / "butler.toml").write_text(toml, encoding="utf-8")
     (made / "PERSONA.md").write_text(f"# {name}\n\nWho this butler is, and how it speaks.\n", encoding="utf-8")

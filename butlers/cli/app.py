@@ -36,7 +36,7 @@ from shared.errors import ButlersError
 
 app: Final = typer.Typer(
     name="butlers",
-    help="Agents that may speak for you, and a gate that only you open.",
+    help="AI agents that can send messages for you, and ask for your approval first.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,7 +66,7 @@ def _unforeseen(kind: type[BaseException], error: BaseException, trace: Tracebac
     """Print an unforeseen error in one line: what it was and, for a report, the lines of code it came through."""
     way = " < ".join(f"{Path(at.filename).name}:{at.lineno}" for at in reversed(traceback.extract_tb(trace)[-6:]))
     said = " ".join(str(error).split())
-    complain(f"Something unforeseen went wrong: {kind.__name__}: {said}. Please report it with: {way}")
+    complain(f"Unexpected error: {kind.__name__}: {said}. Please report it with: {way}")
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -12,6 +12,7 @@ from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, say_lines, settings_of, table
 from shared.config.settings import Settings
 from shared.db.pool import Connection, Record
+from shared.display.fates import ACTION
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput, Unreadable
 from shared.hashing import short
@@ -43,8 +44,8 @@ class Question:
     asked: "Asked"
 
 
-app = typer.Typer(help="What waits for your yes.", no_args_is_help=True)
-IdArgument = Annotated[str, typer.Argument(help="The action's id; its beginning is enough.")]
+app = typer.Typer(help="Messages waiting for your approval.", no_args_is_help=True)
+IdArgument = Annotated[str, typer.Argument(help="The id, or the beginning of it.")]
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 
@@ -65,15 +66,21 @@ def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Pending actions, oldest first."""
+    """List approval requests, oldest first."""
     if status not in {None, *STATUSES}:
-        raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
+        raise InvalidInput(f"Unknown status `{status}`.", f"Choose from: {', '.join(STATUSES)}.")
     found = asyncio.run(_read(home_folder, status))
     if as_json:
         say_json({"actions": [_object(row, to) for row, to in found]})
         return
     cells = [
-        [row["id"][:SHORT], row["status"], row["origin_butler"], f"{to} by {row['channel']}", _message(row)[:60]]
+        [
+            row["id"][:SHORT],
+            ACTION[row["status"]],
+            row["origin_butler"],
+            f"{to} by {row['channel']}",
+            _message(row)[:60],
+        ]
         for row, to in found
     ]
     table(("id", "status", "butler", "to", "message"), cells)
@@ -85,7 +92,7 @@ def show(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """One pending action as its card shows it, with its whole text."""
+    """Show one approval request with the whole text."""
 
     async def read() -> tuple[Record, Addressee, Question | None]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -97,7 +104,7 @@ def show(
         say_json(_object(row, to))
         return
     for key in ("id", "status", "origin_butler", "requested_at"):
-        say(f"{key}: {row[key]}")
+        say(f"{key}: {ACTION[row[key]] if key == 'status' else row[key]}")
     say("")
     if question is not None and row["status"] == "pending":
         from shared.display.approval import lines  # noqa: PLC0415  # keeps --help quick
@@ -113,7 +120,7 @@ def show(
 
 @app.command()
 def approve(action_id: IdArgument, home_folder: HomeOption = None) -> None:
-    """Say yes to exactly this message."""
+    """Approve exactly this message."""
     _say_word(action_id, home_folder, approve=True)
 
 
@@ -123,17 +130,17 @@ def deny(
     reason: Annotated[str | None, typer.Option("--reason")] = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Say no; the butler is told the reason."""
+    """Deny this message; the butler is told the reason."""
     _say_word(action_id, home_folder, approve=False, reason=reason)
 
 
 @app.command()
 def edit(
     action_id: IdArgument,
-    message: Annotated[str, typer.Option("--message", help="The text that takes the place of the butler's.")],
+    message: Annotated[str, typer.Option("--message", help="The new text.")],
     home_folder: HomeOption = None,
 ) -> None:
-    """Put other words in its place; it waits anew for your yes, and the butler is told what was sent."""
+    """Replace the text; you approve the new text before it is sent, and the butler is told."""
     from shared.gate.owner_decision import Edit, edit  # noqa: PLC0415  # keeps --help quick
 
     def change(connection: Connection, about: About) -> "Awaitable[Outcome]":

@@ -21,7 +21,7 @@ from shared.db.pool import Connection
 from shared.errors import InvalidInput
 from shared.storage import audit_bindings, audit_seals, changes, keyring
 
-app = typer.Typer(help="The record of what was asked, decided and sent.", no_args_is_help=True)
+app = typer.Typer(help="Verify and read the audit log.", no_args_is_help=True)
 SHOWN: Final = 100
 MESSENGER: Final = "messenger"
 
@@ -55,13 +55,13 @@ class Report:
 @app.command()
 def verify(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
-    head: Annotated[str | None, typer.Option("--head", help="A seal's hash that the chain must contain.")] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Hold the rows beside what the lines bind of them.")] = False,  # noqa: FBT002
+    head: Annotated[str | None, typer.Option("--head", help="Hash of a seal that the chain must contain.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also compare the messages with the log.")] = False,  # noqa: FBT002
     home_folder: HomeOption = None,
 ) -> None:
-    """Recompute the whole chain and say what was edited, removed or put in; exit code 1 if anything was."""
+    """Check the whole log for edits, removals and insertions; exit code 1 if there are any."""
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
-        raise InvalidInput("--head is not the hash of a seal.", "Give the 64 digits that the Messenger's log shows.")
+        raise InvalidInput("--head is not the hash of a seal.", "Give the 64 digits shown in the Messenger's log.")
     report = asyncio.run(judge(settings_of(None, home_folder), bytes.fromhex(head) if head else None))
     if deep:
         asyncio.run(hold_beside(settings_of(None, home_folder), report))
@@ -79,7 +79,7 @@ def list_changes(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Tell the last 200 changes of contacts, tokens, keys, rules, brakes and sign-ins."""
+    """List the last 200 changes of contacts, tokens, keys, rules, brakes and sign-ins."""
 
     async def read() -> list[changes.Change]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -110,7 +110,7 @@ async def judge(settings: Settings, wanted: bytes | None) -> Report:
                 wanted = None if seal.hash == wanted else wanted
             await _lines(connection, page, report)
         if wanted is not None:
-            text = f"No seal has the hash {wanted.hex()}: seals were removed together with what they covered."
+            text = f"No seal has the hash {wanted.hex()}: seals were removed together with the lines they covered."
             report.add(iter([Flaw("seal_missing", text)]))
         await _rest(connection, chain, report)
     report.seals, report.head = chain.seals, chain.head
@@ -158,8 +158,8 @@ async def _rest(connection: Connection, chain: Chain, report: Report) -> None:
         elif line.own:
             report.late[line.actor] += 1
         else:
-            where = f"Line {line.seq}, by {line.actor!r}, lies where all is sealed and no seal covers it"
-            text = f"{where}: it was put in, or its seal is gone."
+            where = f"Line {line.seq}, by {line.actor!r}, is in the sealed part of the log, but no seal covers it"
+            text = f"{where}: it was inserted, or its seal was removed."
             report.add(iter([Flaw("inserted", text, None, line.seq)]))
     too_long = await unsealed_too_long(connection)
     if too_long is not None:
@@ -171,7 +171,7 @@ async def unsealed_too_long(connection: Connection) -> str | None:
     lines, since = await audit_seals.overdue(connection)
     if not lines or not await discovery.is_up(connection, MESSENGER):
         return None
-    return f"{lines} lines of the audit have had no seal since {since}Z, though a Messenger is up: it seals too little."
+    return f"{lines} lines of the log have been unsealed since {since}Z although a Messenger is running."
 
 
 def _object(report: Report) -> dict[str, object]:
@@ -195,16 +195,16 @@ def _words(report: Report) -> Iterator[str]:
         yield flaw.text
     if report.count > len(report.flaws):
         yield f"And {report.count - len(report.flaws)} more."
-    said = "The audit is whole" if report.count == 0 else "The audit is broken"
+    said = "The audit log is intact" if report.count == 0 else "The audit log is broken"
     yield f"{said}: {report.seals} seals over {report.lines} lines."
     if report.head:
         yield f"The newest seal is {report.head.n}: {report.head.hash.hex()}"
     if report.unsealed:
         yield f"Not yet sealed: {report.unsealed} lines since {report.unsealed_since}."
     if report.rows:
-        old = f"; {report.rows.without} are from before lines held hashes" if report.rows.without else ""
-        yield f"The rows were held beside {report.rows.lines} lines of messages{old}."
+        old = f"; {report.rows.without} are older than the recording of hashes" if report.rows.without else ""
+        yield f"Compared with the stored messages: {report.rows.lines} lines{old}."
     for actor, count in sorted(report.late.items()):
-        yield f"Too late for every seal, in its own name: {count} lines by {actor!r}; its process kept them open."
+        yield f"Too late for any seal: {count} lines by {actor!r}; its own process held them back."
     if not report.own_keys:
-        yield "Its signatures were checked by the database's keyring; where the Messenger's keys lie they prove more."
+        yield "Signatures were checked with the keys in the database; the check is stronger where the Messenger's are."

@@ -19,18 +19,18 @@ from shared.postgres import server
 from shared.storage import brakes, contacts
 from shared.storage.brakes import Scope
 
-app = typer.Typer(help="Stop, for now: what is allowed waits until you lift it.", no_args_is_help=True)
+app = typer.Typer(help="Pause sending until you lift the brake.", no_args_is_help=True)
 # As far as the beat can have moved in three hundred years.
 AHEAD: Final = 10**10
-OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also what goes to you.")]
-ButlerOption = Annotated[str | None, typer.Option("--butler", help="For this butler only.")]
-ContactOption = Annotated[str | None, typer.Option("--contact", help="For this contact only.")]
-ChannelOption = Annotated[str | None, typer.Option("--channel", help=f"For {' or '.join(CHANNELS)} only.")]
+OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also hold messages to you.")]
+ButlerOption = Annotated[str | None, typer.Option("--butler", help="Only this butler.")]
+ContactOption = Annotated[str | None, typer.Option("--contact", help="Only this contact.")]
+ChannelOption = Annotated[str | None, typer.Option("--channel", help=f"Only {' or '.join(CHANNELS)}.")]
 
 
 async def _scope(connection: Connection, butler: str | None, contact: str | None, channel: str | None) -> Scope:
     if channel is not None and channel not in CHANNELS:
-        raise InvalidInput(f"There is no channel `{channel}`.", f"Known are: {', '.join(CHANNELS)}.")
+        raise InvalidInput(f"Unknown channel `{channel}`.", f"Choose from: {', '.join(CHANNELS)}.")
     known = contact_of(await contacts.list_contacts(connection), contact)["id"] if contact is not None else None
     return Scope(await discovery.demand_known(connection, butler), known, channel)
 
@@ -40,11 +40,11 @@ def on(
     butler: ButlerOption = None,
     contact: ContactOption = None,
     channel: ChannelOption = None,
-    lasts: Annotated[str | None, typer.Option("--for", help="Lifted by itself after so long, such as 2h.")] = None,
+    lasts: Annotated[str | None, typer.Option("--for", help="Lift automatically after this time, such as 2h.")] = None,
     owner_too: OwnerTooOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Put the brake on; what is not yet on its last step waits. Questions to you still come."""
+    """Put the brake on: messages wait, but you still receive approval requests."""
     length = duration(lasts) if lasts else None
 
     async def write() -> str:
@@ -64,7 +64,7 @@ def off(
     channel: ChannelOption = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Lift every brake, or those put on for this butler, contact or channel; what waited goes out."""
+    """Lift all brakes, or those for this butler, contact or channel; waiting messages are sent."""
 
     async def write() -> list[str]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -74,11 +74,15 @@ def off(
     lifted = asyncio.run(write())
     if not lifted:
         raise ButlersError("No such brake is on.", "See `butlers brake status`.")
-    say("Lifted. What waited goes out." if len(lifted) == 1 else f"{len(lifted)} lifted. What waited goes out.")
+    say(
+        "Lifted. Waiting messages are being sent."
+        if len(lifted) == 1
+        else f"{len(lifted)} lifted. Waiting messages are being sent."
+    )
 
 
 def restored(home_folder: HomeOption = None) -> None:
-    """Say that a backup was put back, home and all: nothing leaves for others until you have looked."""
+    """Report that a backup was restored: nothing is sent to others until you have checked."""
     settings = settings_of(None, home_folder)
 
     async def write() -> str | None:
@@ -91,9 +95,9 @@ def restored(home_folder: HomeOption = None) -> None:
         seen = witness.furthest(places) or Seen()
         witness.write(places, replace(seen, beat=seen.beat + AHEAD))
     elif asyncio.run(write()) is None:
-        raise ButlersError("That is known already.", "See `butlers brake status`.")
-    say("Noted. What waits for others becomes uncertain when the Messenger runs, and nothing leaves for them before")
-    say("you have looked at rules, brakes, contacts and keys, and lift the brake with `butlers brake off`.")
+        raise ButlersError("That is already known.", "See `butlers brake status`.")
+    say("Noted. Delivery of messages waiting for others becomes unconfirmed, and nothing is sent to others until")
+    say("you have checked rules, brakes, contacts and keys, and lifted the brake with `butlers brake off`.")
 
 
 @app.command()
@@ -101,7 +105,7 @@ def status(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Which brakes are on."""
+    """Show the brakes that are on."""
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -121,7 +125,7 @@ def status(
                 r["channel"] or "both",
                 "yes" if r["owner_too"] else "no",
                 r["until"].isoformat(timespec="seconds") if r["until"] else "lifted",
-                "a backup was put back" if r["reason"] == "restored" else "",
+                "a backup was restored" if r["reason"] == "restored" else "",
             ]
             for r in rows
         ]

@@ -31,7 +31,7 @@ def demand_butler(settings: Settings, name: str) -> None:
     """Raise InvalidInput if no daemon of that name has tools."""
     names = [*fleet.SERVICES[:2], *(entry.name for entry in fleet.load(settings.fleet))]
     if name not in names:
-        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(names)}.")
+        raise InvalidInput(f"Unknown butler `{name}`.", f"Choose from: {', '.join(names)}.")
 
 
 async def url_of(settings: Settings, name: str) -> str:

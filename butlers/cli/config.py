@@ -6,7 +6,7 @@ from butlers.cli.options import HomeOption
 from butlers.cli.session import say, settings_of
 from shared.config.settings import dump
 
-app = typer.Typer(help="What the environment says.", no_args_is_help=True)
+app = typer.Typer(help="Show the settings.", no_args_is_help=True)
 
 
 @app.callback()

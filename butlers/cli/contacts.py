@@ -17,7 +17,7 @@ from shared.gate.decide import pins
 from shared.storage import contacts
 from shared.storage.rules import list_rules, rule_of
 
-app = typer.Typer(help="Contacts and their identifiers.", no_args_is_help=True)
+app = typer.Typer(help="People your butlers can write to.", no_args_is_help=True)
 LONGEST_NAME = 200
 
 
@@ -39,7 +39,7 @@ def _demand_fitting(given: Mapping[str, str | None], *, owner: bool) -> None:
         try:
             fits = not value or form.is_private(canonical(kind, value)) or not owner
         except InvalidInput as unfit:
-            raise InvalidInput(f"--{kind} does not fit: {unfit.message}", unfit.remedy) from None
+            raise InvalidInput(f"--{kind} is not valid: {unfit.message}", unfit.remedy) from None
         if not fits:
             raise InvalidInput(f"--{kind} of the owner is not {form.private}.", "Correct it.")
 
@@ -49,13 +49,13 @@ def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Every contact."""
+    """List all contacts."""
     found = asyncio.run(_all(home_folder))
     if as_json:
         say_json({"contacts": found})
         return
     table(
-        ("id", "name", "roles", "identifiers (* primary)"),
+        ("id", "name", "roles", "addresses (* default)"),
         [[c["id"], c["name"], ",".join(c["roles"]), _entries(c)] for c in found],  # type: ignore[arg-type]
     )
 
@@ -66,14 +66,14 @@ def show(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """One contact."""
+    """Show one contact."""
     found = contact_of(asyncio.run(_all(home_folder)), contact_id)
     if as_json:
         say_json(found)
         return
     for key in ("id", "name", "roles", "preferred_channel"):
         say(f"{key}: {found[key]}")
-    say(f"identifiers: {_entries(found)}")
+    say(f"addresses: {_entries(found)}")
 
 
 @app.command()
@@ -81,14 +81,14 @@ def add(
     name: Annotated[str, typer.Argument()],
     telegram: Annotated[str | None, typer.Option("--telegram", help="Chat id or @username.")] = None,
     email: Annotated[str | None, typer.Option("--email")] = None,
-    role: Annotated[str | None, typer.Option("--role", help="owner, for yourself.")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="`owner` for yourself.")] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Add a contact; prints its id."""
     if role not in {None, "owner"}:
-        raise InvalidInput(f"There is no role `{role}`.", "The only role is owner.")
+        raise InvalidInput(f"Unknown role `{role}`.", "The only role is owner.")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
-        raise InvalidInput("That is no name.", f"Give one line of 1 to {LONGEST_NAME} characters.")
+        raise InvalidInput("The name is not valid.", f"Give one line of 1 to {LONGEST_NAME} characters.")
     given = {"telegram": telegram, "email": email}
     _demand_fitting(given, owner=role == "owner")
 
@@ -111,10 +111,10 @@ def set_identifier(
     primary: Annotated[bool, typer.Option("--primary")] = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Put an identifier on a contact."""
+    """Add an address to a contact, or change it."""
     given = {"telegram": telegram, "email": email}
     if not any(given.values()):
-        raise InvalidInput("Nothing was given to set.", "Give --telegram or --email.")
+        raise InvalidInput("No address given.", "Give --telegram or --email.")
 
     async def write() -> None:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -135,10 +135,10 @@ def forget(
     email: Annotated[str | None, typer.Option("--email")] = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Take an identifier off a contact; what waits goes to the next one, or waits for one."""
+    """Remove an address from a contact; waiting messages use the next one, or wait for one."""
     given = [(kind, value) for kind, value in (("telegram", telegram), ("email", email)) if value]
     if not given:
-        raise InvalidInput("Nothing was given to forget.", "Give --telegram or --email.")
+        raise InvalidInput("No address given.", "Give --telegram or --email.")
 
     async def write() -> list[str]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -152,14 +152,12 @@ def forget(
 async def _forget(connection: Connection, contact: Record, kind: str, value: str) -> list[str]:
     """Forget one identifier, and say where messages to this contact go now and which rules name the address still."""
     if not await contacts.forget(connection, str(contact["id"]), kind, value):
-        raise InvalidInput(f"{contact['name']} has no such {kind} identifier.", "See `butlers contacts list`.")
+        raise InvalidInput(f"{contact['name']} has no such {kind} address.", "See `butlers contacts list`.")
     now = await contacts.target_of(connection, contacts.Recipient("contact", str(contact["id"])), kind)
-    to = f"goes to {now.address} now" if isinstance(now, contacts.Target) else "waits until there is another"
+    to = f"now go to {now.address}" if isinstance(now, contacts.Target) else "wait until there is another one"
     address = canonical(kind, value)
-    said = [
-        f"Forgotten: {address}. What is for {contact['name']} by {kind} {to}; a yes to the old address counts no more."
-    ]
+    said = [f"Removed: {address}. Messages to {contact['name']} by {kind} {to}. Approvals for it no longer count."]
     rules = [row["id"] for row in await list_rules(connection) if row["active"] and pins(rule_of(row), address)]
     return said + [
-        f"The rule {rule} names that address and stays; `butlers rules revoke {rule}` ends it." for rule in rules
+        f"Rule {rule} still names that address; revoke it with `butlers rules revoke {rule}`." for rule in rules
     ]

@@ -11,6 +11,7 @@ from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_login, as_owner, owner_id, say, say_json, say_lines, settings_of, table
 from shared.auth import keystore
 from shared.db.pool import Connection, Record
+from shared.display.fates import DELIVERY
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput
 from shared.hashing import reference
@@ -19,9 +20,11 @@ from shared.storage import deliveries, resolutions
 from shared.storage.deliveries import Shown
 from shared.storage.resolutions import Outcome, Resolution, Word
 
-app = typer.Typer(help="What became of each message, and your word on it.", no_args_is_help=True)
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The beginning of its id, or its reference.")]
+app = typer.Typer(help="Outgoing messages and their outcome.", no_args_is_help=True)
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id or the beginning of it, or the reference.")]
 MOST: Final = 200
+ONLY_UNCONFIRMED: Final = "Only deliveries that are unconfirmed can be resolved."
+ONLY_UNSENT: Final = "Only failed or expired deliveries can be retried."
 # How long to wait for a running Messenger to carry the word out.
 WAIT_SECONDS: Final = 5.0
 
@@ -34,7 +37,7 @@ def list_all(
 ) -> None:
     """List the last 200 deliveries, newest first."""
     if status not in {None, *STATUSES}:
-        raise InvalidInput(f"There is no status `{status}`.", f"Known are: {', '.join(STATUSES)}.")
+        raise InvalidInput(f"Unknown status `{status}`.", f"Choose from: {', '.join(STATUSES)}.")
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -48,7 +51,7 @@ def list_all(
         [
             r["id"][:SHORT],
             reference(r["id"]),
-            r["status"],
+            DELIVERY[r["status"]],
             r["origin_butler"],
             f"{r['contact'] or 'unknown'} ({r['address']}) by {r['channel']}",
             (r["message"] or r["emoji"] or "")[:60],
@@ -64,7 +67,7 @@ def show(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """One delivery with its parts and every attempt."""
+    """Show one delivery with its parts and every attempt."""
 
     async def read() -> Shown:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -77,7 +80,8 @@ def show(
         return
     for name, value in deliveries.as_object(found.delivery).items():
         if name != "message":
-            say(f"{name}: {'' if value is None else value}")
+            shown = DELIVERY[found.delivery["status"]] if name == "status" else value
+            say(f"{name}: {'' if shown is None else shown}")
     say_lines(f"message:\n{quoted(found.delivery['message'] or '')}\n")
     table(("part", "status", "receipt"), [(p["n"], p["status"], p["provider_id"] or "") for p in found.parts])
     say("")
@@ -86,12 +90,12 @@ def show(
 
 def _tried(row: Record) -> tuple[object, ...]:
     at = [f"{one:%Y-%m-%d %H:%M:%S}" if one else "" for one in (row["marked_at"], row["ended_at"])]
-    return row["n"], row["attempt"], *at, f"{row['outcome'] or 'under way'} {row['detail'] or ''}"
+    return row["n"], row["attempt"], *at, f"{row['outcome'] or 'in progress'} {row['detail'] or ''}"
 
 
 @app.command()
 def retry(delivery_id: IdArgument, home_folder: HomeOption = None) -> None:
-    """Try again what did not go: under the same key, decided afresh."""
+    """Retry a failed or expired delivery, if it is still allowed."""
     _say_word(delivery_id, "retry", resolutions.UNSENT, home_folder)
 
 
@@ -101,10 +105,10 @@ def resolve(
     word: Annotated[str, typer.Argument(metavar="arrived|again|leave")],
     home_folder: HomeOption = None,
 ) -> None:
-    """Say of what may have arrived: it arrived, send it again, or leave it."""
+    """Resolve an unconfirmed delivery: it arrived, send it again, or leave it."""
     chosen = next((one for one in resolutions.ANSWERS if one == word), None)
     if chosen is None:
-        raise InvalidInput(f"`{word}` is no answer.", "Say arrived, again or leave.")
+        raise InvalidInput(f"`{word}` is not a valid answer.", "Use arrived, again or leave.")
     _say_word(delivery_id, chosen, ("uncertain",), home_folder)
 
 
@@ -126,9 +130,8 @@ def _say_word(delivery_id: str, word: Word, fits: tuple[str, ...], home_folder: 
 async def _written(connection: Connection, delivery_id: str, word: Word, fits: tuple[str, ...]) -> str:
     found = (await deliveries.one(connection, await deliveries.find(connection, delivery_id))).delivery
     if found["status"] not in fits:
-        raise ButlersError(
-            f"This delivery is {found['status']}.", f"That can be said of what is {' or '.join(fits)} only."
-        )
+        only = ONLY_UNSENT if word == "retry" else ONLY_UNCONFIRMED
+        raise ButlersError(f"The outcome of this delivery is: {DELIVERY[found['status']]}.", only)
     by = await owner_id(connection)
     return await resolutions.ask(connection, Resolution(found["id"], found["attempt"], word, by, "cli"))
 

@@ -47,7 +47,7 @@ def doctor(
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Look at everything and say what is wrong with it; exit code 1 if anything is."""
+    """Check the installation and say how to fix what is wrong; exit code 1 if anything is."""
     results = asyncio.run(_examine(settings_of(fleet_folder, home_folder)))
     if as_json:
         say_json({"results": [asdict(result) for result in results]})
@@ -62,7 +62,7 @@ async def _examine(settings: Settings) -> list[Result]:
     results = [*_keys(settings), *_channels(settings), *_network(settings)]
     try:
         async with as_owner(settings) as connection:
-            results.append(Result("database", "ok", "It answers, and its schema is this program's."))
+            results.append(Result("database", "ok", "It answers, and its schema matches this version."))
             results += [result async for result in _rows(connection, settings)]
     except ButlersError as wrong:
         results.append(Result("database", "wrong", wrong.message, wrong.remedy))
@@ -72,7 +72,9 @@ async def _examine(settings: Settings) -> list[Result]:
 def _keys(settings: Settings) -> Iterator[Result]:
     """Check that each daemon's keys are there and that nobody else may read them."""
     if home_folder.is_open(settings.home):
-        yield Result("keys", "wrong", f"Others may write into {settings.home}.", f"Run `chmod go-w {settings.home}`.")
+        yield Result(
+            "keys", "wrong", f"Other users can write to {settings.home}.", f"Run `chmod go-w {settings.home}`."
+        )
     names = (*migrate.names_of(fleet.load(settings.fleet)), keystore.UP)
     for name in names:
         where = keystore.folder(settings.home, name)
@@ -83,24 +85,26 @@ def _keys(settings: Settings) -> Iterator[Result]:
             continue
         for path in (where, *where.glob("[!.]*")):  # the Messenger's drafts come and go
             if path.stat().st_mode & NOT_FOR_OTHERS:
-                yield Result("keys", "wrong", f"Others may read {path}.", f"Run `chmod -R go= {where}`.")
-    yield Result("keys", "ok", f"Looked for {len(names)} in {settings.home / 'keys'}.")
+                yield Result("keys", "wrong", f"Other users can read {path}.", f"Run `chmod -R go= {where}`.")
+    yield Result("keys", "ok", f"Checked {len(names)} in {settings.home / 'keys'}.")
 
 
 def _channels(settings: Settings) -> Iterator[Result]:
     for channel, realm in realms.configured(settings).realms.items():
         credential = CHANNELS[channel].credential
         if realm == realms.SANDBOX:
-            remedy = f"Set {credential.variable} for more." if credential else ""
-            yield Result(channel, "warning", "It goes to the sandbox and reaches nobody.", remedy)
+            remedy = f"Set {credential.variable} to go live." if credential else ""
+            yield Result(channel, "warning", "Messages go to the sandbox and reach nobody.", remedy)
         else:
-            yield Result(channel, "ok", f"It is live, as {realm}.")
+            yield Result(channel, "ok", f"Live, as {realm}.")
 
 
 def _network(settings: Settings) -> Iterator[Result]:
     if settings.allow_plaintext:
-        text = "Daemons may talk without encryption, so whoever can listen on that network reads what they say."
-        yield Result("network", "warning", text, "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY if it is not yours alone.")
+        text = "Daemons talk without encryption: anyone who can listen on that network can read their messages."
+        yield Result(
+            "network", "warning", text, "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY unless you alone use that network."
+        )
     for channel, (text, remedy) in realms.in_clear(settings).items():
         yield Result(channel, "wrong", text, remedy)
 
@@ -132,11 +136,11 @@ async def _keyring(connection: Connection, settings: Settings, expected: Sequenc
         if (keystore.folder(settings.home, name) / "key.pem").exists():
             ours = public_key(keystore.read(settings.home, name).private_pem)
             if ours not in counting.get(name, ()):
-                text = f"The database does not know the key that {name} has here, so nobody believes it."
+                text = f"The database does not know the key of {name} stored here, so other daemons reject it."
                 yield Result("keyring", "wrong", text, "Run `butlers migrate`, or correct BUTLERS_HOME.")
     for name in sorted(counting.keys() - {*expected, *fleet.RESERVED}):
-        text = f"{name} has no folder in this fleet, and its key, login, tokens and rules count as before."
-        remedy = f"Name its --fleet, or if it is gone for good, run `butlers keys retire {name} --gone`."
+        text = f"{name} has no folder in this fleet, but its key, login, tokens and rules are still valid."
+        remedy = f"Point --fleet to it, or if it is gone for good, run `butlers keys retire {name} --gone`."
         yield Result("keyring", "warning", text, remedy)
 
 
@@ -145,7 +149,7 @@ async def _watched(connection: Connection) -> AsyncIterator[Result]:
     if unasked := await realms.console_only(connection):
         yield Result("asking", "wrong", unasked, realms.ASK_ELSEWHERE)
     if unsealed := await unsealed_too_long(connection):
-        remedy = "If it stays so for two minutes, read the Messenger's log and restart it."
+        remedy = "If this lasts two minutes, check the Messenger's log and restart it."
         yield Result("audit", "wrong", unsealed, remedy)
 
 
@@ -159,8 +163,8 @@ async def _roles(connection: Connection, settings: Settings) -> AsyncIterator[Re
         if (keystore.folder(settings.home, name) / "password").exists():
             password = keystore.read(settings.home, name).password
             if not await logins.opens(dsn.dsn_as(dsn.admin_dsn(settings), name, password)):
-                text = f"The login of {name} does not open by the password here; it may have been changed from within."
-                yield Result("roles", "wrong", text, "Run `butlers migrate`, which sets it again.")
+                text = f"The database login of {name} rejects the password stored here; it may have been changed."
+                yield Result("roles", "wrong", text, "Run `butlers migrate` to set it again.")
     for text, remedy in await logins.left_open(connection, len(entries) if has_logins else 0):
         yield Result("roles", "warning", text, remedy)
 
@@ -169,15 +173,17 @@ async def _owner(connection: Connection, settings: Settings) -> Result:
     """Check that there is an owner who can be reached where messages really go."""
     owner = await contacts.owner(connection)
     if owner is None:
-        return Result("owner", "wrong", "Nobody is the owner.", "Run `butlers contacts add NAME --role owner`.")
+        return Result("owner", "wrong", "There is no owner.", "Run `butlers contacts add NAME --role owner`.")
     [row] = [row for row in await contacts.list_contacts(connection) if row["id"] == owner["id"]]
     entries = {entry["type"]: entry["value"] for entry in reversed(row["entries"])}  # the primary one comes first
     for channel, realm in realms.configured(settings).realms.items():
         value = entries.get(channel)
         if value is None:
             remedy = f"Run `butlers contacts set {owner['id']} --{channel} VALUE`."
-            return Result("owner", "wrong", f"{owner['name']} has no {channel} identifier.", remedy)
+            return Result("owner", "wrong", f"{owner['name']} has no {channel} address.", remedy)
         if realm != realms.SANDBOX and value == CHANNELS[channel].sandbox_owner:
             remedy = f"Run `butlers contacts set {owner['id']} --{channel} VALUE --primary`."
-            return Result("owner", "wrong", f"The owner's {channel} identifier is the sandbox's invention.", remedy)
-    return Result("owner", "ok", f"It is {owner['name']}, who can be reached on both channels.")
+            return Result(
+                "owner", "wrong", f"The owner's {channel} address is the invented one of the sandbox.", remedy
+            )
+    return Result("owner", "ok", f"{owner['name']} can be reached on both channels.")

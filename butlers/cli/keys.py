@@ -23,10 +23,10 @@ from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.storage import keyring, pending_actions, rules
 from shared.storage.pending_actions import Event
 
-app = typer.Typer(help="What each daemon proves itself by.", no_args_is_help=True)
-NowOption = Annotated[bool, typer.Option("--now", help="The old key counts no more, at once: it was stolen.")]
+app = typer.Typer(help="Daemon keys.", no_args_is_help=True)
+NowOption = Annotated[bool, typer.Option("--now", help="Invalidate the old key at once, for example if it was stolen.")]
 GoneOption = Annotated[
-    bool, typer.Option("--gone", help="Its folder is gone: no key, login, client token or rule of its own counts.")
+    bool, typer.Option("--gone", help="The butler is gone for good: end its keys, login, client tokens and rules.")
 ]
 NameArgument = Annotated[str, typer.Argument(help="A daemon's name, `owner` for the command line, or `up`.")]
 
@@ -36,7 +36,7 @@ def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Every public key that counts or counted, and which of them lie here."""
+    """List all public keys, current and retired, and which are stored here."""
     settings = settings_of(None, home_folder)
 
     async def read() -> list[dict[str, object]]:
@@ -71,24 +71,24 @@ def rotate(
     now: NowOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Give a daemon a new key and a new database password; the old key counts until it is retired."""
+    """Give a daemon a new key and database password; the old key stays valid until you retire it."""
     settings = settings_of(None, home_folder)
     _demand_keys(settings, name)
     asyncio.run(_rotate(settings, name, now=now))
     password = " and a new password for the database" if keystore.read(settings.home, name).has_login else ""
     say(f"{name} has a new key{password}, in {keystore.folder(settings.home, name)}.")
     if name == keystore.UP:
-        say("Restart `butlers up` when it suits you.")
+        say("Restart `butlers up` when convenient.")
     elif name == keystore.OWNER:
         say(
-            "Client tokens made before count no more; make new ones with `butlers token NAME`."
+            "Older client tokens are no longer valid; create new ones with `butlers token NAME`."
             if now
-            else "Client tokens made before count until `butlers keys retire owner`; make new ones first."
+            else "Older client tokens stay valid until `butlers keys retire owner`; create new ones first."
         )
     elif now:
-        say(f"Only the new key counts. Restart {name} at once: until then nobody believes it.")
+        say(f"Only the new key is valid. Restart {name} now: until then other daemons reject it.")
     else:
-        say(f"Both keys count. Restart {name}, and then run `butlers keys retire {name}`.")
+        say(f"Both keys are valid. Restart {name}, then run `butlers keys retire {name}`.")
 
 
 @app.command()
@@ -98,7 +98,7 @@ def retire(
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Let no key of a daemon count but the one on file; of a butler that is gone, let nothing count."""
+    """Retire all keys of a daemon except the one on file; with --gone, everything of a butler."""
     settings = settings_of(fleet_folder, home_folder)
     if gone:
         _demand_gone(settings, name)
@@ -106,16 +106,14 @@ def retire(
         return
     _demand_keys(settings, name)
     if name == keystore.UP:
-        raise InvalidInput(
-            "`up` has a password for the database and no key that anybody believes.", "Use `butlers keys rotate up`."
-        )
+        raise InvalidInput("`up` has only a database password, no key.", "Use `butlers keys rotate up`.")
 
     async def write() -> int:
         async with _as_admin(settings) as connection, connection.transaction():
             return await _retire(connection, settings, name)
 
     count = asyncio.run(write())
-    say("There was no other." if count == 0 else f"Retired: {count}. Within seconds nobody believes it any more.")
+    say("There was no other key." if count == 0 else f"Retired: {count}. It is rejected within seconds.")
 
 
 def _demand_keys(settings: Settings, name: str) -> None:
@@ -123,15 +121,15 @@ def _demand_keys(settings: Settings, name: str) -> None:
     folder = settings.home / "keys"
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if name not in names:
-        raise InvalidInput(f"There are no keys of `{name}` in {folder}.", f"Known are: {', '.join(names) or 'none'}.")
+        raise InvalidInput(f"There are no keys of `{name}` in {folder}.", f"Choose from: {', '.join(names) or 'none'}.")
 
 
 def _demand_gone(settings: Settings, name: str) -> None:
     """Raise InvalidInput for a part of the house, and for a butler that still has its folder in the fleet."""
     if name in fleet.RESERVED:
-        raise InvalidInput(f"`{name}` is a part of the house and not gone.", "Leave --gone out.")
+        raise InvalidInput(f"`{name}` is built in and cannot be retired as gone.", "Leave out --gone.")
     if name in {entry.name for entry in fleet.load(settings.fleet)}:
-        raise InvalidInput(f"{name} has its folder in the fleet and is not gone.", "Remove the folder first.")
+        raise InvalidInput(f"{name} still has its folder in the fleet.", "Remove the folder first.")
 
 
 async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
@@ -140,7 +138,7 @@ async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
     async with _as_admin(settings) as connection:
         # A fleet that was not named looks like one without this butler. Where it was, nobody keeps a name by using it.
         if not is_named and await discovery.is_up(connection, name):
-            raise InvalidInput(f"{name} is running and not gone.", "Stop it first, or name your fleet with --fleet.")
+            raise InvalidInput(f"{name} is still running.", "Stop it first, or point --fleet to your fleet.")
         async with connection.transaction():
             keys = await _retire_all_but(connection, name, "")
             tokens = await discovery.revoke_all(connection, name)
@@ -152,7 +150,7 @@ async def _take_all(settings: Settings, name: str, *, is_named: bool) -> str:
         if closed is not None:
             await logins.end_sessions(connection, dsn, name)
     login = "; its login is closed" if closed else ""
-    return f"Taken from {name}: keys {keys}, client tokens {tokens}, rules {len(ended)}{login}."
+    return f"Ended for {name}: keys {keys}, client tokens {tokens}, rules {len(ended)}{login}."
 
 
 @asynccontextmanager
@@ -164,11 +162,13 @@ async def _as_admin(settings: Settings) -> AsyncIterator[Connection]:
         yield connection
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
-            f"The login of DATABASE_URL may not do this, and the old key counts as before: {trouble(refused)}.",
-            "Run the same again with the login that ran `butlers migrate`.",
+            f"The login of DATABASE_URL is not allowed to do this, and the old key stays valid: {trouble(refused)}.",
+            "Run the command again with the login that ran `butlers migrate`.",
         ) from None
     except LOST as lost:
-        raise Unavailable(f"The database was lost: {trouble(lost)}.", "Run the same again.") from None
+        raise Unavailable(
+            f"The connection to the database was lost: {trouble(lost)}.", "Run the command again."
+        ) from None
     finally:
         await connection.close()
 

@@ -21,7 +21,7 @@ def mcp_config(
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Print the configuration by which an MCP client reaches one butler."""
+    """Print the MCP client configuration for one butler."""
     settings = settings_of(fleet_folder, home_folder)
     demand_butler(settings, name)
 

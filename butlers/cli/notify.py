@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
-    name: Annotated[str, typer.Option("--as", help="The butler that speaks.")],
+    name: Annotated[str, typer.Option("--as", help="The butler that sends.")],
     channel: Annotated[str, typer.Option("--channel")],
     message: Annotated[str, typer.Option("--message")] = "",
     contact_id: Annotated[str, typer.Option("--contact-id")] = "",
@@ -34,7 +34,7 @@ def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
     home_folder: HomeOption = None,
     fleet_folder: FleetOption = None,
 ) -> None:
-    """Tell somebody something as one of the butlers; prints the answer."""
+    """Send a message as one of the butlers; prints the answer as JSON."""
     settings = settings_of(fleet_folder, home_folder)
     demand_butler(settings, name)
     given = {

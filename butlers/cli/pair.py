@@ -12,7 +12,7 @@ from butlers.cli.session import as_owner, say, settings_of
 from shared.errors import Misconfigured, Unavailable
 from shared.storage import pairings
 
-app = typer.Typer(help="Make a channel known as yours.", no_args_is_help=True)
+app = typer.Typer(help="Link a channel to you.", no_args_is_help=True)
 
 
 @app.callback()
@@ -22,7 +22,7 @@ def _() -> None:
 
 @app.command("telegram")
 def pair_telegram(home_folder: HomeOption = None) -> None:
-    """Print a link; opening it in Telegram makes that private chat the owner's."""
+    """Print a link; open it in Telegram to receive your messages there."""
     settings = settings_of(None, home_folder)
     if settings.telegram_token is None:
         raise Misconfigured("BUTLERS_TELEGRAM_TOKEN is not set.", "Get a token from @BotFather and set it.")

@@ -11,15 +11,16 @@ from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import duration
 from shared.db.pool import Connection, Record
+from shared.display.fates import STATUS
 from shared.errors import ButlersError
 from shared.gate.backtest import Past
 from shared.model import Decision
 from shared.storage import contacts, rules
 from shared.storage.rules import NewRule
 
-app = typer.Typer(help="What may leave without asking you, and what may never.", no_args_is_help=True)
-DenyOption = Annotated[bool, typer.Option("--deny", help="Never, instead of without asking.")]
-IdArgument = Annotated[str, typer.Argument(help="The rule's id; its beginning is enough.")]
+app = typer.Typer(help="Which messages are sent without asking you, and which are blocked.", no_args_is_help=True)
+DenyOption = Annotated[bool, typer.Option("--deny", help="Always block, instead of allow without asking.")]
+IdArgument = Annotated[str, typer.Argument(help="The rule's id, or the beginning of it.")]
 
 
 @app.command("list")
@@ -27,7 +28,7 @@ def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Standing rules, oldest first."""
+    """List rules, oldest first."""
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -61,17 +62,17 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     contact_id: Annotated[
         str | None, typer.Option("--to", "--contact-id", help="A contact's name, or the beginning of its id.")
     ] = None,
-    recipient: Annotated[str | None, typer.Option("--recipient", help="Or one address.")] = None,
-    channel: Annotated[str | None, typer.Option("--channel", help=f"{' or '.join(CHANNELS)}; else all.")] = None,
-    intent: Annotated[str | None, typer.Option("--intent", help="send, reply or react; else all.")] = None,
-    butler: Annotated[str | None, typer.Option("--butler", help="For this butler only.")] = None,
+    recipient: Annotated[str | None, typer.Option("--recipient", help="Or an address.")] = None,
+    channel: Annotated[str | None, typer.Option("--channel", help=f"{' or '.join(CHANNELS)}; default: all.")] = None,
+    intent: Annotated[str | None, typer.Option("--intent", help="send, reply or react; default: all.")] = None,
+    butler: Annotated[str | None, typer.Option("--butler", help="Only this butler.")] = None,
     deny: DenyOption = False,  # noqa: FBT002  # typer's way
     max_uses: Annotated[int | None, typer.Option("--max-uses", min=1)] = None,
     max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1)] = None,
-    expires: Annotated[str | None, typer.Option("--expires", help="How long it holds, such as 30d.")] = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="How long it is valid, such as 30d.")] = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Make a standing rule; prints its id."""
+    """Create a rule; prints its id."""
     lasts = duration(expires) if expires else None
 
     async def write() -> str:
@@ -91,7 +92,7 @@ async def _contact(connection: Connection, beginning: str) -> str:
 
 @app.command()
 def revoke(rule_id: IdArgument, home_folder: HomeOption = None) -> None:
-    """End a rule; what it has not yet let out, it lets out no more."""
+    """Revoke a rule; it applies to no further message."""
 
     async def write() -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -99,8 +100,8 @@ def revoke(rule_id: IdArgument, home_folder: HomeOption = None) -> None:
             return await rules.revoke(connection, row["id"], await owner_id(connection))
 
     if not asyncio.run(write()):
-        raise ButlersError("It was revoked before.")
-    say("Revoked. It counts no more.")
+        raise ButlersError("It is already revoked.")
+    say("Revoked.")
 
 
 @app.command("test")
@@ -109,7 +110,7 @@ def try_out(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Show what this rule alone would have made of the last thousand messages."""
+    """Preview what this rule alone would have done with the last 1,000 messages."""
     from shared.gate import backtest  # noqa: PLC0415  # keeps --help quick
 
     async def read() -> list[tuple[Past, Decision]]:
@@ -122,10 +123,13 @@ def try_out(
         lines = [_line(one, decision) for one, decision in found]
         say_json({"counts": backtest.tally(found), "lines": lines})
         return
-    say(f"It speaks of {len(found)} messages: {backtest.tallied(found)}.")
+    say(f"Matches {len(found)} of the last 1,000 messages: {backtest.tallied(found)}.")
     if found:
-        lines = [_line(one, decision) for one, decision in found]
-        table(("message", "at", "then", "would be", "text"), [list(line.values()) for line in lines])
+        lines = [
+            _line(one, decision) | {"status": STATUS[one.status], "verdict": rules.VERDICTS[decision.verdict]}
+            for one, decision in found
+        ]
+        table(("message", "at", "outcome", "with this rule", "text"), [list(line.values()) for line in lines])
 
 
 def _line(one: Past, decision: Decision) -> dict[str, object]:

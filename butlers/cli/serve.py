@@ -39,7 +39,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
-    """Start the whole fleet in one process: database, migrations, every daemon and the sandbox."""
+    """Start everything in one process: database, migrations, all daemons and the sandbox."""
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
     sockets.demand_ready(settings)
@@ -175,15 +175,15 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     for name, realm in realms.configured(settings).realms.items():
         credential = CHANNELS[name].credential
         if realm == realms.SANDBOX and credential is not None:
-            say(f"{CHANNELS[name].label.capitalize()} goes to the sandbox: {credential.variable} is not set.")
+            say(f"{CHANNELS[name].label.capitalize()} messages go to the sandbox: {credential.variable} is not set.")
     for text, remedy in realms.in_clear(settings).values():
-        say(f"Wrong: {text} {remedy}")
+        say(f"Warning: {text} {remedy}")
     if wrong:
-        say(f"Wrong: {wrong} {realms.ASK_ELSEWHERE}")
-    say("This is one process and one trust domain; `butlers run NAME` gives each daemon a process of its own.")
+        say(f"Warning: {wrong} {realms.ASK_ELSEWHERE}")
+    say("All daemons share this one process; to separate them, run each with `butlers run NAME`.")
     if not keystore.read(settings.home, keystore.UP).has_login:
         say(logins.ONE_ROLE)
-    say("Ready. Ctrl-C stops everything.")
+    say("Ready. Press Ctrl-C to stop.")
     sys.stdout.flush()
 
 
@@ -193,7 +193,7 @@ def run(
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Serve one daemon; it makes nothing, and names the step that is missing."""
+    """Run one daemon (needs `butlers migrate` first)."""
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan, default_port  # noqa: PLC0415
 
@@ -216,21 +216,21 @@ def init(
     name: Annotated[str, typer.Argument(help="The new butler's name.")],
     fleet_folder: FleetOption = None,
 ) -> None:
-    """Make a new butler's folder."""
+    """Create the folder of a new butler."""
     settings = settings_of(fleet_folder)
     made = fleet.scaffold(settings.fleet or Path("fleet"), name)
-    say(f"Made {made}. Describe it in butler.toml and PERSONA.md, then `butlers up --fleet {made.parent}`.")
+    say(f"Created {made}. Describe it in butler.toml and PERSONA.md, then run `butlers up --fleet {made.parent}`.")
 
 
 def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
-    """Do all that is done once: schema, roles, keys, owner. A second run changes nothing."""
+    """Set up database, keys and owner; safe to repeat."""
     from butlers.setup import migrate as steps  # noqa: PLC0415
 
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
     if settings.database_url is not None:
         asyncio.run(steps.migrate(settings, admin_dsn(settings), entries))
-        say("The database and the keys are ready.")
+        say("Database and keys are ready.")
         return
     server = postgres.start(settings.home)
     try:
@@ -239,7 +239,7 @@ def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None) ->
         asyncio.run(steps.migrate(settings, dsn, entries))
     finally:
         postgres.stop(server)
-    say("The embedded database and the keys are ready; start everything with `butlers up`.")
+    say("Database and keys are ready. Start everything with `butlers up`.")
 
 
 def _log(settings: Settings, name: str) -> None:

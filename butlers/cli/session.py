@@ -70,7 +70,9 @@ async def as_login(settings: Settings, name: str) -> AsyncIterator[Connection]:
         await prepare_connection(connection)
         yield connection
     except LOST as lost:
-        raise Unavailable(f"The database was lost: {trouble(lost)}.", "Try again in a moment.") from None
+        raise Unavailable(
+            f"The connection to the database was lost: {trouble(lost)}.", "Try again in a moment."
+        ) from None
     finally:
         await connection.close(timeout=2)
 
@@ -79,7 +81,7 @@ async def owner_id(connection: Connection) -> str:
     """Return the contact in whose name the command is given; raise Misconfigured if nobody is the owner."""
     found = await contacts.owner(connection)
     if found is None:
-        raise Misconfigured("Nobody is the owner yet.", "Run `butlers contacts add NAME --role owner`.")
+        raise Misconfigured("There is no owner yet.", "Run `butlers contacts add NAME --role owner`.")
     return str(found["id"])
 
 
@@ -87,7 +89,7 @@ def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
     """Return the only row whose id begins so; raise InvalidInput if there is none, or more than one."""
     found = [row for row in rows if beginning and str(row["id"]).startswith(beginning)]
     if len(found) != 1:
-        raise InvalidInput(f"No single {what} has the id `{beginning}`.", f"See `butlers {what}s list`.")
+        raise InvalidInput(f"No {what} matches the id `{beginning}`, or several do.", f"See `butlers {what}s list`.")
     return found[0]
 
 
@@ -101,7 +103,7 @@ def contact_of(rows: Sequence[Row], said: str) -> Row:
     if len(found) != 1:
         several = "; ".join(f"{row['name']} ({row['id']})" for row in found[:6])
         remedy = f"Give the id of one: {several}." if found else "See `butlers contacts list`."
-        raise InvalidInput(f"`{said}` is {'more than one' if found else 'no'} contact.", remedy)
+        raise InvalidInput(f"{'Several contacts match' if found else 'No contact matches'} `{said}`.", remedy)
     return found[0]
 
 

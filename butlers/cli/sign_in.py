@@ -24,14 +24,14 @@ def sign_in(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Print a link that signs one browser in to the console: once, within ten minutes."""
+    """Print a one-time link that signs a browser in to the console, valid for ten minutes."""
     settings = settings_of(None, home_folder)
     if everywhere_out:
         ended = asyncio.run(_end_all(settings))
         if as_json:
             say_json({"ended": ended})
         else:
-            say(f"Signed out: {ended}. No session and no link from before counts any more.")
+            say(f"Signed out: {ended}. All earlier sessions and links are invalid.")
         return
 
     async def write() -> str:

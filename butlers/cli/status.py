@@ -21,7 +21,7 @@ def status(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Which daemons are there, and what nothing can leave by."""
+    """Show daemons and paused channels."""
     settings = settings_of(None, home_folder)
 
     async def read() -> tuple[list[dict[str, object]], list[dict[str, object]]]:

@@ -13,16 +13,16 @@ from shared.config.settings import duration
 from shared.db.pool import Record
 from shared.errors import ButlersError
 
-app = typer.Typer(help="What opens a butler to a client.", no_args_is_help=True)
+app = typer.Typer(help="Client tokens.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
-    everything: Annotated[bool, typer.Option("--all", help="Those that ended, too.")] = False,  # noqa: FBT002
+    everything: Annotated[bool, typer.Option("--all", help="Include expired and revoked tokens.")] = False,  # noqa: FBT002
     home_folder: HomeOption = None,
 ) -> None:
-    """Every client token that counts; the tokens themselves are kept nowhere."""
+    """List valid client tokens; the tokens themselves are not stored."""
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -43,10 +43,10 @@ def list_all(
 
 @app.command()
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, or its beginning.")],
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, or the beginning of it.")],
     home_folder: HomeOption = None,
 ) -> None:
-    """End a client token; within five seconds it opens nothing."""
+    """Revoke a client token; it stops working within five seconds."""
 
     async def write() -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -54,16 +54,16 @@ def revoke(
             return await discovery.revoke_token(connection, row["id"])
 
     if not asyncio.run(write()):
-        raise ButlersError("It was revoked before.")
-    say("Revoked. Within five seconds it opens nothing.")
+        raise ButlersError("It is already revoked.")
+    say("Revoked. It stops working within five seconds.")
 
 
 def token(
     name: Annotated[str, typer.Argument(help="The butler the token is for.")],
-    lasts: Annotated[str, typer.Option("--for", help="How long it counts, for example 30d.")] = "30d",
+    lasts: Annotated[str, typer.Option("--for", help="How long it is valid, for example 30d.")] = "30d",
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Print a client token for one butler, and nothing else."""
+    """Print a new client token for one butler, and nothing else."""
     settings = settings_of(fleet_folder, home_folder)
     say(asyncio.run(mint(settings, name, duration(lasts))))

@@ -1,12 +1,14 @@
 """why: the life of one message, from who asked to which receipt."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
 from butlers.cli.session import as_owner, say, say_json, settings_of, table
+from shared.display.fates import fate
 from shared.storage.history import Life, life
 
 
@@ -16,11 +18,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def why(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="Of a notification, an action or a delivery.")],
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of a notification, approval or delivery, or the beginning of it.")
+    ],
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Tell the life of a message; the beginning of an id is enough."""
+    """Explain what happened to a message."""
 
     async def read() -> Life:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -32,5 +36,7 @@ def why(
         life_of = [dict(zip(("at", "what", "text"), step, strict=True)) for step in steps]
         say_json({"notification_id": found.notification_id, "status": found.status, "life": life_of})
         return
-    say(f"{found.notification_id}: {found.status}")
+    failed = found.answer.get("error")
+    error = str(failed.get("message")) if isinstance(failed, Mapping) else ""
+    say(f"{found.notification_id}: {fate(found.status, error)}")
     table(("at", "what", "how"), steps)

@@ -70,7 +70,7 @@ class LocalClient:
 async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
     """Return the handler's answer; raise Forbidden if a client calls a hop tool, or a daemon any other."""
     if tool.hop != (caller.kind == "hop"):
-        raise Forbidden(f"`{tool.name}` is not for a {caller.kind} caller.")
+        raise Forbidden(f"`{tool.name}` is not available to a {caller.kind}.")
     if tool.hop:
         _demand_text(arguments)
     return await tool.handler(caller, arguments)
@@ -94,7 +94,9 @@ def _demand_text(arguments: Arguments) -> None:
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise InvalidInput("The arguments hold half a character.", "Send whole ones.") from None
+        raise InvalidInput(
+            "The arguments contain an incomplete Unicode character.", "Send complete characters."
+        ) from None
 
 
 class ServedTool(McpTool):
@@ -118,7 +120,7 @@ class ServedTool(McpTool):
         """Run the tool for the verified caller; return every answer of the contract as an ordinary result."""
         token = get_access_token()
         if token is None:
-            raise Unauthorized("No token was presented.")
+            raise Unauthorized("No token was sent.")
         try:
             answer = dict(await self._tool.handler(_caller(token.claims), arguments))
         except ButlersError as refused:
@@ -184,7 +186,7 @@ class FleetVerifier(TokenVerifier):
             return None
         except ButlersError as unknown:
             log.warning("token could not be checked", why=unknown.message)
-            raise Unavailable("Who is calling cannot be checked.", "Try again in a moment.") from None
+            raise Unavailable("The caller cannot be verified right now.", "Try again in a moment.") from None
         claims = {"name": caller.name, "kind": caller.kind, "jti": caller.jti}
         return AccessToken(token=token, client_id=caller.name, scopes=[caller.kind], claims=claims)
 

@@ -67,7 +67,7 @@ def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) 
     names = [entry.name for entry in entries]
     if name not in names:
         known = ", ".join([*fleet.SERVICES, *names])
-        raise Misconfigured(f"There is no `{name}` in this fleet.", f"Known are: {known}.")
+        raise Misconfigured(f"Unknown name `{name}`.", f"Choose from: {known}.")
     return settings.port_base + FIRST_BUTLER + ports.places(settings.home, names)[name]
 
 

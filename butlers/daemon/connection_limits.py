@@ -171,7 +171,7 @@ class Share:
             return
         name = str(user.display_name)
         if self._busy[name] >= self._most:
-            said = f"{self._most} calls of {name} are being answered already. Try again in a moment."
+            said = f"{self._most} calls of {name} are already in progress. Try again in a moment."
             await JSONResponse({"error": said}, 503, headers={"Retry-After": "1"})(scope, receive, send)
             return
         self._busy[name] += 1

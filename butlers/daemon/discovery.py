@@ -96,7 +96,7 @@ async def demand_known(connection: Connection, name: str | None) -> str | None:
     """Return the name if somebody of that name may ask, and None for none; raise InvalidInput otherwise."""
     known = await names(connection)
     if name is not None and name not in known:
-        raise InvalidInput(f"There is no butler `{name}`.", f"Known are: {', '.join(known)}.")
+        raise InvalidInput(f"Unknown butler `{name}`.", f"Choose from: {', '.join(known)}.")
     return name
 
 

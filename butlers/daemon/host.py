@@ -166,7 +166,7 @@ def _server(settings: Settings, daemon: Daemon, http: type[BoundedConnection] = 
 async def _started(served: Sequence[Served], servers: Sequence["asyncio.Task[None]"]) -> None:
     while not all(one.server.started for one in served):
         if any(task.done() for task in servers):
-            raise Misconfigured("A daemon ended while starting.", "Look at the log lines above.")
+            raise Misconfigured("A daemon stopped while starting.", "See the log lines above.")
         await asyncio.sleep(0.01)
 
 

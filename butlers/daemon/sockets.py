@@ -14,8 +14,8 @@ OFFSETS: Final[Mapping[str, int]] = {"switchboard": 0, "messenger": 1, "console"
 SANDBOX_SMTP: Final = 4
 FIRST_BUTLER: Final = 10
 _WHY: Final = {
-    errno.EADDRINUSE: "is taken",
-    errno.EACCES: "may not be opened by this user",
+    errno.EADDRINUSE: "is in use",
+    errno.EACCES: "cannot be opened by this user",
 }
 
 
@@ -28,7 +28,8 @@ def bind(host: str, port: int, *, spare: bool) -> socket.socket:
             return bind(host, 0, spare=False)
         if refused.errno in _WHY:
             raise Misconfigured(
-                f"Port {port} {_WHY[refused.errno]}.", "Stop what uses it, or set BUTLERS_PORT_BASE or --port."
+                f"Port {port} {_WHY[refused.errno]}.",
+                "Stop the program that uses it, or set BUTLERS_PORT_BASE or --port.",
             ) from None
         why = os.strerror(refused.errno) if refused.errno and refused.errno > 0 else refused.strerror
         raise Misconfigured(f"Nothing can listen on {host} here: {why}.", "Correct BUTLERS_HOST.") from None
@@ -48,9 +49,9 @@ def demand_ready(settings: Settings) -> None:
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
     except OSError as unfit:
-        why = "that is no PEM pair" if isinstance(unfit, ssl.SSLError) else unfit.strerror
+        why = "not a PEM pair" if isinstance(unfit, ssl.SSLError) else unfit.strerror
         raise Misconfigured(
-            f"The files {settings.tls_cert} and {settings.tls_key} are no certificate with its key: {why}.",
+            f"The files {settings.tls_cert} and {settings.tls_key} are not a certificate and its key: {why}.",
             "Correct BUTLERS_TLS_CERT and BUTLERS_TLS_KEY.",
         ) from None
 

@@ -38,8 +38,8 @@ LIMIT_OF_A_BUTLER: Final = 18
 LONGEST_ROLE: Final = 63
 ROUNDS: Final = 4096
 ONE_ROLE: Final = (
-    "Everything runs under one database role: the database does not keep a butler's process from deciding, making "
-    "rules, changing contacts or reading what others wrote; only the program does."
+    "Everything runs under one database role: only the program, not the database, keeps a butler's process from "
+    "approving, making rules, changing contacts or reading what others wrote."
 )
 MOVING: Final = "For logins give Butlers a fresh database, by a login with CREATEROLE; see docs/operations.md."
 

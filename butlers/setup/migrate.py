@@ -104,7 +104,7 @@ async def demand_schema(connection: Connection) -> None:
     demand_not_newer(found)
     if found != head():
         raise Misconfigured(
-            f"The database's schema is at {found or 'nothing'}, this program needs {head()}.", "Run `butlers migrate`."
+            f"The database's schema is at {found or 'nothing'}, this version needs {head()}.", "Run `butlers migrate`."
         )
 
 
@@ -112,8 +112,8 @@ def demand_not_newer(found: str | None) -> None:
     """Raise Misconfigured if a newer program made the schema: nothing here can undo its revisions."""
     if found is not None and found > head():
         raise Misconfigured(
-            f"The database's schema is at {found}, which is newer than this program's {head()}.",
-            "Use the version of Butlers that made it, or restore a backup.",
+            f"The database's schema is at {found}, which is newer than this version's {head()}.",
+            "Use the version of Butlers that created it, or restore a backup.",
         )
 
 
@@ -150,7 +150,7 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
             await _ensure_owner(connection, settings)
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
-            f"The login of DATABASE_URL may not do this: {trouble(refused)}.",
+            f"The login of DATABASE_URL is not allowed to do this: {trouble(refused)}.",
             "Use the login that owns the database and may create roles.",
         ) from None
     finally:
@@ -188,7 +188,7 @@ async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
         why = trouble(_first_cause(failed))
         raise Misconfigured(
             f"The database's schema cannot be brought from {found or 'nothing'} to {head()}: {why}.",
-            "Nothing was changed; remove that cause, or restore a backup.",
+            "Nothing was changed. Fix the cause, or restore a backup.",
         ) from None
     finally:
         await engine.dispose()
@@ -230,7 +230,7 @@ async def _ensure_owner(connection: Connection, settings: Settings) -> None:
                     await contacts.forget(connection, contact_id, kind, invented, surface="setup")
             except InvalidInput as unfit:
                 name = f"BUTLERS_OWNER_{kind.upper()}"
-                raise Misconfigured(f"{name} does not fit: {unfit.message}", unfit.remedy) from None
+                raise Misconfigured(f"{name} is not valid: {unfit.message}", unfit.remedy) from None
 
 
 def _ensure_console_password(settings: Settings) -> None:

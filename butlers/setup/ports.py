@@ -43,5 +43,5 @@ def _noted(home: Path) -> dict[str, int]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError):
-        remedy = "Give each butler a line with its name and its place, 0 for the first, or remove the file."
+        remedy = "Give each butler a line with its name and position, 0 for the first, or remove the file."
         raise Misconfigured(f"{path} cannot be read.", remedy) from None

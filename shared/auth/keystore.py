@@ -48,7 +48,7 @@ def read(home: Path, name: str) -> Keys:
     except FileNotFoundError:
         raise Misconfigured(f"There are no keys for {name} in {where}.", "Run `butlers migrate` first.") from None
     except (OSError, UnicodeDecodeError) as unfit:
-        why = getattr(unfit, "strerror", None) or "the password is no plain text"
+        why = getattr(unfit, "strerror", None) or "the password is not plain text"
         remedy = "Correct BUTLERS_HOME, or start as the user who made it."
         raise Misconfigured(f"The keys for {name} in {where} cannot be read: {why}.", remedy) from None
 
@@ -62,7 +62,7 @@ def public_keys(home: Path, name: str) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as unfit:
-        why = getattr(unfit, "strerror", None) or "the public keys are no plain text"
+        why = getattr(unfit, "strerror", None) or "the public keys are not plain text"
         remedy = "Correct BUTLERS_HOME, or start as the user who made it."
         raise Misconfigured(f"The keys for {name} in {where} cannot be read: {why}.", remedy) from None
 

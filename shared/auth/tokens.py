@@ -182,15 +182,17 @@ class Verifier:
             raise
 
     def _caller(self, claims: _Claims, now: float) -> Caller:
-        _demand(claims.aud == self._audience, "was made for another daemon")
+        _demand(claims.aud == self._audience, "was issued for another daemon")
         _demand(claims.iat < claims.exp and now <= claims.exp + _LEEWAY, "has expired")
-        _demand(claims.iat <= now + _LEEWAY, "comes from the future")
+        _demand(claims.iat <= now + _LEEWAY, "was issued in the future")
         if claims.scope == "hop":
-            _demand(claims.exp - claims.iat <= HOP_SECONDS, "lives longer than a hop token may")
-            _demand(self._accepts is None or claims.sub in self._accepts, "is of a daemon that may not call here")
+            _demand(claims.exp - claims.iat <= HOP_SECONDS, "is valid for longer than allowed")
+            _demand(
+                self._accepts is None or claims.sub in self._accepts, "belongs to a daemon that may not call this one"
+            )
             return Caller(claims.sub, "hop", claims.jti)
-        _demand(claims.sub == f"client:{self._audience}", "is a client's of another butler")
-        _demand(self._is_live is not None, "is a client's, and no clients are served here")
+        _demand(claims.sub == f"client:{self._audience}", "is for another butler")
+        _demand(self._is_live is not None, "is a client token, and clients are not served here")
         return Caller(self._audience, "client", claims.jti)
 
     async def _demand_live(self, jti: str, now: float) -> None:
@@ -208,29 +210,29 @@ def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
     """
     found = _TOKEN.fullmatch(token) if len(token) <= _LONGEST_TOKEN else None
     if found is None:
-        raise _refused("is no token of ours")
+        raise _refused("is not one of ours")
     said = _claims(_payload(found["payload"]))
     key = signer_of(found["signed"].encode(), _raw(found["signature"]), keyring(said.iss))
     if key is None:
-        raise _refused("is not signed by the one it names")
+        raise _refused("is not signed by the daemon it names")
     return said, key
 
 
 def _payload(text: str) -> Mapping[str, object]:
     """Return the object in that part of a token, in which each name must occur once."""
     raw = _raw(text)
-    _demand(_b64(raw) == text, "is no token of ours")
+    _demand(_b64(raw) == text, "is not one of ours")
     try:
         payload = json.loads(raw, object_pairs_hook=_each_once)
     except (ValueError, RecursionError):
         payload = None
     if not isinstance(payload, dict):
-        raise _refused("is no token of ours")
+        raise _refused("is not one of ours")
     return payload
 
 
 def _each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    _demand(len(dict(pairs)) == len(pairs), "says the same thing twice")
+    _demand(len(dict(pairs)) == len(pairs), "repeats a claim")
     return dict(pairs)
 
 
@@ -241,8 +243,8 @@ def _claims(payload: Mapping[str, object]) -> _Claims:
     _demand(all(type(text) is str for text in texts.values()), "has a claim of the wrong type")
     _demand(all(type(time) is int for time in times.values()), "has a time of the wrong type")
     claims = _Claims(**texts, **times)  # type: ignore[arg-type]  # the two lines above are the check
-    _demand(_JTI.fullmatch(claims.jti) is not None, "has no proper id")
-    _demand(_is_hop(claims) or _is_client(claims), "does not say in one voice who it is from")
+    _demand(_JTI.fullmatch(claims.jti) is not None, "has no valid id")
+    _demand(_is_hop(claims) or _is_client(claims), "contradicts itself about who it is from")
     return claims
 
 
@@ -260,7 +262,7 @@ def _demand(holds: object, otherwise: str) -> None:
 
 
 def _refused(why: str) -> Unauthorized:
-    return Unauthorized(f"The token {why}.", "Get a fresh one with `butlers token NAME`.")
+    return Unauthorized(f"The token {why}.", "Create a new one with `butlers token NAME`.")
 
 
 def _raw(text: str) -> bytes:

@@ -75,7 +75,7 @@ class UnknownVariable:
     def __str__(self) -> str:
         """Return the warning in two sentences."""
         hint = f" Did you mean {self.nearest}?" if self.nearest else " Remove it."
-        return f"The environment variable {self.name} is not known.{hint}"
+        return f"Unknown environment variable {self.name}.{hint}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def duration(text: str) -> timedelta:
     seconds = float(match[1]) * _UNIT_SECONDS[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST.total_seconds():
         raise InvalidInput(
-            f"{text[:40]!a} is not a length of time between nothing and ten years.",
+            f"{text[:40]!a} is not a duration of up to ten years.",
             "Write a number and s, m, h, d or w, such as 72h.",
         )
     return timedelta(seconds=seconds)
@@ -180,7 +180,7 @@ def demand_safe_listening(settings: Settings) -> None:
         return
     raise Misconfigured(
         f"BUTLERS_HOST is {settings.host}, which other machines can reach, and there is no TLS.",
-        "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY, or BUTLERS_ALLOW_PLAINTEXT=1 if the network is the fleet's alone.",
+        "Set BUTLERS_TLS_CERT and BUTLERS_TLS_KEY, or BUTLERS_ALLOW_PLAINTEXT=1 if nobody else uses the network.",
     )
 
 
@@ -238,7 +238,7 @@ def _parsed(name: str, text: str, parse: Callable[[str], T], *, shown: bool) -> 
     try:
         return parse(text)
     except InvalidInput as wrong:
-        raise Misconfigured(f"{name} does not fit: {wrong.message}", wrong.remedy) from None
+        raise Misconfigured(f"{name} is not valid: {wrong.message}", wrong.remedy) from None
     except ValueError as wrong:
         value = f" ({_URL_PASSWORD.sub(_masked, text[:80])!a})" if shown else ""
         raise Misconfigured(f"{name}{value} is not {wrong}.", f"Correct {name}, or remove it.") from None
@@ -248,12 +248,12 @@ def _file_content(name: str, path: Path) -> str:
     try:
         content = path.read_text("utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not a text"
+        why = getattr(error, "strerror", None) or "not text"
         raise Misconfigured(
-            f"{name} names {path}, which cannot be read ({why}).", "Correct the path or its permissions."
+            f"{name} is {path}, which cannot be read ({why}).", "Correct the path or its permissions."
         ) from None
     if not content:
-        raise Misconfigured(f"{name} names {path}, which is empty.", f"Put the secret into it, or remove {name}.")
+        raise Misconfigured(f"{name} is {path}, which is empty.", f"Put the secret into it, or remove {name}.")
     return content
 
 
@@ -263,7 +263,7 @@ def _nearest(name: str, known: set[str]) -> str | None:
 
 def _demand_both_tls_files(settings: Settings) -> None:
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise Misconfigured("Only one of BUTLERS_TLS_CERT and BUTLERS_TLS_KEY is set.", "Set both, or none.")
+        raise Misconfigured("Only one of BUTLERS_TLS_CERT and BUTLERS_TLS_KEY is set.", "Set both or neither.")
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ def admin_dsn(settings: Settings) -> str:
     if settings.database_url is not None:
         dsn = settings.database_url.reveal()
         if not _has_fitting_ports(dsn):
-            raise Misconfigured("DATABASE_URL names a port that is none.", "Use a number from 1 to 65535.")
+            raise Misconfigured("DATABASE_URL has an invalid port.", "Use a number from 1 to 65535.")
         return dsn
     server = postgres.running(settings.home)
     if server is None:

@@ -128,7 +128,7 @@ class Database:
             )
         except asyncpg.InvalidAuthorizationSpecificationError as refused:
             raise Misconfigured(
-                f"The database refused the login: {refused}.", "Run `butlers migrate`, which makes the logins."
+                f"The database refused the login: {refused}.", "Run `butlers migrate`, which creates the logins."
             ) from None
         except (*LOST, asyncpg.PostgresError) as lost:
             raise (Away if is_away(lost) else Unavailable)(

@@ -70,8 +70,8 @@ class Proving(protocol.Protocol):
         # INVARIANT: what is judged is the place that was dialled; the other end may call itself what it likes.
         if holder is not None and holder not in {Path(self._where).parent.stat().st_uid, os.geteuid(), 0}:
             self._refuse(
-                f"What answers on {self._where} runs as the user with id {holder}, who is not that folder's owner.",
-                "End that process, then start the database.",
+                f"What answers on {self._where} runs as the user with id {holder}, who does not own that folder.",
+                "Stop that process, then start the database.",
             )
             return
         self._needs_proof &= holder not in {0, os.geteuid()}
@@ -99,7 +99,7 @@ class Proving(protocol.Protocol):
             return b""
         kind, length, code = HEAD.unpack(self._unread[: HEAD.size].ljust(HEAD.size, b"\0"))
         if kind not in BEFORE or not 4 <= length <= LONGEST_MESSAGE or (kind == b"R" and length < 8):  # noqa: PLR2004
-            return self._refuse(f"What answers on {self._where} is no PostgreSQL.", "Correct DATABASE_URL.")
+            return self._refuse(f"What answers on {self._where} is not PostgreSQL.", "Correct DATABASE_URL.")
         if len(self._unread) <= length:
             return b""
         message, self._unread = self._unread[: 1 + length], self._unread[1 + length :]

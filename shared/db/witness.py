@@ -60,8 +60,8 @@ def furthest(paths: Sequence[Path]) -> Seen | None:
         for path in paths:
             if seen.elsewhere == str(path) and path not in found:
                 raise Unavailable(
-                    f"The witness {path} is not there.",
-                    "Bring back the disk it is on. If it is lost, start once without BUTLERS_WITNESS.",
+                    f"The witness {path} is missing.",
+                    "Bring back its disk. If it is lost, start once without BUTLERS_WITNESS.",
                 )
     return max(found.values(), key=lambda seen: seen.order) if found else None
 
@@ -73,7 +73,7 @@ def _read(path: Path) -> Seen | None:
         return None
     except OSError as refused:
         text = f"The witness {path} cannot be read: {refused.strerror}."
-        raise Unavailable(text, "Let the Messenger read it; nothing leaves for others before.") from None
+        raise Unavailable(text, "Let the Messenger read it; nothing is sent to others until then.") from None
     try:
         said = json.loads(content)
         return Seen(
@@ -103,7 +103,7 @@ def write(paths: Sequence[Path], seen: Seen) -> None:
                     _replace(path, content)
         except OSError as refused:
             text = f"The witness {path} cannot be written: {refused.strerror}."
-            raise Unavailable(text, "Let the Messenger write there; nothing leaves for others before.") from None
+            raise Unavailable(text, "Let the Messenger write there; nothing is sent to others until then.") from None
 
 
 @contextmanager

@@ -87,8 +87,8 @@ def find_data(home: Path) -> Path | None:
     if not os.access(base, os.R_OK | os.X_OK):
         raise PostgresFailed(
             "postgres_data_unreachable",
-            f"The data folder {base}, named in {home / 'postgres' / 'where'}, is missing or closed to this user.",
-            "Start as the user who made it, put the folder back, or remove that file to begin with no data.",
+            f"The data folder {base}, named in {home / 'postgres' / 'where'}, is missing or not accessible.",
+            "Start as the user who made it, put the folder back, or remove that file to start with an empty database.",
         )
     named = [(int(match[1]), path) for path in base.iterdir() if (match := re.fullmatch(r"(?:pg)?(\d+)", path.name))]
     return max(named)[1] if named else None
@@ -103,7 +103,7 @@ def read_password(place: Place) -> str:
         raise PostgresFailed(
             "postgres_password_missing",
             f"The database in {place.data} has no password file {path}.",
-            "Put the file back from a backup, or move the data folder away to begin with no data.",
+            "Put the file back from a backup, or move the data folder away to start with an empty database.",
         )
     made = secrets.token_urlsafe(24)
     _write_private(path, made, Account())
@@ -132,8 +132,8 @@ def initialise(place: Place, password: str, lock: int) -> None:
     if done.returncode:
         raise PostgresFailed(
             "postgres_init_failed",
-            f"The database in {place.data} could not be made: {last_complaint(done.stderr)}.",
-            "Remove that cause and start again; nothing was left behind.",
+            f"The database in {place.data} could not be created: {last_complaint(done.stderr)}.",
+            "Fix the cause and start again; nothing was left behind.",
         )
     fresh.rename(place.data)
 
@@ -229,8 +229,8 @@ def _find_binaries(account: Account, system_folder: Path, wanted: int | None) ->
     if wanted is not None:
         raise PostgresFailed(
             "postgres_data_version",
-            f"The data was made by PostgreSQL {wanted}, and only {sorted(versions) or 'none'} is installed here.",
-            f"Install PostgreSQL {wanted}, or move the data folder away to begin with no data.",
+            f"The data was created by PostgreSQL {wanted}, and only {sorted(versions) or 'none'} is installed here.",
+            f"Install PostgreSQL {wanted}, or move the data folder away to start with an empty database.",
         )
     raise PostgresFailed(
         "postgres_not_found",

@@ -124,8 +124,8 @@ def _give_reason(place: Place, log_from: int) -> None:
         return
     raise PostgresFailed(
         "postgres_start_failed",
-        f"PostgreSQL in {place.data} ended at once: {last_complaint(text)}.",
-        f"The whole story is in {place.log}; leave all files in the data folder as they are, and start again.",
+        f"PostgreSQL in {place.data} stopped immediately: {last_complaint(text)}.",
+        f"See {place.log}; leave all files in the data folder as they are, and start again.",
     )
 
 
@@ -248,7 +248,7 @@ def end(pid: int, data: Path, patience: float) -> None:
     if _serves(pid, data):
         raise PostgresFailed(
             "postgres_stop_failed",
-            f"PostgreSQL (process {pid}) does not end.",
-            "Its data is safe; end that process by hand.",
+            f"PostgreSQL (process {pid}) does not stop.",
+            "Its data is safe; stop that process by hand.",
         )
     _reap(pid)

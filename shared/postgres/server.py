@@ -138,8 +138,8 @@ def _server(data: Path, password: str, found: Postmaster, *locks: TextIO, ours: 
 def _older(data: Path) -> PostgresFailed:
     return PostgresFailed(
         "postgres_older",
-        f"PostgreSQL in {data} still serves an older Butlers, by TCP.",
-        "Stop what uses it, then start with `butlers up`.",
+        f"PostgreSQL in {data} is still serving an older version of Butlers by TCP.",
+        "Stop that version, then start with `butlers up`.",
     )
 
 

@@ -49,8 +49,8 @@ def demand_own(folder: Path, uid: int) -> None:
         return
     raise PostgresFailed(
         "postgres_socket_folder",
-        f"The folder of the database's socket, {folder}, is not only for the user with id {uid} to write in.",
-        "Find out who made it, remove it and start again, or choose a shorter path with --home.",
+        f"The folder of the database's socket, {folder}, is writable for others than the user with id {uid}.",
+        "Find out who created it, remove it and start again, or choose a shorter path with --home.",
     )
 
 

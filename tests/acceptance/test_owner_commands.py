@@ -61,7 +61,7 @@ async def test_a_rule_that_forbids_is_told_as_forbidden(fleet: Fleet) -> None:
     [
         (("rules", "add"), "one contact or one recipient"),
         (("rules", "add", "--recipient", "4242", "--butler", "nobody"), "no butler `nobody`"),
-        (("rules", "add", "--contact-id", "ffff0000"), "is no contact"),
+        (("rules", "add", "--contact-id", "ffff0000"), "No contact matches"),
         (("rules", "add", "--recipient", "4242", "--deny", "--max-uses", "1"), "not used up"),
         (("rules", "revoke", "nothing"), "No single rule"),
         (("brake", "on", "--butler", "nobody"), "no butler `nobody`"),

@@ -14,7 +14,7 @@ GOOD = 'name = "a"\ndescription = "A butler."\n'
 NO_ONE = "00000000-0000-4000-8000-000000000000"
 ADDRESS = "Give one e-mail address (name@example.org), one numeric chat id, or one @username."
 START_UP = "Start everything with `butlers up`, or set DATABASE_URL."
-KNOWN = "Known are: switchboard, messenger, greeter, health."
+KNOWN = "Choose from: switchboard, messenger, greeter, health."
 A_LENGTH = "Write a number and s, m, h, d or w, such as 72h."
 
 
@@ -37,14 +37,14 @@ def butler(fleet: Path, toml: str | bytes, persona: bytes | None = b"# A\n", nam
 
 
 FLEETS: dict[str, tuple[str | bytes, str]] = {
-    "broken": ('name = "a\n', "{toml} is no valid TOML: Illegal character '\\n' (at line 1, column 10). Correct it."),
-    "encoded": (b'name = "\xff"\n', "{toml} is no UTF-8 text. Save it as UTF-8."),
+    "broken": ('name = "a\n', "{toml} is not valid TOML: Illegal character '\\n' (at line 1, column 10). Correct it."),
+    "encoded": (b'name = "\xff"\n', "{toml} is not UTF-8 text. Save it as UTF-8."),
     "unknown": (GOOD + 'modles = "x"\n', "{toml} has the unknown key `modles`. Did you mean `modules`?"),
     "strange": (
         GOOD + "zzz = 1\n",
         (
             "{toml} has the unknown key `zzz`. "
-            "Known are: name, description, modules, runtime, schedules, budgets, quiet_hours."
+            "Choose from: name, description, modules, runtime, schedules, budgets, quiet_hours."
         ),
     ),
     "nameless": (
@@ -57,7 +57,7 @@ FLEETS: dict[str, tuple[str | bytes, str]] = {
     ),
     "reserved": (
         GOOD.replace('"a"', '"console"'),
-        "{toml}: `console` is the name of a part of the house. Choose another name.",
+        "{toml}: `console` is a reserved name. Choose another name.",
     ),
     "mute": ('name = "a"\n', "{toml} has no description. Say in one sentence what the butler is for."),
 }
@@ -80,13 +80,13 @@ def test_a_fleet_folder_that_is_no_fleet_is_named(house: House) -> None:
     butler(at / "twins", GOOD, name="b")
     (at / "nested" / "a" / "butler.toml").mkdir(parents=True)
     for fleet, told in {
-        "impersonal": f"{at}/impersonal/a/PERSONA.md is missing. Write down who this butler is.",
-        "scrambled": f"{at}/scrambled/a/PERSONA.md is no UTF-8 text. Save it as UTF-8.",
-        "twins": "Two butlers of the fleet are called `a`. Rename one of them.",
+        "impersonal": f"{at}/impersonal/a/PERSONA.md is missing. Describe who this butler is.",
+        "scrambled": f"{at}/scrambled/a/PERSONA.md is not UTF-8 text. Save it as UTF-8.",
+        "twins": "Two butlers in the fleet are called `a`. Rename one of them.",
         "nested": f"{at}/nested/a/butler.toml cannot be read: Is a directory. Correct it.",
-        "empty": f"The fleet folder {at}/empty holds no butler. Make one with `butlers init NAME`.",
-        "nowhere": f"The fleet folder {at}/nowhere does not exist. Make a butler with `butlers init NAME`.",
-        "afile": f"The fleet folder {at}/afile is no folder. Make a butler with `butlers init NAME`.",
+        "empty": f"The fleet folder {at}/empty contains no butler. Create one with `butlers init NAME`.",
+        "nowhere": f"The fleet folder {at}/nowhere does not exist. Create a butler with `butlers init NAME`.",
+        "afile": f"The fleet folder {at}/afile is no folder. Create a butler with `butlers init NAME`.",
     }.items():
         for command in (("up",), ("run", "switchboard")):
             demand_refused(house, (*command, "--fleet", str(at / fleet)), told)
@@ -116,7 +116,7 @@ ENVIRONMENTS = [
         {"BUTLERS_HOST": "0.0.0.0"},
         (
             "BUTLERS_HOST is 0.0.0.0, which other machines can reach, and there is no TLS. Set BUTLERS_TLS_CERT and "
-            "BUTLERS_TLS_KEY, or BUTLERS_ALLOW_PLAINTEXT=1 if the network is the fleet's alone."
+            "BUTLERS_TLS_KEY, or BUTLERS_ALLOW_PLAINTEXT=1 if nobody else uses the network."
         ),
     ),
     (
@@ -130,25 +130,25 @@ ENVIRONMENTS = [
     (
         {"BUTLERS_SMTP_URL_FILE": "/nowhere"},
         (
-            "BUTLERS_SMTP_URL_FILE names /nowhere, which cannot be read (No such file or directory). "
+            "BUTLERS_SMTP_URL_FILE is /nowhere, which cannot be read (No such file or directory). "
             "Correct the path or its permissions."
         ),
     ),
     (
         {"BUTLERS_TLS_CERT": "/nowhere"},
-        "Only one of BUTLERS_TLS_CERT and BUTLERS_TLS_KEY is set. Set both, or none.",
+        "Only one of BUTLERS_TLS_CERT and BUTLERS_TLS_KEY is set. Set both or neither.",
     ),
     (
         {"BUTLERS_TLS_CERT": "/nowhere", "BUTLERS_TLS_KEY": "/nowhere"},
         (
-            "The files /nowhere and /nowhere are no certificate with its key: No such file or directory. "
+            "The files /nowhere and /nowhere are not a certificate and its key: No such file or directory. "
             "Correct BUTLERS_TLS_CERT and BUTLERS_TLS_KEY."
         ),
     ),
     (
         {"BUTLERS_TLS_CERT": "afile", "BUTLERS_TLS_KEY": "afile"},
         (
-            "The files afile and afile are no certificate with its key: that is no PEM pair. "
+            "The files afile and afile are not a certificate and its key: not a PEM pair. "
             "Correct BUTLERS_TLS_CERT and BUTLERS_TLS_KEY."
         ),
     ),
@@ -168,7 +168,7 @@ def test_a_variable_that_does_not_fit_is_named_and_no_secret_shown(
 def test_an_unknown_variable_is_named_with_the_nearest_one_and_stops_nobody(house: House) -> None:
     code, _, err = run(house, ("contacts", "list"), {"BUTLERS_TELEGRAM_TOKN": "1:a"})
     assert err == (
-        "butlers: The environment variable BUTLERS_TELEGRAM_TOKN is not known. Did you mean BUTLERS_TELEGRAM_TOKEN?\n"
+        "butlers: Unknown environment variable BUTLERS_TELEGRAM_TOKN. Did you mean BUTLERS_TELEGRAM_TOKEN?\n"
     )
     assert code == 0
 
@@ -177,7 +177,7 @@ def test_an_owner_address_that_is_somebody_elses_is_refused_by_its_variable(hous
     code, _, err = run(house, ("contacts", "add", "Zoe", "--email", "zoe@example.com"))
     assert (code, err) == (0, "")
     told = (
-        "BUTLERS_OWNER_EMAIL does not fit: The email identifier cannot be put on this contact. "
+        "BUTLERS_OWNER_EMAIL is not valid: The email address cannot be added to this contact. "
         "See `butlers contacts list`."
     )
     demand_refused(house, ("migrate",), told, {"BUTLERS_OWNER_EMAIL": "zoe@example.com"})
@@ -186,39 +186,39 @@ def test_an_owner_address_that_is_somebody_elses_is_refused_by_its_variable(hous
 COMMANDS = [
     (
         ("run", "nobody"),
-        ("There is no `nobody` in this fleet. Known are: switchboard, messenger, console, sandbox, greeter, health."),
+        ("Unknown name `nobody`. Choose from: switchboard, messenger, console, sandbox, greeter, health."),
     ),
-    (("token", "nobody"), f"There is no butler `nobody`. {KNOWN}"),
-    (("mcp-config", "nobody"), f"There is no butler `nobody`. {KNOWN}"),
-    (("notify", "--as", "nobody", "--channel", "telegram", "--message", "x"), f"There is no butler `nobody`. {KNOWN}"),
+    (("token", "nobody"), f"Unknown butler `nobody`. {KNOWN}"),
+    (("mcp-config", "nobody"), f"Unknown butler `nobody`. {KNOWN}"),
+    (("notify", "--as", "nobody", "--channel", "telegram", "--message", "x"), f"Unknown butler `nobody`. {KNOWN}"),
     (
         ("notify", "--as", "greeter", "--channel", "telegram", "--message", "x"),
         "greeter is not running. Start it with `butlers up`.",
     ),
     (("mcp-config", "greeter"), "greeter is not running. Start it with `butlers up`."),
-    (("token", "greeter", "--for", "3x"), f"'3x' is not a length of time between nothing and ten years. {A_LENGTH}"),
-    (("token", "greeter", "--for", "0d"), f"'0d' is not a length of time between nothing and ten years. {A_LENGTH}"),
-    (("contacts", "add", ""), "That is no name. Give one line of 1 to 200 characters."),
-    (("contacts", "add", "x" * 201), "That is no name. Give one line of 1 to 200 characters."),
-    (("contacts", "add", "Ann\nBob"), "That is no name. Give one line of 1 to 200 characters."),
+    (("token", "greeter", "--for", "3x"), f"'3x' is not a duration of up to ten years. {A_LENGTH}"),
+    (("token", "greeter", "--for", "0d"), f"'0d' is not a duration of up to ten years. {A_LENGTH}"),
+    (("contacts", "add", ""), "The name is not valid. Give one line of 1 to 200 characters."),
+    (("contacts", "add", "x" * 201), "The name is not valid. Give one line of 1 to 200 characters."),
+    (("contacts", "add", "Ann\nBob"), "The name is not valid. Give one line of 1 to 200 characters."),
     (
         ("contacts", "add", "Ann", "--email", "ann at home"),
-        f"--email does not fit: The recipient contains a space inside. {ADDRESS}",
+        f"--email is not valid: The recipient contains a space inside. {ADDRESS}",
     ),
     (
         ("contacts", "add", "Ann", "--email", "ann@example.com", "--telegram", "ann"),
         (
-            "--telegram does not fit: The recipient is neither an e-mail address, nor a numeric chat id, "
+            "--telegram is not valid: The recipient is neither an e-mail address, nor a numeric chat id, "
             f"nor an @username. {ADDRESS}"
         ),
     ),
     (
         ("contacts", "add", "Ann", "--email", "owner@sandbox.test"),
-        "The email identifier cannot be put on this contact. See `butlers contacts list`.",
+        "The email address cannot be added to this contact. See `butlers contacts list`.",
     ),
     (
         ("contacts", "add", "Ann", "--role", "owner"),
-        "There is an owner already. Change that contact with `butlers contacts set`.",
+        "There is already an owner. Change that contact with `butlers contacts set`.",
     ),
     (
         ("contacts", "add", "Ann", "--role", "owner", "--telegram", "-100123"),
@@ -227,35 +227,38 @@ COMMANDS = [
             "Correct it."
         ),
     ),
-    (("contacts", "add", "Ann", "--role", "king"), "There is no role `king`. The only role is owner."),
+    (("contacts", "add", "Ann", "--role", "king"), "Unknown role `king`. The only role is owner."),
     (
         ("contacts", "set", NO_ONE, "--email", "ann@example.com"),
-        f"`{NO_ONE}` is no contact. See `butlers contacts list`.",
+        f"No contact matches `{NO_ONE}`. See `butlers contacts list`.",
     ),
     (
         ("contacts", "set", "zz", "--email", "ann@example.com"),
-        "`zz` is no contact. See `butlers contacts list`.",
+        "No contact matches `zz`. See `butlers contacts list`.",
     ),
     (
         ("contacts", "set", "", "--email", "ann@example.com"),
-        "`` is no contact. See `butlers contacts list`.",
+        "No contact matches ``. See `butlers contacts list`.",
     ),
-    (("contacts", "set", NO_ONE), "Nothing was given to set. Give --telegram or --email."),
-    (("contacts", "show", "zz"), "`zz` is no contact. See `butlers contacts list`."),
+    (("contacts", "set", NO_ONE), "No address given. Give --telegram or --email."),
+    (("contacts", "show", "zz"), "No contact matches `zz`. See `butlers contacts list`."),
     (
         ("approvals", "list", "--status", "odd"),
         (
-            "There is no status `odd`. Known are: pending, approved, denied, "
+            "Unknown status `odd`. Choose from: pending, approved, denied, "
             "expired, cancelled, executing, executed, failed, uncertain."
         ),
     ),
-    (("approvals", "show", "zz"), "No single approval has the id `zz`. See `butlers approvals list`."),
-    (("approvals", "approve", "zz"), "No single approval has the id `zz`. See `butlers approvals list`."),
-    (("approvals", "deny", NO_ONE), f"No single approval has the id `{NO_ONE}`. See `butlers approvals list`."),
+    (("approvals", "show", "zz"), "No approval matches the id `zz`, or several do. See `butlers approvals list`."),
+    (("approvals", "approve", "zz"), "No approval matches the id `zz`, or several do. See `butlers approvals list`."),
+    (
+        ("approvals", "deny", NO_ONE),
+        f"No approval matches the id `{NO_ONE}`, or several do. See `butlers approvals list`.",
+    ),
     (("pair", "telegram"), "BUTLERS_TELEGRAM_TOKEN is not set. Get a token from @BotFather and set it."),
-    (("init", "Bad Name"), "`Bad Name` cannot be a butler's name. Use a small letter, then a-z, 0-9 and _."),
-    (("init", "owner"), "`owner` cannot be a butler's name. Use a small letter, then a-z, 0-9 and _."),
-    (("init", "x", "--fleet", "afile"), "afile/x cannot be made: Not a directory. Correct --fleet."),
+    (("init", "Bad Name"), "`Bad Name` is not a valid name for a butler. Use a small letter, then a-z, 0-9 and _."),
+    (("init", "owner"), "`owner` is not a valid name for a butler. Use a small letter, then a-z, 0-9 and _."),
+    (("init", "x", "--fleet", "afile"), "afile/x cannot be created: Not a directory. Correct --fleet."),
 ]
 
 
@@ -273,7 +276,9 @@ def test_an_empty_id_never_stands_for_the_only_approval_there_is(house: House) -
     )
     try:
         demand_refused(
-            house, ("approvals", "approve", ""), "No single approval has the id ``. See `butlers approvals list`."
+            house,
+            ("approvals", "approve", ""),
+            "No approval matches the id ``, or several do. See `butlers approvals list`.",
         )
     finally:
         execute(house.dsn, "DELETE FROM shared.pending_actions")
@@ -332,7 +337,7 @@ def test_missing_and_broken_keys_are_named(house: House) -> None:
     for name in ("key.pem", "password", "secret"):
         (broken / name).write_bytes(b"\xff")
     told = (
-        f"The keys for owner in {broken} cannot be read: the password is no plain text. "
+        f"The keys for owner in {broken} cannot be read: the password is not plain text. "
         "Correct BUTLERS_HOME, or start as the user who made it."
     )
     demand_refused(house, ("contacts", "list", "--home", str(house.folder / "broken")), told)

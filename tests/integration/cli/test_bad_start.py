@@ -86,7 +86,7 @@ def test_a_database_that_refuses_the_login_is_named(house: House, command: str) 
 def test_a_daemon_whose_login_the_database_does_not_know_names_the_missing_step(house: House) -> None:
     missing = {"DATABASE_URL": f"{house.dsn.rpartition('/')[0]}/nowhere"}
     told = 'The database refused the login: password authentication failed for user "nowhere_switchboard".'
-    demand_refused(house, ("run", "switchboard"), f"{told} Run `butlers migrate`, which makes the logins.", missing)
+    demand_refused(house, ("run", "switchboard"), f"{told} Run `butlers migrate`, which creates the logins.", missing)
     told = "The database does not know this installation. Run `butlers migrate`."
     demand_refused(house, ("contacts", "list"), told, missing)
 
@@ -99,7 +99,7 @@ def test_a_database_url_that_is_none_is_refused(house: House, argv: tuple[str, .
     )
     demand_refused(house, argv, told, {"DATABASE_URL": "localhost"})
     for port in ("abc", "99999"):
-        told = "DATABASE_URL names a port that is none. Use a number from 1 to 65535."
+        told = "DATABASE_URL has an invalid port. Use a number from 1 to 65535."
         demand_refused(house, argv, told, {"DATABASE_URL": f"postgresql://u:s3cret@127.0.0.1:{port}/house"})
 
 
@@ -128,7 +128,7 @@ def test_a_login_that_may_not_make_roles_or_tables_where_they_are_needed_is_refu
         demand_refused(house, (command,), told, env)
     env = {"DATABASE_URL": f"postgresql://bad_start_guest:w@{server}/bad_start_weak"}
     told = f"The database's schema cannot be brought from nothing to {head()}: permission denied for schema public."
-    demand_refused(house, ("migrate",), f"{told} Nothing was changed; remove that cause, or restore a backup.", env)
+    demand_refused(house, ("migrate",), f"{told} Nothing was changed. Fix the cause, or restore a backup.", env)
     env = {"DATABASE_URL": f"postgresql://bad_start_guest:w@{server}/{house.name}"}
     server = unquote(server)
     told = f'The database {server}/{house.name} refused the login: permission denied for database "{house.name}".'
@@ -144,18 +144,18 @@ def at_revision(house: House, revision: str) -> Iterator[None]:
 
 def test_an_older_schema_names_migrate_and_one_that_cannot_be_migrated_stays_as_it_is(house: House) -> None:
     with at_revision(house, "0001"):
-        told = f"The database's schema is at 0001, this program needs {head()}. Run `butlers migrate`."
+        told = f"The database's schema is at 0001, this version needs {head()}. Run `butlers migrate`."
         for argv in (("run", "switchboard"), ("run", "console"), ("run", "greeter"), ("contacts", "list")):
             demand_refused(house, argv, told)
         why = f'The database\'s schema cannot be brought from 0001 to {head()}: schema "messenger" already exists.'
         for command in ("up", "migrate"):
-            demand_refused(house, (command,), f"{why} Nothing was changed; remove that cause, or restore a backup.")
+            demand_refused(house, (command,), f"{why} Nothing was changed. Fix the cause, or restore a backup.")
 
 
 def test_a_newer_schema_is_left_to_the_newer_program(house: House) -> None:
     told = (
-        f"The database's schema is at 9999, which is newer than this program's {head()}. "
-        "Use the version of Butlers that made it, or restore a backup."
+        f"The database's schema is at 9999, which is newer than this version's {head()}. "
+        "Use the version of Butlers that created it, or restore a backup."
     )
     with at_revision(house, "9999"):
         for argv in (("up",), ("migrate",), ("run", "messenger"), ("approvals", "list")):
@@ -194,7 +194,8 @@ def test_a_taken_port_is_named_before_anything_is_made(house: House) -> None:
     nohome = str(house.folder / "nohome")
     for offset in (0, 1, 2, 3, 4, 10, 11):
         with socket.create_server(("127.0.0.1", house.base + offset)):
-            told = f"Port {house.base + offset} is taken. Stop what uses it, or set BUTLERS_PORT_BASE or --port."
+            stop = "Stop the program that uses it, or set BUTLERS_PORT_BASE or --port."
+            told = f"Port {house.base + offset} is in use. {stop}"
             demand_refused(house, ("up",), told)
             demand_refused(house, ("up", "--home", nohome), told, {"DATABASE_URL": DROPPED})
             if offset == 1:
@@ -347,8 +348,8 @@ def test_data_of_another_version_is_refused_and_kept(house: House, embedded: Pat
         before = files(embedded)
         code, out, err = run(house, (command,), env_of(embedded))
         assert (code, out) == (1, "")
-        assert err.startswith("butlers: The data was made by PostgreSQL 99, and only [")
-        assert err.endswith("Install PostgreSQL 99, or move the data folder away to begin with no data.\n")
+        assert err.startswith("butlers: The data was created by PostgreSQL 99, and only [")
+        assert err.endswith("Install PostgreSQL 99, or move the data folder away to start with an empty database.\n")
         assert files(embedded) == before
     (data / "PG_VERSION").write_text("98\n")
     told = f"The folder {data} should hold data of PostgreSQL 99, but its PG_VERSION says '98'."

@@ -142,9 +142,9 @@ class Run:
 RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "approvals list": [Run(says=CHAT)],
     "approvals show": [Run((TOLD,), says=CHAT), Run((DONE,)), Run((HOSTILE,), 1)],
-    "approvals approve": [Run((TOLD,), 1, "has changed since it was shown"), Run((HOSTILE,), 1)],
+    "approvals approve": [Run((TOLD,), 1, "Changed since it was shown"), Run((HOSTILE,), 1)],
     "approvals edit": [Run((TOLD, "--message", HOSTILE), 1)],
-    "approvals deny": [Run((TOLD, "--reason", HOSTILE), says=CHAT), Run((DONE,), 1, "denied before")],
+    "approvals deny": [Run((TOLD, "--reason", HOSTILE), says=CHAT), Run((DONE,), 1, "Already denied")],
     "audit changes": [Run(says="A client token for ")],
     "audit verify": [Run(), Run(("--head", HOSTILE), 1)],
     "brake status": [Run()],

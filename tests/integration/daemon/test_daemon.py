@@ -135,7 +135,10 @@ async def test_a_caller_whom_nobody_can_check_is_told_to_come_again_and_gets_not
     await house.sql.execute("REVOKE SELECT ON shared.client_tokens FROM butlers_group_butler")
     status, body = await greeter.post(minted.token, "notify", asked)
     await house.sql.execute("GRANT SELECT ON shared.client_tokens TO butlers_group_butler")
-    assert (status, json.loads(body)) == (503, {"error": "Who is calling cannot be checked. Try again in a moment."})
+    assert (status, json.loads(body)) == (
+        503,
+        {"error": "The caller cannot be verified right now. Try again in a moment."},
+    )
     assert house.sent(words) == []
     assert (await greeter.post(minted.token, "notify", asked))[0] == 200
 
@@ -223,7 +226,7 @@ async def test_a_client_tool_is_refused_to_a_daemon(greeter: Served) -> None:
     arguments = {"channel": "telegram", "message": message}
     status, text = await greeter.post(greeter.hop_token("health"), "notify", arguments)
     assert (status, json.loads(text)["result"]["isError"]) == (200, True)
-    with pytest.raises(HopFailed, match="not for a hop caller"):
+    with pytest.raises(HopFailed, match="not available to a hop"):
         await greeter.house.hop("health", "greeter", "notify", arguments)
     assert greeter.house.sent(message) == []
 
@@ -232,13 +235,13 @@ async def test_a_client_tool_is_refused_to_a_daemon(greeter: Served) -> None:
 async def test_half_a_character_is_refused_before_a_daemons_tool_sees_it(switchboard: Served, tool: str) -> None:
     status, said = await switchboard.post(switchboard.hop_token("greeter"), tool, {"status": "a\ud800"})
     assert status == 200
-    assert "The arguments hold half a character." in said
+    assert "The arguments contain an incomplete Unicode character." in said
 
 
 async def test_a_hop_tool_is_refused_to_a_client_and_names_the_daemon_by_its_token(switchboard: Served) -> None:
     status, text = await switchboard.post(switchboard.house.tokens["switchboard"], "heartbeat", BEAT)
     assert (status, json.loads(text)["result"]["isError"]) == (200, True)
-    assert "`heartbeat` is not for a client caller." in text
+    assert "`heartbeat` is not available to a client." in text
     find = "SELECT name FROM switchboard.butlers WHERE url = $1"
     assert await switchboard.house.sql.fetch(find, BEAT["url"]) == []
     status, text = await switchboard.post(switchboard.hop_token("health"), "heartbeat", BEAT)
@@ -249,13 +252,13 @@ async def test_a_hop_tool_is_refused_to_a_client_and_names_the_daemon_by_its_tok
 @pytest.mark.parametrize("kind", ["console", "switchboard", "messenger", "sandbox", "owner", None, ["butler"]])
 async def test_a_heartbeat_of_another_kind_is_refused(switchboard: Served, kind: object) -> None:
     _, text = await switchboard.post(switchboard.hop_token("health"), "heartbeat", {**BEAT, "kind": kind})
-    assert "health is a butler and nothing else." in text
+    assert "health can only register as a butler." in text
 
 
 @pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:9/x", "ftp://127.0.0.1:9", None])
 async def test_a_heartbeat_with_an_odd_url_is_refused(switchboard: Served, url: str | None) -> None:
     _, text = await switchboard.post(switchboard.hop_token("health"), "heartbeat", {**BEAT, "url": url})
-    assert "The url of a heartbeat is not http(s)://host:port." in text
+    assert "The url of a heartbeat must be http(s)://host:port." in text
 
 
 BEAT: Mapping[str, object] = {

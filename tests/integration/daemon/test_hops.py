@@ -163,7 +163,7 @@ async def test_an_object_that_is_none_of_the_wanted_is_a_failure(url: str) -> No
 
     async with daemon_client(url) as way:
         failed = await failure(way.call_for("target", "echo", {"said": "x"}, LONGEST, Other))
-    assert "something that is no Other" in failed.message
+    assert "an invalid Other" in failed.message
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ async def test_what_was_over_and_is_asked_again_is_not_called_kept_where_nobody_
     await notify(context, message)
     await outage.gate.open()
     told = await outage.house.sql.fetchval(ADMITTED, message)
-    over = answers.failed(told, "provider_rejected", "The provider refused it: no.")
+    over = answers.failed(told, "provider_rejected", "The provider rejected it: no.")
     await outage.house.sql.execute(OVER, told, wire(over))
     answer = await notify(context, message)
     assert (answer["status"], answer["error"]) == ("error", wire(over)["error"])

@@ -99,7 +99,7 @@ async def test_who_locks_a_row_of_its_own_keeps_nobody_waiting(house: House, mes
 async def test_the_origin_is_the_tokens_and_a_mismatch_is_refused_and_audited(house: House, message: str) -> None:
     error = error_of(await route(house, "health", envelope("greeter", message)))
     assert (error["class"], error["retryable"]) == ("forbidden", False)
-    event = await house.row(REFUSALS, "health cannot speak as greeter")
+    event = await house.row(REFUSALS, "health cannot send as greeter")
     assert (event["actor"], event["detail"]["caller"]) == ("switchboard", "health")
     assert house.sent(message) == []
     count = await house.row(
@@ -112,7 +112,7 @@ async def test_a_made_up_notification_id_is_refused(house: House, message: str) 
     for forged in (str(uuid4()), "no-uuid", "1"):
         answer = await route(house, "greeter", envelope("greeter", message, notification_id=forged))
         assert answer["status"] == "error"
-        assert "has no notification" in str(answer) or "is no UUID" in str(answer)
+        assert "has no notification" in str(answer) or "must be a UUID" in str(answer)
     assert house.sent(message) == []
 
 
@@ -143,8 +143,8 @@ async def test_a_tampered_envelope_is_refused_and_audited(
     tampered = {**request, "delivery": {**request["delivery"], **changes}}
     answer = await route(house, "greeter", tampered)
     assert answer["status"] == "error"
-    assert "not the one that was admitted" in str(answer)
-    assert await house.row(REFUSALS, "not the one that was admitted")
+    assert "differs from the one that was submitted" in str(answer)
+    assert await house.row(REFUSALS, "differs from the one that was submitted")
     assert all(line["payload"]["text"] == message for line in house.sent(message))  # type: ignore[index]
     assert house.sent("other words") == []
 
@@ -267,7 +267,7 @@ async def test_a_message_from_outside_is_stored_once_with_its_context(house: Hou
     }
     again = await house.hop("messenger", "switchboard", "ingest", event)
     assert again == {"status": "ok", "duplicate": True}
-    with pytest.raises(HopFailed, match="brings nothing in"):
+    with pytest.raises(HopFailed, match="may not take in messages"):
         await house.hop("greeter", "switchboard", "ingest", event)
 
 

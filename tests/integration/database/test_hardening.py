@@ -310,7 +310,7 @@ async def test_a_password_changed_from_within_is_named_and_set_again(bench: Benc
         told = "roles: The login of greeter does not open by the password here; it may have been changed from within. "
         _, out, _ = await house.butlers("doctor")
         assert [line for line in out.splitlines() if "roles: " in line] == [
-            f"wrong    {told}Run `butlers migrate`, which sets it again."
+            f"wrong    {told}Run `butlers migrate` to set it again."
         ]
         assert (await house.butlers("migrate"))[0::2] == (0, "")
         assert "roles: " not in (await house.butlers("doctor"))[1]

@@ -21,7 +21,7 @@ from tests.rig.usurper import SCRIPTS, Usurper
 SECRET = "correct-horse-battery"
 ITSELF = "asks for the password itself, or for what gives it away. Let its pg_hba.conf say scram-sha-256"
 UNSHOWN = "did not show that it knows our password. Let its pg_hba.conf say scram-sha-256"
-NONE = "is no PostgreSQL"
+NONE = "is not PostgreSQL"
 SAID = {
     "scram with endless rounds": "asks for more rounds of hashing than are done",
     "trust": UNSHOWN,

@@ -144,7 +144,7 @@ async def test_an_entry_that_is_no_address_is_shown_and_can_only_be_denied(quiet
     await write(quiet)
     await work(quiet.worker())
     [card] = quiet.cards(message)
-    assert "no identifier that could be used" in str(card["payload"])
+    assert "no usable address" in str(card["payload"])
     assert [data.split(":")[2] for data in button_data(card)] == ["no"]
     assert (await quiet.decide(action, approve=False)).code == "denied"
 
@@ -242,15 +242,17 @@ async def test_a_digest_lists_what_can_be_read(quiet: House, message: str) -> No
     worker = quiet.worker()
     for _ in range(BURST + 1):
         await work(worker)
-    [digest] = quiet.cards("more thing")
-    assert "greeter asks 2 more things" in str(digest["payload"])
+    [digest] = quiet.cards("more message")
+    assert "Greeter needs your approval for 2 more messages" in str(digest["payload"])
     assert len(button_data(digest)) == 2
     assert await ended(quiet, told[BURST]) == ["cancelled"]
 
     await quiet.sql.execute(BREAK, told[BURST + 1], ODD["hollow"])
     await quiet.sql.execute("UPDATE messenger.digests SET shown_at = shown_at - interval '10 seconds'")
     await show(quiet)
-    assert [line for line in quiet.box.sandbox.lines if "asks 1 more thing:" in str(line["payload"])]
+    assert [
+        line for line in quiet.box.sandbox.lines if "needs your approval for 1 more message:" in str(line["payload"])
+    ]
     assert await ended(quiet, told[BURST + 1]) == ["cancelled"]
 
 
@@ -354,7 +356,7 @@ async def test_the_same_refusal_again_and_again_leaves_one_line(quiet: House, me
 
 
 async def test_what_the_switchboard_admitted_says_so_to_the_owner(house: House, message: str) -> None:
-    mark = "Admitted by switchboard in the name of greeter."
+    mark = "Submitted by switchboard on behalf of greeter."
     told = inner(await route(house, "greeter", envelope("greeter", message)))
     assert told["status"] == "ok"
     [line] = house.sent(message)
@@ -366,7 +368,7 @@ async def test_what_the_switchboard_admitted_says_so_to_the_owner(house: House, 
     assert mark in str(card["payload"])
     await house.press(card)
     [sent] = await until(lambda: [one for one in house.sent(f"{message} for Zoe") if str(one["to"]) == chat])
-    assert "Admitted by" not in str(sent["payload"])
+    assert "Submitted by" not in str(sent["payload"])
 
 
 async def test_what_a_butler_admitted_itself_bears_no_mark(house: House, message: str) -> None:

@@ -66,6 +66,6 @@ async def test_a_server_that_does_not_start_is_said_and_tried_again(server: post
         stopping.set()
         await keeping
     [failed] = [line for line in lines if line["event"] == "PostgreSQL cannot be started"]
-    assert "ended at once" in failed["why"]
+    assert "stopped immediately" in failed["why"]
     assert "leave all files in the data folder as they are" in failed["remedy"]
     assert "remove" not in f"{failed['why']} {failed['remedy']}".lower()

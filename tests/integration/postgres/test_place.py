@@ -40,7 +40,7 @@ def test_only_the_account_that_serves_may_put_a_socket_there_and_others_may_be_l
     assert again.folder.stat().st_mode & 0o777 == 0o711
     again.folder.chmod(0o777)
     for attempt in (house.start, partial(running, house.home)):
-        with pytest.raises(PostgresFailed, match="is not only for the user with id") as caught:
+        with pytest.raises(PostgresFailed, match="is writable for others than the user with id") as caught:
             attempt()
         assert caught.value.code == "postgres_socket_folder"
     again.folder.chmod(0o700)
@@ -83,11 +83,11 @@ def test_a_server_of_an_older_program_on_tcp_is_ended_and_its_data_goes_on(house
     stop(first)
     older = on_tcp(house)
     try:
-        with pytest.raises(PostgresFailed, match=r"serves an older Butlers, by TCP\. Stop what uses it"):
+        with pytest.raises(PostgresFailed, match=r"still serving an older, by TCP\. Stop what uses it"):
             running(house.home)
         with (first.data.parent / "users.lock").open() as used:
             fcntl.flock(used, fcntl.LOCK_SH)
-            with pytest.raises(PostgresFailed, match="serves an older Butlers"):
+            with pytest.raises(PostgresFailed, match="still serving an older"):
                 house.start()
         second = house.start()
     finally:

@@ -227,7 +227,7 @@ def test_what_is_wrong_is_said_in_sentences(house: House) -> None:
     major = data.name.removeprefix("pg")
     (data / "PG_VERSION").write_text(f"{major}\n")
     (data / "global" / "pg_control").rename(data / "pg_control")
-    with pytest.raises(PostgresFailed, match=r"ended at once: .*postgres\.log; leave all files") as caught:
+    with pytest.raises(PostgresFailed, match=r"stopped immediately: .*postgres\.log; leave all files") as caught:
         house.start()
     assert caught.value.code == "postgres_start_failed"
     (data / "pg_control").rename(data / "global" / "pg_control")
