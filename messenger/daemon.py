@@ -37,7 +37,7 @@ def build(context: Context) -> Components:
     paused: dict[str, str] = {}
     unread: dict[str, str] = {}
     bot = set_up.token.reveal().partition(":")[0]
-    tool = Tool("route.execute", "Deliver what a route carries.", OBJECT, partial(execute, worker), hop=True)
+    tool = Tool("route.execute", "Deliver what a route.v1 envelope holds.", OBJECT, partial(execute, worker), hop=True)
 
     async def close() -> None:
         for channel in channels.values():
@@ -77,7 +77,7 @@ async def _set_up(worker: lease.Worker, set_up: Configured, stopping: asyncio.Ev
 
 BUTLER: Final = Butler(
     "messenger",
-    "Delivers by Telegram and e-mail, and never says sent without a receipt.",
+    "Delivers by Telegram and e-mail; reports a message as sent only with a receipt.",
     "messenger",
     build,
     accepts=frozenset({"switchboard"}),

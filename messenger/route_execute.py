@@ -117,7 +117,7 @@ async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> N
     context, told = worker.context, NotifyResponse(status="queued")
     if request.notification_id is None:
         if request.origin_butler == context.name:
-            raise Forbidden("The Messenger admits its own words itself.")
+            raise Forbidden("The Messenger's own messages are not routed to it.")
         call = accept_envelope(request)
         admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
         told = answer_of(await admit(admitter, call), call.note)
@@ -160,7 +160,7 @@ async def enqueue(
         if row is None or row["origin_butler"] != request.origin_butler:
             raise Forbidden(f"{request.origin_butler} has no notification {notification_id[:40]}.")
         if not same_envelope(wire(request), row["envelope"]):
-            raise Forbidden("The envelope is not the one that was admitted.")
+            raise Forbidden("The envelope differs from the one that was submitted.")
         if again and await reopener.reopen(connection, row, worker.context):
             row = await notifications.locked(connection, notification_id) or row
         if row["status"] != "queued":

@@ -72,7 +72,7 @@ def canonical(kind: str, value: str) -> str:
     A value may come with its channel's prefix, as `telegram:<id>`. Raises InvalidInput if it is of another type.
     """
     if kind not in CHANNELS:
-        _refuse(f"{kind!a} is no kind of contact entry.", f"Use {' or '.join(CHANNELS)}.")
+        _refuse(f"{kind!a} is not a channel.", f"Use {' or '.join(CHANNELS)}.")
     form, bare = CHANNELS[kind].address, value.strip(" ")
     has_prefix = bool(form.prefix) and folded(bare).startswith(form.prefix)
     address = parse_recipient(bare[len(form.prefix) :] if has_prefix else value)

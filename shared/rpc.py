@@ -94,7 +94,7 @@ class DaemonClient:
         try:
             return model.model_validate(answer)
         except ValidationError:
-            raise HopFailed(f"{target} answered {tool} with something that is no {model.__name__}.") from None
+            raise HopFailed(f"{target} answered {tool} with an invalid {model.__name__}.") from None
 
     async def _call_local(self, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         try:
@@ -102,7 +102,7 @@ class DaemonClient:
         except (Unauthorized, Forbidden) as refused:
             raise HopFailed(f"{target} refused {tool}: {refused.message}") from None
         except ButlersError as failed:
-            raise HopFailed(f"{target} could not do {tool}: {failed.message}") from None
+            raise HopFailed(f"{target} failed at {tool}: {failed.message}") from None
 
     async def _call_remote(self, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         urls = await self._find(target)
@@ -119,7 +119,7 @@ class DaemonClient:
                 refused = said
             except (aiohttp.ClientError, ConnectionError, json.JSONDecodeError) as lost:
                 # It may have begun: like one that did not answer in time, the rows say how it stands.
-                raise HopFailed(f"{target} broke off {tool}: {type(lost).__name__}.", timed_out=True) from None
+                raise HopFailed(f"{target} dropped {tool}: {type(lost).__name__}.", timed_out=True) from None
         raise refused or HopFailed(f"{target} cannot be reached.", proved_not_begun=True)
 
     async def _post(self, url: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
@@ -133,7 +133,7 @@ class DaemonClient:
             if response.status in {401, 403, 404, 421}:
                 raise HopRefused(f"{target} refused this daemon ({response.status}).")
             if response.status == 503:  # noqa: PLR2004
-                raise HopRefused(f"{target} has too much to do.", proved_not_begun=True)
+                raise HopRefused(f"{target} is overloaded.", proved_not_begun=True)
             return tool_object(await response.read(), target, tool)
 
     async def close(self) -> None:
@@ -181,7 +181,7 @@ def tool_object(body: bytes, target: str, tool: str) -> Answer:
     try:
         message = json.loads(body)
     except ValueError:
-        raise HopFailed(f"{target} answered {tool} with something that is no JSON.") from None
+        raise HopFailed(f"{target} answered {tool} with invalid JSON.") from None
     result = message.get("result") if isinstance(message, dict) else None
     if not isinstance(result, dict):
         raise HopFailed(f"{target} answered {tool} with a protocol error.")

@@ -95,9 +95,9 @@ async def heartbeat(context: Context, caller: Caller, arguments: Arguments) -> A
     if status not in registry.STATUSES or not isinstance(tools, list):
         raise InvalidInput("A heartbeat needs url, kind, tools and status.")
     if arguments.get("kind") != kind:
-        raise InvalidInput(f"{caller.name} is a {kind} and nothing else.")
+        raise InvalidInput(f"{caller.name} can only register as a {kind}.")
     if not isinstance(url, str) or not is_base_url(url):
-        raise InvalidInput("The url of a heartbeat is not http(s)://host:port.")
+        raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
     async with context.db.work() as connection:
         await registry.seen(connection, caller.name, url, kind, [str(t) for t in tools], str(status))
     return {"status": "ok"}
@@ -106,7 +106,7 @@ async def heartbeat(context: Context, caller: Caller, arguments: Arguments) -> A
 async def ingest(context: Context, caller: Caller, arguments: Arguments) -> Answer:
     """Store the ingest.v1 of a received message once; only the Messenger, which holds the channels, may bring it."""
     if caller.name != "messenger":
-        raise Forbidden(f"{caller.name} brings nothing in.")
+        raise Forbidden(f"{caller.name} may not take in messages.")
     try:
         event = IngestEnvelope.model_validate(arguments)
     except ValidationError as wrong:
@@ -119,9 +119,9 @@ async def ingest(context: Context, caller: Caller, arguments: Arguments) -> Answ
 def build(context: Context) -> Components:
     """Make the Switchboard's tools, all of them for daemons, and its sweep."""
     tools = [
-        Tool("route", "Carry a route.v1 to its target.", OBJECT, partial(route, context), hop=True),
-        Tool("heartbeat", "Tell that an instance is there.", OBJECT, partial(heartbeat, context), hop=True),
-        Tool("ingest", "Bring in what was received (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
+        Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context), hop=True),
+        Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, context), hop=True),
+        Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 
     async def sweeping(stopping: asyncio.Event) -> None:
@@ -130,4 +130,4 @@ def build(context: Context) -> Components:
     return Components(tools, [sweeping])
 
 
-BUTLER: Final = Butler("switchboard", "Gets every envelope to whom it is for.", "switchboard", build)
+BUTLER: Final = Butler("switchboard", "Routes each envelope to its target.", "switchboard", build)

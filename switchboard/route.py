@@ -75,7 +75,7 @@ async def _hand_over(context: Context, route: RouteEnvelope, envelope: NotifyEnv
 def _refusal(target: str, tool: str, failure: Failure | None) -> ButlersError:
     """Return the target's own error with its class; an answer that says nothing counts as a broken hop."""
     if failure is None:
-        return _broken(f"{target} answered {tool} with nothing of the message.")
+        return _broken(f"{target} gave no answer about the message to {tool}.")
     return ButlersError(failure.message, code=failure.error_class)
 
 

@@ -50,7 +50,7 @@ async def sweep(context: Context) -> int:
 
 
 async def _sweep_one(context: Context, row: Record) -> bool:
-    """Forward one row; return whether it could be read. What became of it then, the rows say."""
+    """Forward one row; return whether it could be read. Outcome then, the rows say."""
     try:
         stored = NotifyEnvelope.model_validate(row["envelope"])
     except ValidationError:

@@ -25,17 +25,17 @@ def notify_request(route: RouteEnvelope) -> NotifyEnvelope:
     """Return the notify.v1 envelope inside a route; raise InvalidInput or pydantic's ValidationError."""
     found = (route.input.context or {}).get("notify_request")
     if found is None:
-        raise InvalidInput("The route carries no notify_request.", "Put it at input.context.notify_request.")
+        raise InvalidInput("The route has no notify_request.", "Put it at input.context.notify_request.")
     envelope = NotifyEnvelope.model_validate(found)
     if envelope.notification_id is not None and not _UUID.fullmatch(envelope.notification_id):
-        raise InvalidInput("Field 'notification_id' is no UUID.", "Leave it out, or pass on what was admitted.")
+        raise InvalidInput("Field 'notification_id' must be a UUID.", "Leave it out, or pass it on unchanged.")
     return envelope
 
 
 def demand_own_origin(envelope: NotifyEnvelope, caller: str) -> None:
     """Raise Forbidden unless the origin is the verified caller: nobody speaks in another's name."""
     if envelope.origin_butler != caller:
-        raise Forbidden(f"{caller} cannot speak as {envelope.origin_butler}.")
+        raise Forbidden(f"{caller} cannot send as {envelope.origin_butler}.")
 
 
 def freshest(urls: Sequence[tuple[str, float]], most_seconds: float) -> list[str]:

@@ -17,7 +17,7 @@ from shared.loops import pause
 from shared.storage import standing
 
 OPEN: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
-ID: Final = {"type": "string", "description": "The notification_id (or action_id) that notify answered with."}
+ID: Final = {"type": "string", "description": "The notification_id (or action_id) that notify returned."}
 
 STATUS_DESCRIPTION: Final = (
     "How one of your notifications stands now. With wait_seconds (at most 50) it answers as soon as there is an "
@@ -32,7 +32,12 @@ def status_tool(context: Context) -> Tool:
         return await answered(_status(context, arguments))
 
     longest = context.settings.timings.status_wait
-    wait = {"type": "number", "minimum": 0, "maximum": longest, "description": "Seconds to wait for an outcome."}
+    wait = {
+        "type": "number",
+        "minimum": 0,
+        "maximum": longest,
+        "description": f"Seconds to wait for an outcome, at most {longest:.0f}.",
+    }
     return Tool(
         "notification_status",
         STATUS_DESCRIPTION,
@@ -54,7 +59,7 @@ async def answered(asked: Awaitable[NotifyResponse]) -> Answer:
     except InvalidInput as wrong:
         return {"status": "error", "error": str(wrong)}
     except ButlersError as failed:
-        said = f"{failed} Nothing has changed by asking."
+        said = f"{failed} Nothing was changed."
         return wire(answers.failed(None, "target_unavailable", said, retryable=True))
 
 
@@ -74,7 +79,7 @@ async def own(context: Context, notification_id: str) -> NotifyResponse:
         found = await standing.own(connection, notification_id, context.name)
     if found is None:
         raise InvalidInput(
-            f"You have no notification '{notification_id[:60]}'.", "Use the notification_id that notify answered with."
+            f"You have no notification '{notification_id[:60]}'.", "Use the notification_id that notify returned."
         )
     return found
 
@@ -95,10 +100,10 @@ def id_of(arguments: Arguments, known: Collection[str]) -> str:
     """Return the id that was given; raise InvalidInput without one, or for a parameter that is not `known`."""
     for name in arguments:
         if name not in known:
-            raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Known are {', '.join(sorted(known))}.")
+            raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Choose from: {', '.join(sorted(known))}.")
     given = arguments.get("notification_id")
     if not isinstance(given, str) or not given.strip():
-        raise InvalidInput("Missing required 'notification_id' parameter.", "Give the id that notify answered with.")
+        raise InvalidInput("Missing required 'notification_id' parameter.", "Give the id that notify returned.")
     return given.strip().lower()
 
 
@@ -107,6 +112,6 @@ def _seconds(given: object, longest: float) -> float:
         return 0.0
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= longest:
         raise InvalidInput(
-            f"'wait_seconds' is no number from 0 to {longest:.0f}.", "Leave it out to be answered at once."
+            f"'wait_seconds' must be a number from 0 to {longest:.0f}.", "Leave it out for an immediate answer."
         )
     return float(given)

@@ -35,15 +35,19 @@ PARAMETERS: Final = {
     "type": "object",
     "properties": {
         "channel": {"type": "string", "description": " or ".join(CHANNELS)},
-        "message": {"type": "string", "description": "The text, at most 10,000 characters; not needed for react."},
-        "contact_id": {"type": "string", "format": "uuid", "description": "A contact's id; wins over recipient."},
+        "message": {"type": "string", "description": "The text, at most 10,000 characters; not used for react."},
+        "contact_id": {
+            "type": "string",
+            "format": "uuid",
+            "description": "The contact's id; takes precedence over recipient.",
+        },
         "recipient": {"type": "string", "description": "A contact's whole name, or one address."},
         "subject": {"type": "string", "description": "E-mail only."},
         "intent": {"type": "string", "description": "send (default), reply or react"},
-        "emoji": {"type": "string", "description": "For react."},
+        "emoji": {"type": "string", "description": "The emoji; required for react."},
         "request_context": {
             "type": "object",
-            "description": "The context of the request you answer, passed on as it came; needed for reply and react.",
+            "description": "The request_context you received, unchanged; required for reply and react.",
             "properties": {
                 "request_id": {"type": "string"},
                 "source_channel": {"type": "string"},
@@ -77,7 +81,7 @@ async def tell(context: Context, arguments: Arguments) -> Answer:
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
             given = str(arguments.get("contact_id") or arguments.get("recipient"))
-            await note_refusal(context, context.name, "It named a contact that is nobody.", tool="notify", named=given)
+            await note_refusal(context, context.name, "It named an unknown contact.", tool="notify", named=given)
         notifications_total.labels(origin=context.name, outcome="validation_error").inc()
         return {"status": "error", "error": str(wrong)}
     except ButlersError as failed:

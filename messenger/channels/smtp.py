@@ -55,7 +55,7 @@ def relay_from(url: str) -> Relay:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise Misconfigured("The mail URL cannot be read.", remedy) from None
+        raise Misconfigured("The mail URL is not valid.", remedy) from None
     if parts.scheme not in {"smtp", "smtps"} or not parts.hostname or parts.path.strip("/") or parts.query:
         raise Misconfigured("The mail URL is not smtp:// or smtps:// with a host.", remedy)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")

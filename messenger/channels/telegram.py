@@ -81,7 +81,9 @@ class TelegramChannel:
     ) -> None:
         """Take an http(s) base URL without path, and the bot's token; `tls` replaces the default trust."""
         if not _TOKEN.fullmatch(token):
-            raise Misconfigured("The Telegram token is none.", "Copy it from @BotFather into BUTLERS_TELEGRAM_TOKEN.")
+            raise Misconfigured(
+                "The Telegram token is not valid.", "Copy it from @BotFather into BUTLERS_TELEGRAM_TOKEN."
+            )
         self._base_url = _checked(base_url)
         self._token = token
         self._answer_timeout = answer_timeout
@@ -171,12 +173,12 @@ def _checked(base_url: str) -> str:
         parts = urlsplit(base_url)
         _ = parts.port, {"http": 80, "https": 443}[parts.scheme]
     except (ValueError, KeyError):
-        raise Misconfigured("The Telegram base URL is no http or https URL.", remedy) from None
+        raise Misconfigured("The Telegram base URL is not an http or https URL.", remedy) from None
     host = parts.hostname or ""
     if not _HOST.fullmatch(host) or parts.username or parts.query or parts.fragment or not parts.path.isascii():
-        raise Misconfigured("The Telegram base URL holds more or less than a host and a port.", remedy)
+        raise Misconfigured("The Telegram base URL must consist of a host and a port only.", remedy)
     if any(character <= " " for character in parts.path):
-        raise Misconfigured("The Telegram base URL holds a space.", remedy)
+        raise Misconfigured("The Telegram base URL contains a space.", remedy)
     return base_url.rstrip("/")
 
 

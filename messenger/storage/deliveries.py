@@ -191,7 +191,7 @@ async def mark(
     try:
         return bool(await connection.fetchval(MARK, *args))
     except asyncpg.UniqueViolationError:
-        raise IdempotencyConflict("The same words went to the same address in this request before.") from None
+        raise IdempotencyConflict("The same message to the same address was already sent in this request.") from None
 
 
 TURN = """

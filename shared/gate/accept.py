@@ -91,7 +91,7 @@ def _unused(given: Delivery, sent: Delivery) -> str:
     """Say which words go to nobody."""
     unused = [name for name in ("message", "subject", "emoji") if getattr(given, name) != getattr(sent, name)]
     words = f"no {' and no '.join(unused)}"
-    said = f"Intent '{given.intent}' on {given.channel} carries {words}; what you gave was not used."
+    said = f"Intent '{given.intent}' on {given.channel} takes {words}; it was ignored."
     return said if unused else ""
 
 
@@ -127,13 +127,15 @@ def _whom(envelope: NotifyEnvelope, contact_id: str | None) -> tuple[Recipient, 
     recipient, context = envelope.delivery.recipient, envelope.request_context or {}
     if envelope.delivery.intent != "send":
         note = (
-            "A reply goes to its thread; contact_id and recipient were not used." if contact_id or recipient else None
+            "A reply goes to its conversation; contact_id and recipient were ignored."
+            if contact_id or recipient
+            else None
         )
         thread = CHANNELS[envelope.delivery.channel].thread
         answered = "source_thread_identity" if thread.address else "source_sender_identity"
         return Recipient("thread", str(context[answered])), note
     if contact_id:
-        note = "contact_id was used; recipient was not." if recipient else None
+        note = "contact_id was used; recipient was ignored." if recipient else None
         return Recipient("contact", _uuid(contact_id)), note
     if recipient:
         return Recipient("recipient", parse_recipient(recipient).value), None
@@ -148,7 +150,7 @@ def _demand_known_names(arguments: Mapping[str, object]) -> None:
     for name in arguments:
         if name not in PARAMETERS:
             near = difflib.get_close_matches(str(name), PARAMETERS, 1, 0.5)
-            hint = f"Did you mean '{near[0]}'?" if near else f"Known are: {', '.join(PARAMETERS)}."
+            hint = f"Did you mean '{near[0]}'?" if near else f"Choose from: {', '.join(PARAMETERS)}."
             raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", hint)
 
 
@@ -157,14 +159,14 @@ def _channel(given: Mapping[str, object]) -> str:
         raise InvalidInput("Missing required 'channel' parameter.", f"Give {' or '.join(map(repr, CHANNELS))}.")
     channel = given["channel"]
     if channel not in tuple(CHANNELS):
-        raise InvalidInput(f"Unsupported channel '{str(channel)[:60]}'.", f"Supported are: {', '.join(CHANNELS)}.")
+        raise InvalidInput(f"Unsupported channel '{str(channel)[:60]}'.", f"Supported: {', '.join(CHANNELS)}.")
     return str(channel)
 
 
 def _one_of(given: Mapping[str, object], name: str, allowed: tuple[str, ...], default: str) -> str:
     value = given.get(name, default)
     if value not in allowed:
-        raise InvalidInput(f"Unsupported {name} '{str(value)[:60]}'.", f"Supported are: {', '.join(allowed)}.")
+        raise InvalidInput(f"Unsupported {name} '{str(value)[:60]}'.", f"Supported: {', '.join(allowed)}.")
     return str(value)
 
 
@@ -174,9 +176,7 @@ def message_of(given: Mapping[str, object], intent: str) -> str:
     if intent == "react":
         return message or ""
     if message is None or not message.strip():
-        raise InvalidInput(
-            "Missing required 'message' parameter.", f"A {intent} needs the text that is to be delivered."
-        )
+        raise InvalidInput("Missing required 'message' parameter.", f"Intent '{intent}' needs the text to deliver.")
     return message
 
 
@@ -191,9 +191,11 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
             f"Parameter '{name}' has {len(value)} characters; at most {LONGEST[name]} are allowed.", "Shorten it."
         )
     if name != "message" and _LINE_BREAKS.search(value):
-        raise InvalidInput(f"Parameter '{name}' holds a line break or a NUL character.", "Give one line of text.")
+        raise InvalidInput(f"Parameter '{name}' contains a line break or a NUL character.", "Give one line of text.")
     if _UNSENDABLE.search(value):
-        raise InvalidInput(f"Parameter '{name}' holds a NUL character or half of a character.", "Remove it.")
+        raise InvalidInput(
+            f"Parameter '{name}' contains a NUL character or an incomplete Unicode character.", "Remove it."
+        )
     return value
 
 
@@ -211,13 +213,14 @@ def _context(value: object) -> dict[str, object]:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (ValueError, RecursionError):
-        raise InvalidInput("Parameter 'request_context' is nested too deep.", "Pass it on as it came.") from None
+        raise InvalidInput("Parameter 'request_context' is nested too deeply.", "Pass it on unchanged.") from None
     if _UNSENDABLE_JSON.search(text) or len(text) > 20_000:  # noqa: PLR2004
         raise InvalidInput(
-            "Parameter 'request_context' is too long, or holds a NUL or half a character.", "Pass it on as it came."
+            "Parameter 'request_context' is too long, or contains a NUL or an incomplete Unicode character.",
+            "Pass it on unchanged.",
         )
     if _is_deeper(value, DEEPEST):
-        raise InvalidInput("Parameter 'request_context' is nested too deep.", "Pass it on as it came.")
+        raise InvalidInput("Parameter 'request_context' is nested too deeply.", "Pass it on unchanged.")
     _demand_context_values(value)
     return value
 
@@ -237,19 +240,21 @@ def _is_boundless(value: object) -> bool:
 
 def _demand_context_values(context: Mapping[str, object]) -> None:
     if _is_boundless(context):
-        raise InvalidInput("Parameter 'request_context' holds a number that has no end.", "Give it as text.")
+        raise InvalidInput("Parameter 'request_context' contains an infinite number.", "Give it as text.")
     for name in (*REQUIRED_CONTEXT, "source_thread_identity", "idempotency_key", "received_at"):
         value = context.get(name)
         if value is None:
             continue
         if not isinstance(value, str) or not 1 <= len(value) <= 1000 or _LINE_BREAKS.search(value):  # noqa: PLR2004
-            raise InvalidInput(f"request_context.{name} must be one line of text.", "Pass it on as it came.")
+            raise InvalidInput(f"request_context.{name} must be one line of text.", "Pass it on unchanged.")
     for name in ("request_id", "idempotency_key"):
         if len(str(context.get(name) or "")) > 200:  # noqa: PLR2004
             raise InvalidInput(f"request_context.{name} has more than 200 characters.", "Shorten it.")
     received = context.get("received_at")
     if received is not None and not _has_zone(str(received)):
-        raise InvalidInput("request_context.received_at is no ISO 8601 time with a zone.", "Pass it on as it came.")
+        raise InvalidInput(
+            "request_context.received_at must be an ISO 8601 time with a time zone.", "Pass it on unchanged."
+        )
 
 
 def _has_zone(text: str) -> bool:
@@ -294,7 +299,7 @@ def _uuid(text: str) -> str:
         return str(UUID(text))
     except ValueError:
         raise InvalidInput(
-            f"Parameter 'contact_id' is no UUID: '{text[:60]}'.",
+            f"Parameter 'contact_id' must be a UUID, not '{text[:60]}'.",
             "Give the name as `recipient`, or look the id up with the tool `contacts`.",
         ) from None
 

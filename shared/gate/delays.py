@@ -7,7 +7,7 @@ from shared.gate.decide import owner_is_trusted
 from shared.model import Action, Brake, Facts
 
 BRAKED: Final = "The owner has put the brake on."
-RESTORED: Final = "A backup was put back, and the brake is on until the owner lifts it."
+RESTORED: Final = "A backup was restored; the brake is on until the owner lifts it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ async def evaluate(connection: Connection, notification_id: str, *, lock: bool) 
     read = notifications.locked if lock else notifications.one
     row = await read(connection, notification_id)
     if row is None:
-        raise ButlersError("The notification is not there.")
+        raise ButlersError("The notification does not exist.")
     envelope = notifications.envelope_of(row)
     target = await resolve(connection, envelope, Recipient.parse(row["whom"]))
     if isinstance(target, MissingIdentifier):

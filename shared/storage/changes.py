@@ -14,21 +14,21 @@ from shared.display.visible import in_line
 
 MOST: Final = 200
 SAID: Final[Mapping[str, str]] = {
-    "contact_made": "The contact {person} was made.",
-    "address_added": "{person} was given the {channel} address {address}.",
-    "address_preferred": "The {channel} address {address} became the primary one of {person}.",
-    "address_removed": "The {channel} address {address} was taken from {person}.",
-    "paired": "A chat was paired with the owner: {reason}.",
-    "token_made": "A client token for {butler} was made, {token}.",
+    "contact_made": "Contact {person} was added.",
+    "address_added": "{person} now has the {channel} address {address}.",
+    "address_preferred": "The {channel} address {address} is now the default of {person}.",
+    "address_removed": "The {channel} address {address} was removed from {person}.",
+    "paired": "A chat was linked to the owner: {reason}.",
+    "token_made": "A client token for {butler} was created: {token}.",
     "token_revoked": "The client token {token} for {butler} was revoked.",
-    "key_rotated": "{name} was given the key {key}.",
+    "key_rotated": "{name} received the key {key}.",
     "key_retired": "The key {key} of {name} was retired.",
     "login_closed": "The database login of {name} was closed.",
-    "rule_made": "A standing rule was made, {rule}: {reason}.",
-    "rule_revoked": "The standing rule {rule} was revoked.",
-    "brake_on": "A brake was put on, {brake}.",
-    "brake_off": "The brake {brake} was lifted.",
-    "sessions_ended": "Every browser was signed out of the console: {sessions} sessions, {links} links.",
+    "rule_made": "Rule {rule} was created: {reason}.",
+    "rule_revoked": "Rule {rule} was revoked.",
+    "brake_on": "Brake {brake} was put on.",
+    "brake_off": "Brake {brake} was lifted.",
+    "sessions_ended": "All browsers were signed out of the console: {sessions} sessions, {links} links.",
 }
 
 

@@ -36,7 +36,7 @@ class Recipient:
         """Parse what `str()` made; raise InvalidInput if it names nobody."""
         kind, _, value = text.partition(":")
         if kind not in {"contact", "recipient", "owner", "thread"}:
-            raise InvalidInput(f"`{text[:40]}` names nobody.")
+            raise InvalidInput(f"`{text[:40]}` is not a recipient.")
         return cls(kind, value)  # type: ignore[arg-type]  # checked on the line above
 
 
@@ -151,12 +151,12 @@ async def _by_owner(connection: Connection, channel: str) -> Target:
     row = await connection.fetchrow(BY_OWNER, channel)
     if row is None:
         raise Misconfigured(
-            "Nobody is the owner yet.",
+            "There is no owner yet.",
             f"Run `butlers contacts add NAME --role owner --{channel} VALUE`.",
         )
     if row["value"] is None:
         raise Misconfigured(
-            f"The owner has no {channel} identifier on file.",
+            f"The owner has no {channel} address on file.",
             f"Run `butlers contacts set {row['contact_id']} --{channel} VALUE`.",
         )
     return _target(row, channel)
@@ -196,7 +196,7 @@ async def add_contact(connection: Connection, name: str, roles: list[str], *, su
     try:
         made = str(await connection.fetchval(INSERT_CONTACT, name, roles))
     except asyncpg.UniqueViolationError:
-        raise InvalidInput("There is an owner already.", "Change that contact with `butlers contacts set`.") from None
+        raise InvalidInput("There is already an owner.", "Change that contact with `butlers contacts set`.") from None
     await record(connection, Event("contact_made", "owner"), person=made, roles=roles, surface=surface)
     return made
 
@@ -219,14 +219,14 @@ async def set_identifier(
     try:
         key = UUID(contact_id)
     except ValueError:
-        raise InvalidInput(f"`{contact_id[:60]}` is no contact id.", "See `butlers contacts list`.") from None
+        raise InvalidInput(f"`{contact_id[:60]}` is not a contact id.", "See `butlers contacts list`.") from None
     stored = canonical(kind, value)
     try:
         entry = await connection.fetchrow(INSERT_ENTRY, key, kind, stored)
     except asyncpg.ForeignKeyViolationError:
         entry = None
     if entry is None:
-        raise InvalidInput(f"The {kind} identifier cannot be put on this contact.", "See `butlers contacts list`.")
+        raise InvalidInput(f"The {kind} address cannot be added to this contact.", "See `butlers contacts list`.")
     moves = primary and not entry["is_primary"]
     if moves:  # only now: a caller that goes on after a refusal has changed nothing
         await connection.execute(UNSET_PRIMARY, key, kind)
@@ -254,8 +254,8 @@ async def forget(connection: Connection, contact_id: str, kind: str, value: str,
     private = CHANNELS[kind].address.is_private(address)
     if private and await connection.fetchval(OWNS_NOWHERE, key, kind):
         raise InvalidInput(
-            f"You could be asked nowhere else by {kind}, so it stays.",
-            f"Put another on first: `butlers contacts set {contact_id} --{kind} VALUE --primary`.",
+            f"It is the only {kind} address where you can be asked, so it cannot be removed.",
+            f"Add another first: `butlers contacts set {contact_id} --{kind} VALUE --primary`.",
         )
     await _record(connection, "address_removed", str(key), kind, gone, surface)
     return True

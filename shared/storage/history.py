@@ -17,22 +17,22 @@ DECIDING: Final = frozenset({"owner", "console", "messenger"})
 # Nothing is cut off: the texts in the rows are bounded.
 ALL: Final = 1_000_000
 DONE: Final[Mapping[str, str]] = {
-    "parked": "asked for the owner's yes",
-    "approved": "said yes",
-    "allowed": "let it go without the owner's yes",
-    "denied": "said no",
-    "edited": "put other words in its place",
-    "revised": "had it asked anew",
-    "identifier_added": "had it asked anew, with the address that is there",
-    "expired": "closed the question",
-    "dead": "tried until its time was over",
-    "cancelled": "ended the question",
-    "withdrawn": "took it back",
-    "reopened": "began it anew",
-    "executed": "found that it arrived",
+    "parked": "requested the owner's approval",
+    "approved": "approved it",
+    "allowed": "allowed it without asking the owner",
+    "denied": "denied it",
+    "edited": "edited the text",
+    "revised": "requested approval again",
+    "identifier_added": "requested approval again with the new address",
+    "expired": "let the request expire",
+    "dead": "gave up after retrying",
+    "cancelled": "cancelled it",
+    "withdrawn": "withdrew it",
+    "reopened": "requested it again",
+    "executed": "confirmed that it was sent",
     "executing": "had it sent again",
-    "failed": "found that it will not arrive",
-    "bounced": "read in the mailbox that it came back",
+    "failed": "found that it was not delivered",
+    "bounced": "found the bounce in the mailbox",
 }
 
 
@@ -134,24 +134,24 @@ def told(asked: Record, to: Addressee, rows: Sequence[Record], *, left_out: int 
     """
     steps = _asked(asked, to)
     if left_out:
-        steps.append(Step(steps[0].at, "left_out", f"Of what follows, {left_out} older lines are left out."))
+        steps.append(Step(steps[0].at, "left_out", f"{left_out} older lines are not shown."))
     steps += [_step(row) for row in rows]
     edits = [n for n, step in enumerate(steps) if step.what == "edited"]
     if edits and asked["owner_text"] is not None:
         last = steps[edits[-1]]
-        steps[edits[-1]] = replace(last, text=f"{last.text} It says: {said(asked['owner_text'], ALL)}")
+        steps[edits[-1]] = replace(last, text=f"{last.text} New text: {said(asked['owner_text'], ALL)}")
     return Life(asked["id"], asked["status"], asked["answer"], tuple(steps))
 
 
 def _asked(asked: Record, to: Addressee) -> list[Step]:
     at, origin = asked["created_at"], in_line(asked["origin_butler"])
-    where = f"in {said(asked['lineage'])}, realm {said(asked['realm'])}"
+    where = f"in request {said(asked['lineage'])}, realm {said(asked['realm'])}"
     steps = [
         Step(at, "asked", f"{origin} {_words(asked, to)}"),
-        Step(at, "admitted", f"{in_line(asked['admitted_by'])} admitted it {where}."),
+        Step(at, "admitted", f"{in_line(asked['admitted_by'])} submitted it {where}."),
     ]
     if to.is_owner:
-        steps.append(Step(at, "to_the_owner", "It goes to the owner, for which no yes is needed."))
+        steps.append(Step(at, "to_the_owner", "It is to the owner, so no approval is needed."))
     return steps
 
 
@@ -177,17 +177,17 @@ def _step(row: Record) -> Step:
     if kind == "event":
         return Step(at, row["what"], _event(row, who, what) + quoted)
     sentences = {
-        "rule": f"A use of the standing rule {what} was spent: {text}.",
-        "route": f"The Switchboard brought it to {who}: {what}.{quoted}",
-        "delivery": f"The Messenger took it as delivery {place}, by {what} to {text}.",
-        "mark": f"Attempt {what} at part {place} was marked: from here on it may be out, bytes {text}.",
-        "end": f"The attempt at part {place} ended: {what}.{quoted}" + (f" The receipt is {who}." if who else ""),
+        "rule": f"Rule {what} allowed it: {text}.",
+        "route": f"The Switchboard routed it to {who}: {what}.{quoted}",
+        "delivery": f"The Messenger queued it as delivery {place}, by {what} to {text}.",
+        "mark": f"Attempt {what} at part {place} started sending; from then on it may have arrived. Hash {text}.",
+        "end": f"The attempt at part {place} ended: {what}.{quoted}" + (f" Receipt: {who}." if who else ""),
     }
     return Step(at, {"mark": "marked", "end": row["what"]}.get(kind, kind), sentences[kind])
 
 
 def _event(row: Record, who: str, what: str) -> str:
     actor = f"{who} ({in_line(row['by'])})" if row["by"] else who
-    where = f" by way of {in_line(row['place'])}" if row["place"] else ""
+    where = f" via {in_line(row['place'])}" if row["place"] else ""
     did = DONE.get("allowed" if what == "approved" and who != "owner" else what)
     return f"{actor} {did}{where}." if did else f"{actor}: {what}{where}."

@@ -17,7 +17,9 @@ async def add(connection: Connection, name: str, public_key: str) -> None:
     """Let this key count for that name; raise Misconfigured if it was retired, since a retired key stays so."""
     await connection.execute(ADD, name, public_key)
     if await connection.fetchval(IS_RETIRED, name, public_key):
-        raise Misconfigured(f"The key of {name} in BUTLERS_HOME was retired.", f"Run `butlers keys rotate {name}`.")
+        raise Misconfigured(
+            f"The key of {name} in BUTLERS_HOME has been retired.", f"Run `butlers keys rotate {name}`."
+        )
 
 
 RETIRE: Final = """

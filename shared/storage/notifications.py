@@ -77,7 +77,7 @@ async def admit(connection: Connection, new: NewNotification) -> Current:
     found = await _first(connection, new)
     if found is None:
         raise IdempotencyConflict(
-            "This idempotency_key was already used for another message.",
+            "This idempotency_key was already used for a different message.",
             "Use a new request_context.idempotency_key for a new message.",
         )
     return found
@@ -309,7 +309,7 @@ def envelope_of(row: Mapping[str, object] | Record) -> NotifyEnvelope:
     try:
         envelope = NotifyEnvelope.model_validate({**row["envelope"], "delivery": delivery_of(row)})  # type: ignore[dict-item]
     except (ValidationError, TypeError):
-        raise Unreadable("What is stored of this message cannot be read.") from None
+        raise Unreadable("The stored message cannot be read.") from None
     return envelope.model_copy(update={"delivery": as_sent(envelope.delivery)})
 
 

@@ -17,8 +17,8 @@ from shared.storage.pending_actions import Event, record
 # What became, or would become, of a message, as every surface says it.
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "allow": "sent without asking",
-    "park": "asked all the same",
-    "deny": "forbidden",
+    "park": "still need approval",
+    "deny": "blocked",
 }
 _VERBS: Final = {"send": "send to", "reply": "reply to", "react": "react to what comes from"}
 
@@ -42,15 +42,17 @@ def constraints_of(
 ) -> dict[str, str]:
     """Return what the rule pins, as stored; raise InvalidInput if it pins nobody or contradicts itself."""
     if (contact_id is None) == (recipient is None):
-        raise InvalidInput("A rule is for one contact or one recipient.", "Name one of the two.")
+        raise InvalidInput("A rule needs either a contact or a recipient.", "Give exactly one of them.")
     if channel is not None and channel not in CHANNELS:
-        raise InvalidInput(f"There is no channel `{channel}`.", f"Known are: {', '.join(CHANNELS)}.")
+        raise InvalidInput(f"Unknown channel `{channel}`.", f"Choose from: {', '.join(CHANNELS)}.")
     if intent not in {None, "send", "reply", "react"}:
-        raise InvalidInput(f"There is no intent `{intent}`.", "Known are: send, reply, react.")
+        raise InvalidInput(f"Unknown intent `{intent}`.", "Choose from: send, reply, react.")
     if recipient is not None:
         address = parse_recipient(recipient)
         if channel not in {None, address.channel}:
-            raise InvalidInput(f"{address.value} cannot be reached by {channel}.", f"Its channel is {address.channel}.")
+            raise InvalidInput(
+                f"{address.value} cannot be reached through {channel}.", f"Its channel is {address.channel}."
+            )
         recipient = address.value
     wanted = {"contact_id": contact_id, "recipient": recipient, "channel": channel, "intent": intent}
     return {name: value for name, value in wanted.items() if value is not None}
@@ -94,13 +96,13 @@ REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NU
 
 async def _realm(connection: Connection, new: NewRule) -> str:
     if new.effect == "deny" and (new.max_uses or new.max_per_day):
-        raise InvalidInput("A rule that forbids is not used up.", "Leave its numbers of uses out.")
+        raise InvalidInput("A rule that blocks cannot have limits.", "Leave the limits out.")
     channel = new.constraints.get("channel")
     if channel is None and "recipient" in new.constraints:
         channel = parse_recipient(new.constraints["recipient"]).channel
     realms = [row["realm"] for row in await connection.fetch(REALMS, channel)]
     if len(realms) > 1:
-        raise InvalidInput("Not all channels are live, or all in the sandbox.", "Name its channel.")
+        raise InvalidInput("Some channels are live and some are in the sandbox.", "Choose a channel.")
     return realms[0] if realms else "sandbox"
 
 
@@ -166,7 +168,7 @@ async def expire_overdue(connection: Connection, by: str) -> None:
     """
     for row in await connection.fetch(EXPIRING):
         if await connection.fetchval(EXPIRE, UUID(row["id"])) is not None:
-            await record(connection, Event("rule_expired", by, rule_id=row["id"], reason="Its time is over."))
+            await record(connection, Event("rule_expired", by, rule_id=row["id"], reason="Expired."))
 
 
 LIST: Final = """

@@ -12,7 +12,7 @@ UNKNOWN = "ab" * 32
 async def test_the_audit_of_a_running_fleet_is_whole_and_its_tail_is_named(fleet: Fleet) -> None:
     answer = await fleet.notify(channel="telegram", message=fresh.words("audit"), recipient=str(fresh.chat()))
     assert answer["status"] == "pending_approval"
-    assert (await said(fleet, "audit", "verify")).startswith("The audit is whole: ")
+    assert (await said(fleet, "audit", "verify")).startswith("The audit log is intact: ")
     report = json.loads(await said(fleet, "audit", "verify", "--json"))
     assert (report["whole"], report["flaws"], report["keys"]) == (True, [], "home")
     assert report["lines"] + report["unsealed"]["lines"] >= 1
@@ -24,9 +24,9 @@ async def test_a_head_that_the_chain_does_not_contain_ends_with_one(fleet: Fleet
     code, out, wrong = await fleet.house.butlers("audit", "verify", "--head", UNKNOWN)
     assert (code, wrong) == (1, "")
     assert out.splitlines()[0] == (
-        f"No seal has the hash {UNKNOWN}: seals were removed together with what they covered."
+        f"No seal has the hash {UNKNOWN}: seals were removed together with the lines they covered."
     )
-    assert "The audit is broken" in out
+    assert "The audit log is broken" in out
     code, out, _ = await fleet.house.butlers("audit", "verify", "--json", "--head", UNKNOWN)
     assert (code, json.loads(out)["whole"]) == (1, False)
     assert "not the hash of a seal" in await refused(fleet, "audit", "verify", "--head", "abc")

@@ -45,9 +45,9 @@ async def test_what_is_withdrawn_in_time_never_leaves(fleet: Fleet) -> None:
         gone = await fleet.call("health", "notification_status", {**asked, "wait_seconds": 20})
     assert (gone["status"], gone["error"]) == (
         "error",
-        {"class": "forbidden", "message": "Withdrawn by health. It was not sent.", "retryable": False},
+        {"class": "forbidden", "message": "Cancelled by health. Not sent.", "retryable": False},
     )
-    await fleet.outside.until(lambda e: e.method == "editMessageText" and "Withdrawn by health" in e.text)
+    await fleet.outside.until(lambda e: e.method == "editMessageText" and "Cancelled by health" in e.text)
     await fleet.outside.press(card, "Approve")
     await asyncio.sleep(0.5)
     assert await fleet.value("SELECT status FROM shared.pending_actions WHERE id = $1", answer["action_id"]) == (
@@ -63,7 +63,7 @@ async def test_the_missing_identifier_makes_an_ordinary_question_of_it(fleet: Fl
     contact = await fleet.contact("Hanna", email=fresh.address())
     answer = await fleet.notify(channel="telegram", message=said, contact_id=contact)
     assert answer["status"] == "pending_missing_identifier"
-    await fleet.outside.until(lambda e: said in e.text and "no telegram identifier on file" in e.text)
+    await fleet.outside.until(lambda e: said in e.text and "on Telegram (no address on file)" in e.text)
     await fleet.sql(ADD_ENTRY, uuid.UUID(contact), str(chat))
     action = str(answer["action_id"])
     asked = [f"Hanna ({chat})", said]

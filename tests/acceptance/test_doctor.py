@@ -42,7 +42,9 @@ async def test_a_healthy_house_has_nothing_wrong_and_says_that_it_is_on_the_sand
     assert await wrong(patient) == []
     code, out, _ = await patient.house.butlers("doctor")
     assert code == 0
-    assert "warning  telegram: It goes to the sandbox and reaches nobody. Set BUTLERS_TELEGRAM_TOKEN for more." in out
+    assert (
+        "warning  telegram: Messages go to the sandbox and reach nobody. Set BUTLERS_TELEGRAM_TOKEN to go live." in out
+    )
     assert "ok       daemon: greeter is ready." in out
 
 
@@ -60,12 +62,12 @@ async def test_a_daemon_that_is_not_there_is_named(patient: Fleet) -> None:
 async def test_keys_that_others_may_read_are_named(patient: Fleet) -> None:
     folder = patient.house.home / "keys" / "greeter"
     (folder / "key.pem").chmod(0o644)
-    assert await wrong(patient) == [(f"Others may read {folder / 'key.pem'}.", f"Run `chmod -R go= {folder}`.")]
+    assert await wrong(patient) == [(f"Other users can read {folder / 'key.pem'}.", f"Run `chmod -R go= {folder}`.")]
     (folder / "key.pem").chmod(0o600)
     house = patient.house.home
     before = house.stat().st_mode & 0o777
     house.chmod(0o777)
-    assert await wrong(patient) == [(f"Others may write into {house}.", f"Run `chmod go-w {house}`.")]
+    assert await wrong(patient) == [(f"Other users can write to {house}.", f"Run `chmod go-w {house}`.")]
     house.chmod(before)
 
 
@@ -74,7 +76,7 @@ async def test_a_key_that_the_database_does_not_know_is_named(patient: Fleet) ->
     kept = path.read_bytes()
     path.write_bytes(generate_key()[0])
     [(text, remedy)] = await wrong(patient)
-    assert text.startswith("The database does not know the key that health has here")
+    assert text.startswith("The database does not know the key of health stored here")
     assert remedy == "Run `butlers migrate`, or correct BUTLERS_HOME."
     path.write_bytes(kept)
 
@@ -82,10 +84,10 @@ async def test_a_key_that_the_database_does_not_know_is_named(patient: Fleet) ->
 async def test_an_owner_who_cannot_be_reached_is_named(patient: Fleet) -> None:
     live = {"BUTLERS_SMTP_URL": "smtp://127.0.0.1:9", "BUTLERS_EMAIL_FROM": "butlers@example.org"}
     [(text, _)] = await wrong(patient, **live)
-    assert text == "The owner's email identifier is the sandbox's invention."
+    assert text == "The owner's email address is the invented one of the sandbox."
     await patient.sql("DELETE FROM shared.contact_info WHERE type = 'email'")
     [(text, remedy)] = await wrong(patient)
-    assert text == "Owner has no email identifier."
+    assert text == "Owner has no email address."
     await patient.house.butlers(*remedy.split("`")[1].replace("VALUE", "owner@sandbox.test").split()[1:])
     assert await wrong(patient) == []
 
@@ -98,8 +100,8 @@ async def test_an_audit_that_is_not_sealed_is_named(patient: Fleet) -> None:
         [(text, remedy)] = await wrong(patient)
     finally:
         messenger.send(signal.SIGCONT)
-    assert text.startswith("1 lines of the audit have had no seal since ")
-    assert remedy == "If it stays so for two minutes, read the Messenger's log and restart it."
+    assert text.startswith("1 lines of the log have been unsealed since ")
+    assert remedy == "If this lasts two minutes, check the Messenger's log and restart it."
 
 
 async def test_a_database_that_is_away_is_named(patient: Fleet) -> None:

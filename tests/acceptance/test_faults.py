@@ -12,7 +12,7 @@ from tests.rig.bench import OWNER, OWNER_EMAIL
 from tests.rig.fleet import Fleet
 from tests.rig.waiting import LONGEST
 
-UNKNOWN = "It may have arrived. Do not send it again."
+UNKNOWN = "Delivery unconfirmed: it may have arrived. Do not send it again."
 # A marker waits for whoever is changing what it rests on.
 AS_IF_BRAKING = "LOCK TABLE shared.authority IN ROW EXCLUSIVE MODE"
 # The stages at which the provider has seen the text, so that a fault can be for one text only.

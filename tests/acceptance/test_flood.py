@@ -58,8 +58,10 @@ async def test_a_flood_of_questions_is_three_cards_and_a_digest(flooded: Fleet) 
     await flooded.client("health")
     told = [answer for n in range(0, MANY, AT_ONCE) for answer in await ask(flooded, said, contact, n)]
     assert {answer["status"] for answer in told} == {"pending_approval"}
-    [digest] = await flooded.outside.until(lambda e: asks(e) and "more thing" in e.text)
-    listed = r"▣ health asks \d+ more things?:\n\n1\. to Anna \(\d+\) by Telegram, \d+ characters\n"
+    [digest] = await flooded.outside.until(lambda e: asks(e) and "more message" in e.text)
+    listed = (
+        r"▣ Health needs your approval for \d+ more messages?:\n\n1\. to Anna \(\d+\) on Telegram, \d+ characters\n"
+    )
     assert re.match(listed, digest.text)
     assert said not in digest.text
     await flooded.outside.until(lambda e: asks(e) and said in e.text, BURST)

@@ -47,7 +47,7 @@ async def test_a_code_from_the_command_line_makes_a_private_chat_the_owners(benc
     await fleet.outside.say(other, "/start wrong")
     await fleet.outside.say(other, f"/start {code}", chat=-4711)
     await fleet.outside.say(chat, f"/start {code}")
-    await fleet.outside.until(lambda e: e.to == str(chat) and "known as yours" in e.text)
+    await fleet.outside.until(lambda e: e.to == str(chat) and "Linked." in e.text)
     await fleet.outside.say(other, f"/start {code}")
     answer = await answered(fleet, "ok")
     entry = await fleet.outside.arrived(str(answer["said"]), chat)

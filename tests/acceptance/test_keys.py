@@ -71,7 +71,7 @@ async def test_a_key_is_replaced_while_its_daemon_runs(apart: Fleet) -> None:
     old, password = pem_of(apart.house, "health"), keystore.read(apart.house.home, "health").password
     assert (await apart.notify(message=fresh.words("before"), channel="telegram"))["status"] == "ok"
     told = await said(apart, "keys", "rotate", "health")
-    assert told.endswith("Both keys count. Restart health, and then run `butlers keys retire health`.")
+    assert told.endswith("Both keys are valid. Restart health, then run `butlers keys retire health`.")
     new = pem_of(apart.house, "health")
     assert new != old
     assert keystore.read(apart.house.home, "health").password != password
@@ -91,7 +91,7 @@ async def test_a_key_is_replaced_while_its_daemon_runs(apart: Fleet) -> None:
     await within_seconds(apart, "health", old, 401)
     assert await hop(apart, "health", new) == 200
     assert (await apart.notify(message=fresh.words("after"), channel="telegram"))["status"] == "ok"
-    assert await said(apart, "keys", "retire", "health") == "There was no other."
+    assert await said(apart, "keys", "retire", "health") == "There was no other key."
     assert fingerprint(public_key(new)) in await said(apart, "keys", "list")
 
 
@@ -102,7 +102,7 @@ async def test_a_stolen_key_ends_at_once_and_with_it_what_is_connected(apart: Fl
     before = await apart.value(
         "SELECT min(pid) FROM pg_stat_activity WHERE usename = $1", f"{apart.house.name}_greeter"
     )
-    assert "Only the new key counts." in await said(apart, "keys", "rotate", "greeter", "--now")
+    assert "Only the new key is valid." in await said(apart, "keys", "rotate", "greeter", "--now")
     assert await apart.value("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", before) == 0
     await within_seconds(apart, "greeter", stolen, 401)
     await apart.kill("greeter", signal.SIGTERM)
@@ -132,7 +132,7 @@ async def test_a_revoked_token_opens_nothing_after_five_seconds(fleet: Fleet) ->
     [*_, mine, kept] = listed
     assert (mine["butler"], mine["revoked_at"], mine["counts"]) == ("health", None, True)
     assert token not in json.dumps(listed)
-    assert await said(fleet, "tokens", "revoke", mine["id"][:13]) == "Revoked. Within five seconds it opens nothing."
+    assert await said(fleet, "tokens", "revoke", mine["id"][:13]) == "Revoked. It stops working within five seconds."
     async with asyncio.timeout(LONGEST):
         while await asked(fleet, "health", token) != 401:
             await asyncio.sleep(0.05)
@@ -142,8 +142,8 @@ async def test_a_revoked_token_opens_nothing_after_five_seconds(fleet: Fleet) ->
     assert kept["id"] in ids
     everything = json.loads(await said(fleet, "tokens", "list", "--json", "--all"))["tokens"]
     assert [one["revoked_at"] is None for one in everything if one["id"] == mine["id"]] == [False]
-    assert "revoked before" in await refused(fleet, "tokens", "revoke", mine["id"])
-    assert "No single token" in await refused(fleet, "tokens", "revoke", "f" * 30)
+    assert "already revoked" in await refused(fleet, "tokens", "revoke", mine["id"])
+    assert "No token matches" in await refused(fleet, "tokens", "revoke", "f" * 30)
     assert mine["id"][:8] in await said(fleet, "tokens", "list", "--all")
 
 

@@ -39,11 +39,11 @@ async def test_a_rule_lets_out_what_it_says_until_it_is_revoked(fleet: Fleet) ->
     assert [line["message"] for line in tried["lines"]] == [f"{words} one", f"{words} two"]
     wider = await said(fleet, "rules", "add", "--contact-id", anna)
     assert (await fleet.notify(message=f"{words} three", **asked))["status"] == "ok"
-    assert await said(fleet, "rules", "revoke", wider) == "Revoked. It counts no more."
+    assert await said(fleet, "rules", "revoke", wider) == "Revoked."
     assert (await fleet.notify(message=f"{words} four", **asked))["status"] == "pending_approval"
     [listed] = [one for one in json.loads(await said(fleet, "rules", "list", "--json"))["rules"] if one["id"] == rule]
     assert (listed["used"], listed["max_uses"], listed["active"], listed["contact"]) == (1, 1, True, "Anna")
-    assert "revoked before" in await refused(fleet, "rules", "revoke", wider)
+    assert "already revoked" in await refused(fleet, "rules", "revoke", wider)
 
 
 async def test_a_rule_that_forbids_is_told_as_forbidden(fleet: Fleet) -> None:
@@ -59,14 +59,14 @@ async def test_a_rule_that_forbids_is_told_as_forbidden(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (("rules", "add"), "one contact or one recipient"),
-        (("rules", "add", "--recipient", "4242", "--butler", "nobody"), "no butler `nobody`"),
+        (("rules", "add"), "either a contact or a recipient"),
+        (("rules", "add", "--recipient", "4242", "--butler", "nobody"), "Unknown butler `nobody`"),
         (("rules", "add", "--contact-id", "ffff0000"), "No contact matches"),
-        (("rules", "add", "--recipient", "4242", "--deny", "--max-uses", "1"), "not used up"),
-        (("rules", "revoke", "nothing"), "No single rule"),
-        (("brake", "on", "--butler", "nobody"), "no butler `nobody`"),
-        (("brake", "on", "--channel", "sms"), "no channel `sms`"),
-        (("brake", "on", "--for", "soon"), "length of time"),
+        (("rules", "add", "--recipient", "4242", "--deny", "--max-uses", "1"), "cannot have limits"),
+        (("rules", "revoke", "nothing"), "No rule matches"),
+        (("brake", "on", "--butler", "nobody"), "Unknown butler `nobody`"),
+        (("brake", "on", "--channel", "sms"), "Unknown channel `sms`"),
+        (("brake", "on", "--for", "soon"), "duration"),
         (("brake", "off", "--butler", "greeter", "--channel", "email"), "No such brake"),
         (("why", "ffffffff-ffff"), "No message has an id"),
     ],
@@ -94,7 +94,7 @@ async def test_the_brake_delays_and_lifting_it_sends_at_once(fleet: Fleet) -> No
         spent.append(time.monotonic() - begun)
     assert spent[-1] < 8
     assert not [entry for entry in await fleet.outside.journal() if entry.to == str(chat)]
-    assert await said(fleet, "brake", "off", "--contact", anna) == "Lifted. What waited goes out."
+    assert await said(fleet, "brake", "off", "--contact", anna) == "Lifted. Waiting messages are being sent."
     assert (await fleet.outside.arrived(words, chat)).text == words
     assert await said(fleet, "brake", "status") == "No brake is on."
     await said(fleet, "rules", "revoke", rule)
@@ -114,7 +114,7 @@ async def test_a_message_explains_itself(fleet: Fleet) -> None:
     assert happened[:6] == ["asked", "admitted", "parked", "approved", "delivery", "marked"]
     text = await said(fleet, "why", str(answer["notification_id"]))
     assert words in text
-    assert "by way of cli" in text
+    assert "via cli" in text
     assert entry.to == str(chat)
 
 
@@ -124,16 +124,16 @@ async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet:
     answer = await fleet.notify(channel="telegram", message=words, recipient=str(chat))
     action = str(answer["action_id"])
     first = await fleet.outside.card(action)
-    assert "another text" in await refused(fleet, "approvals", "edit", action, "--message", words)
+    assert "a different text" in await refused(fleet, "approvals", "edit", action, "--message", words)
     said_back = await said(fleet, "approvals", "edit", action[:13], "--message", other)
     assert f"To unknown ({chat}): " in said_back
-    assert said_back.endswith("\nChanged. Nothing is sent yet: a new card asks with this text.")
+    assert said_back.endswith("\nSaved. Nothing has been sent yet; you are asked to approve the new text.")
     [second, *_] = await fleet.outside.until(lambda e: e.method == "sendMessage" and other in e.text)
     assert "Approve" in str(second.payload)
     shown = json.loads(await said(fleet, "approvals", "show", action, "--json"))
     assert (shown["revision"], shown["tool_args"]["message"]) == (2, other)
     printed = await said(fleet, "approvals", "show", action)
-    assert f"\nTo: unknown ({chat})\n" in printed
+    assert f"an unknown recipient on Telegram ({chat})\n" in printed
     assert f"\n> {other}\n" in printed
     await fleet.outside.press(first, "Approve")
     asked = {"notification_id": answer["notification_id"]}
@@ -141,14 +141,12 @@ async def test_the_owner_changes_the_text_and_only_that_is_asked_and_sent(fleet:
     assert f"\nTo unknown ({chat}): {len(other)} characters, " in await said(fleet, "approvals", "approve", action)
     assert (await fleet.outside.arrived(other, chat)).text == other
     settled = await fleet.call("health", "notification_status", {**asked, "wait_seconds": 20})
-    assert (settled["status"], settled["note"]) == ("ok", f"The owner changed the text: {other}")
+    assert (settled["status"], settled["note"]) == ("ok", f"The owner edited the text: {other}")
     assert [entry.text for entry in await fleet.outside.journal() if entry.to == str(chat)] == [other]
-    assert "It was executed before. Nothing was changed." in await refused(
-        fleet, "approvals", "edit", action, "--message", "late"
-    )
+    assert "Already approved and sent (" in await refused(fleet, "approvals", "edit", action, "--message", "late")
     told = await said(fleet, "why", action)
-    assert f'put other words in its place by way of cli. It says: "{other}"' in told
-    assert told.count("said yes by way of cli") == 1
+    assert f'edited the text via cli. New text: "{other}"' in told
+    assert told.count("approved it via cli") == 1
 
 
 async def test_a_fresh_link_signs_in_to_a_console_that_runs(fleet: Fleet) -> None:

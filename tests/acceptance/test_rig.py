@@ -29,7 +29,7 @@ with cluster.running() as made, bench.running(made) as bench:
 @in_session
 async def test_daemons_run_the_copy_they_are_given(bench: Bench, tmp_path: Path) -> None:
     code = copy_of_code(tmp_path / "code")
-    plant(code, Edit("answers.WAITS_FOR_YES", "It waits for the owner's yes", "It waits for a planted yes"))
+    plant(code, Edit("answers.WAITS_FOR_YES", "Waiting for the owner's approval", "It waits for a planted yes"))
     fleet = await Fleet.start(await bench.house(code=code))
     answer = await fleet.notify(channel="telegram", message="Hello", recipient=str(fresh.chat()))
     assert str(answer["message"]).startswith("It waits for a planted yes")
@@ -60,7 +60,7 @@ async def test_ends_are_reported_as_they_were(bench: Bench) -> None:
 @in_session
 async def test_a_fleet_that_cannot_start_says_why_and_leaves_no_process(bench: Bench) -> None:
     house = await bench.house()
-    with socket.create_server(("127.0.0.1", house.base + 1)), pytest.raises(AssertionError, match="is taken"):
+    with socket.create_server(("127.0.0.1", house.base + 1)), pytest.raises(AssertionError, match="is in use"):
         await Fleet.start(house)
 
 

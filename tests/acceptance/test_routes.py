@@ -79,7 +79,7 @@ async def test_an_envelope_to_a_third_party_is_parked_even_where_a_rule_allows_i
     told = response(await carried(fleet, "health", route(envelope("health", said, recipient=str(chat)))))
     assert told["status"] == "pending_approval"
     card = await fleet.outside.card(str(told["action_id"]))
-    assert "admitted by switchboard" in card.text
+    assert "switchboard submitted it on behalf of health" in card.text
     await fleet.outside.press(card, "Approve")
     await fleet.outside.arrived(said, chat)
 
@@ -90,7 +90,7 @@ async def test_nobody_speaks_in_anothers_name(fleet: Fleet) -> None:
     assert answer["status"] == "error"
     assert answer["error"]["class"] == "forbidden"  # type: ignore[index]  # the error object
     [event] = await fleet.sql(
-        "SELECT * FROM shared.approval_events WHERE event_type = 'refused' AND reason LIKE '%health cannot speak as%'"
+        "SELECT * FROM shared.approval_events WHERE event_type = 'refused' AND reason LIKE '%health cannot send as%'"
         " ORDER BY seq DESC LIMIT 1"
     )
     assert event["detail"]["caller"] == "health"

@@ -166,7 +166,7 @@ async def test_status_token_and_config_are_there_for_scripts(fleet: Fleet) -> No
     assert json.loads(said)["mcpServers"]["health"]["url"] in {f"{url}/mcp" for url in fleet.urls("health")}
     code, _, said = await fleet.house.butlers("token", "nobody")
     assert code == 1
-    assert "Known are" in said
+    assert "Choose from" in said
     assert "Traceback" not in said
 
 

@@ -10,7 +10,7 @@ from tests.rig.waiting import eventually
 
 # Which butler an inbound message is for, its row says.
 ROUTED = "UPDATE switchboard.inbox SET routed_to = $2 WHERE thread = $1 RETURNING id"
-UNPROVED = "No message of theirs that reached this butler proves this thread; it would go out as a new message."
+UNPROVED = "The conversation could not be verified, so it would be sent as a new message."
 ADD_RULE = "INSERT INTO shared.approval_rules (tool_name, arg_constraints) VALUES ('notify', $1)"
 
 
@@ -52,7 +52,7 @@ async def test_a_proved_reply_to_a_stranger_needs_a_yes_and_arrives_in_the_threa
     answer = await replied(fleet, said, thread)
     assert "note" not in answer
     card, entry = await approved(fleet, answer, said, stranger)
-    assert "health wants to reply" in card.text
+    assert "Health wants to reply to " in card.text
     assert entry.payload["reply_parameters"] == {"message_id": int(thread.partition(":")[2])}
 
 
@@ -64,9 +64,9 @@ async def test_a_reply_that_nothing_proves_is_a_new_message_and_the_card_says_so
     said, stranger = fresh.words("unproved"), fresh.chat()
     thread = await written(fleet, stranger, routed)
     answer = await replied(fleet, said, thread)
-    assert "proves this thread" in str(answer["note"])
+    assert "could not be verified" in str(answer["note"])
     card, entry = await approved(fleet, answer, said, stranger)
-    assert "health wants to send" in card.text
+    assert "Health wants to message " in card.text
     assert UNPROVED in card.text
     assert "reply_parameters" not in entry.payload
 
@@ -87,7 +87,7 @@ async def test_no_rule_lets_out_a_reaction_to_what_nothing_proves(fleet: Fleet) 
     answer = await fleet.notify(**react, request_context=context(thread))
     assert answer["status"] == "pending_approval"
     card = await fleet.outside.card(str(answer["action_id"]))
-    assert "Nothing proves that the message it reacts to exists." in card.text
+    assert "The message it reacts to could not be verified." in card.text
     await fleet.sql(ROUTED, thread, "health")
     proved = await fleet.notify(**{**react, "emoji": "\u2764"}, request_context=context(thread))
     assert proved["status"] == "ok", proved

@@ -15,7 +15,7 @@ from tests.rig.waiting import LONGEST
 ADD_RULE = """
 INSERT INTO shared.approval_rules (tool_name, effect, arg_constraints) VALUES ('notify', $1, $2) RETURNING id::text
 """
-WAITS = "It waits for the owner's yes and goes out by itself after it. Do not send it again."
+WAITS = "Waiting for the owner's approval. It will be sent automatically once approved; do not send it again."
 
 
 def parked(answer: Answer) -> str:
@@ -43,7 +43,7 @@ async def test_it_is_parked_shown_and_delivered_once_after_the_yes(fleet: Fleet)
     action, card = await waiting(fleet, said, **asked)
     assert said in card.text
     assert f"Anna ({chat})" in card.text
-    assert "health" in card.text
+    assert "Health wants to message Anna" in card.text
     assert list(card.buttons) == ["Approve", "Deny"]
     assert all(len(data.encode()) <= 64 for data in card.buttons.values())
     assert await fleet.notify(message=said, **asked) == {
@@ -82,7 +82,7 @@ async def test_after_a_no_nothing_leaves_ever(fleet: Fleet) -> None:
     action, card = await waiting(fleet, said, **asked)
     await fleet.outside.press(card, "Deny")
     answer = await until_settled(fleet, said, **asked)
-    assert answer["error"] == {"class": "forbidden", "message": "The owner said no.", "retryable": False}
+    assert answer["error"] == {"class": "forbidden", "message": "Denied by the owner.", "retryable": False}
     assert (answer["status"], answer["duplicate"]) == ("error", True)
     await fleet.outside.press(card, "Approve")
     await asyncio.sleep(0.5)
@@ -151,7 +151,7 @@ async def test_without_an_identifier_it_is_parked_and_the_owner_is_told(fleet: F
     assert "no telegram identifier on file" in row["agent_summary"]
     [told, *_] = await fleet.outside.until(lambda e: e.to == str(OWNER) and said in e.text)
     assert name in told.text
-    assert "no telegram identifier on file" in told.text
+    assert "on Telegram (no address on file)" in told.text
     assert "Approve" not in str(told.payload)
     assert f"/contacts/{contact}" in told.text
 
@@ -192,7 +192,7 @@ async def test_contact_id_wins_over_recipient_and_the_answer_says_so(fleet: Flee
     )
     answer = await fleet.notify(channel="email", message=said, contact_id=owner, recipient=fresh.address())
     assert answer["status"] == "ok"
-    assert answer["note"] == "contact_id was used; recipient was not."
+    assert answer["note"] == "contact_id was used; recipient was ignored."
     await fleet.outside.arrived(said, OWNER_EMAIL)
 
 

@@ -75,11 +75,11 @@ async def test_a_killed_messengers_doubt_is_shown_within_lease_and_five_seconds(
     [row] = await eventually(lambda: fleet.sql(SHOWN, held["id"]))
     # Nobody can show it before somebody is there, however long a process takes to start here.
     assert row["settled_at"] - max(held["lease_until"], there) < timedelta(seconds=5)
-    assert "whoever was sending it fell silent" in shown.text
+    assert "the process that was sending it stopped responding" in shown.text
     assert said in shown.text
     assert (await calling)["status"] in {"queued", "uncertain"}
     await fleet.outside.press(shown, "It arrived")
-    await edited(fleet, shown, "You said that it arrived.")
+    await edited(fleet, shown, "You confirmed that it arrived.")
     again = await fleet.notify(channel="telegram", message=said, contact_id=contact)
     assert (again["status"], again["duplicate"]) == ("ok", True)
     await fleet.outside.arrived(said, chat)
@@ -98,7 +98,7 @@ async def test_sent_again_by_a_press_is_sent_once_more_and_every_surface_says_so
     settled = await fleet.call("health", "notification_status", asked)
     assert (settled["status"], "may have arrived twice" in str(settled["note"])) == ("ok", True)
     code, complaint = await cli(fleet, "resolve", delivery, "leave")
-    assert (code, "is sent" in complaint) == (1, True)
+    assert (code, "Sent." in complaint) == (1, True)
     assert len([e for e in await fleet.outside.journal() if e.to == str(chat)]) == 2
 
 
@@ -115,11 +115,11 @@ async def test_the_command_line_lists_shows_and_resolves(fleet: Fleet) -> None:
     assert [row["outcome"] for row in json.loads(out)["attempts"]] == ["connection_lost"]
     assert await cli(fleet, "resolve", delivery[:13], "leave") == (
         0,
-        "You left it as it is: it may have arrived, and is not sent again.",
+        "You left it unconfirmed. It is not sent again.",
     )
-    await edited(fleet, shown, "You left it as it is")
+    await edited(fleet, shown, "You left it unconfirmed")
     again = await fleet.call("health", "notification_status", {"notification_id": answer["notification_id"]})
-    assert (again["status"], "left it at that" in str(again["message"])) == ("uncertain", True)
+    assert (again["status"], "the owner closed it" in str(again["message"])) == ("uncertain", True)
     assert (await cli(fleet, "resolve", delivery, "again"))[0] == 1
     await fleet.outside.arrived(said, chat)
 
@@ -131,7 +131,7 @@ async def test_what_was_refused_is_retried_under_the_same_key(fleet: Fleet) -> N
     answer = await fleet.notify(channel="telegram", message=said, contact_id=contact)
     assert answer["status"] == "error", answer
     delivery = str(await fleet.value(OF, answer["notification_id"]))
-    assert await cli(fleet, "retry", delivery) == (0, "It is tried again, decided afresh.")
+    assert await cli(fleet, "retry", delivery) == (0, "It will be tried again if it is still allowed.")
     await fleet.outside.arrived(said, chat)
     asked = {"notification_id": answer["notification_id"], "wait_seconds": 20}
     assert (await fleet.call("health", "notification_status", asked))["status"] == "ok"
@@ -141,9 +141,9 @@ async def test_what_was_refused_is_retried_under_the_same_key(fleet: Fleet) -> N
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (("list", "--status", "lost"), "no status `lost`"),
+        (("list", "--status", "lost"), "Unknown status `lost`"),
         (("show", "ffffffff-ffff"), "No delivery has"),
-        (("resolve", "ffffffff-ffff", "maybe"), "is no answer"),
+        (("resolve", "ffffffff-ffff", "maybe"), "is not a valid answer"),
         (("retry", "ffffffff-ffff"), "No delivery has"),
     ],
 )

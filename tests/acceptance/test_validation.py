@@ -76,30 +76,30 @@ CASES: dict[str, Case] = {
         {"channel": "email", "message": "Hello", "intent": "reply", "request_context": CONTEXT},
         "The request came by 'telegram' and cannot be answered by email.",
     ),
-    "contact_id no uuid": ({**HELLO, "contact_id": "abc-123"}, "Parameter 'contact_id' is no UUID: 'abc-123'."),
+    "contact_id no uuid": ({**HELLO, "contact_id": "abc-123"}, "Parameter 'contact_id' must be a UUID, not 'abc-123'."),
     "contact_id unknown": ({**HELLO, "contact_id": str(uuid.UUID(int=7))}, "No contact has the id '00000000-"),
     "message a number": ({**HELLO, "message": 42}, "Parameter 'message' must be a string."),
     "recipient a list": ({**HELLO, "recipient": ["a@x.test"]}, "Parameter 'recipient' must be a string."),
     "message too long": ({**HELLO, "message": "x" * 10_001}, "Parameter 'message' has 10001 characters; at most 10000"),
-    "NUL in message": ({**HELLO, "message": "a\0b"}, "Parameter 'message' holds a NUL character"),
+    "NUL in message": ({**HELLO, "message": "a\0b"}, "Parameter 'message' contains a NUL character"),
     **{
         f"{what} in {name}": (
             {"channel": "email", "message": "Hello", name: f"someone@people.test{character}Bcc: x@y.test"},
-            f"Parameter '{name}' holds a line break or a NUL character.",
+            f"Parameter '{name}' contains a line break or a NUL character.",
         )
         for name in ("recipient", "subject")
         for what, character in (("CR", "\r"), ("LF", "\n"), ("NUL", "\0"))
     },
     "line break at the end": (
         {"channel": "email", "message": "Hello", "recipient": "someone@people.test\n"},
-        "Parameter 'recipient' holds a line break or a NUL character.",
+        "Parameter 'recipient' contains a line break or a NUL character.",
     ),
     "two recipients": ({"channel": "email", "message": "Hello", "recipient": "a@x.test,b@x.test"}, ""),
     "display name": ({"channel": "email", "message": "Hello", "recipient": "Anna <a@x.test>"}, ""),
     "recipient too long": ({"channel": "email", "message": "Hello", "recipient": f"{'a' * 320}@x.test"}, "Parameter"),
     "near miss": ({**HELLO, "mesage": "Hello"}, "Unknown parameter 'mesage'. Did you mean 'message'?"),
     "another near miss": ({**HELLO, "recipent": "x"}, "Unknown parameter 'recipent'. Did you mean 'recipient'?"),
-    "no near miss": ({**HELLO, "zzzzqqq": 1}, "Unknown parameter 'zzzzqqq'. Known are: channel, message,"),
+    "no near miss": ({**HELLO, "zzzzqqq": 1}, "Unknown parameter 'zzzzqqq'. Choose from: channel, message,"),
     "context broken": (
         {**HELLO, "request_context": '{"request_id": '},
         "Parameter 'request_context' is not valid JSON.",
@@ -112,7 +112,7 @@ CASES: dict[str, Case] = {
     ),
     "received_at no time": (
         {**HELLO, "request_context": {"request_id": "r", "received_at": "yesterday"}},
-        "request_context.received_at is no ISO 8601 time with a zone.",
+        "request_context.received_at must be an ISO 8601 time with a time zone.",
     ),
 }
 

@@ -43,7 +43,7 @@ async def test_contact_based_recipient_resolution(fleet: Fleet) -> None:
     # contact_id comes before recipient.
     both = await fleet.notify(channel="telegram", message=f"{said}!", contact_id=anna, recipient=str(OWNER))
     await delivered(fleet, both, f"{said}!", chat)
-    assert both["note"] == "contact_id was used; recipient was not."
+    assert both["note"] == "contact_id was used; recipient was ignored."
 
 
 async def test_contact_based_resolution_with_multiple_entries(fleet: Fleet) -> None:
@@ -126,7 +126,7 @@ async def test_owner_notified_of_missing_identifier(fleet: Fleet) -> None:
             arrived = await fleet.outside.until(lambda e, to=address, it=said: e.to == to and it in e.text)  # type: ignore[misc]  # bound now
             told = arrived[0].text
             assert name in told
-            assert "no telegram identifier on file" in told
+            assert "on Telegram (no address on file)" in told
             assert f"/contacts/{emil}" in told
             assert "http" in told
     finally:
@@ -149,7 +149,7 @@ async def test_notification_to_non_owner_requires_approval(fleet: Fleet) -> None
     await rule(fleet, contact_id=other)
     answer = await fleet.notify(channel="telegram", message=said, contact_id=fritz)
     await waits(fleet, answer, said)
-    assert "No standing rule allows it." in (await action(fleet, answer))["agent_summary"]
+    assert "No rule allows it." in (await action(fleet, answer))["agent_summary"]
     card = await fleet.outside.card(str(answer["action_id"]))
     await fleet.outside.press(card, "Approve")
     await fleet.outside.arrived(said, chat)

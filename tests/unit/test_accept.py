@@ -49,33 +49,39 @@ def with_context(given: Mapping[str, object], **changes: object) -> dict[str, ob
         pytest.param({**SEND, "message": " \n\t"}, "Missing required 'message' parameter", id="message blank"),
         pytest.param({**SEND, "message": 7}, "Parameter 'message' must be a string", id="message a number"),
         pytest.param({**SEND, "message": "x" * 10_001}, "Parameter 'message' has 10001 characters", id="too long"),
-        pytest.param({**SEND, "message": "a\0b"}, "Parameter 'message' holds a NUL", id="NUL in message"),
-        pytest.param({**SEND, "message": "\ud83d"}, "Parameter 'message' holds", id="half a character"),
+        pytest.param({**SEND, "message": "a\0b"}, "Parameter 'message' contains a NUL", id="NUL in message"),
+        pytest.param({**SEND, "message": "\ud83d"}, "Parameter 'message' contains", id="half a character"),
         pytest.param({**SEND, "intent": "shout"}, "Unsupported intent 'shout'", id="another intent"),
-        pytest.param({**SEND, "recipient": "a@b.org\n"}, "Parameter 'recipient' holds a line break", id="LF"),
-        pytest.param({**SEND, "subject": "a\r\nBcc: x"}, "Parameter 'subject' holds a line break", id="CRLF"),
-        pytest.param({**SEND, "subject": "a\0"}, "Parameter 'subject' holds a line break or a NUL", id="NUL"),
+        pytest.param({**SEND, "recipient": "a@b.org\n"}, "Parameter 'recipient' contains a line break", id="LF"),
+        pytest.param({**SEND, "subject": "a\r\nBcc: x"}, "Parameter 'subject' contains a line break", id="CRLF"),
+        pytest.param({**SEND, "subject": "a\0"}, "Parameter 'subject' contains a line break or a NUL", id="NUL"),
         pytest.param({**SEND, "subject": "x" * 501}, "Parameter 'subject' has 501 characters", id="long subject"),
         pytest.param({**SEND, "recipient": "Anna"}, "The recipient is neither", id="a name is no recipient"),
         pytest.param({**SEND, "recipient": "a@b.org,c@d.org"}, "The recipient contains a comma", id="two recipients"),
-        pytest.param({**SEND, "contact_id": "abc-123"}, "Parameter 'contact_id' is no UUID", id="no UUID"),
+        pytest.param({**SEND, "contact_id": "abc-123"}, "Parameter 'contact_id' must be a UUID", id="no UUID"),
         pytest.param({**SEND, "contact_id": 5}, "Parameter 'contact_id' must be a string", id="a number as id"),
         pytest.param({**SEND, "recipent": "1"}, "Unknown parameter 'recipent'. Did you mean 'recipient'?", id="near"),
-        pytest.param({**SEND, "zzz": "1"}, "Unknown parameter 'zzz'. Known are: channel", id="unknown name"),
+        pytest.param({**SEND, "zzz": "1"}, "Unknown parameter 'zzz'. Choose from: channel", id="unknown name"),
         pytest.param({**SEND, "request_context": "{"}, "Parameter 'request_context' is not valid JSON", id="no JSON"),
         pytest.param({**SEND, "request_context": []}, "Parameter 'request_context' must be an object", id="a list"),
         pytest.param({**SEND, "request_context": "[]"}, "Parameter 'request_context' must be an object", id="its text"),
         pytest.param({**SEND, "request_context": {"a": "x" * 20_001}}, "Parameter 'request_context' is too long"),
-        pytest.param({**SEND, "request_context": {"a": [10**400]}}, "Parameter 'request_context' holds a number that"),
-        pytest.param({**SEND, "request_context": {"a": float("-inf")}}, "Parameter 'request_context' holds a number"),
-        pytest.param({**SEND, "request_context": '{"a": NaN}'}, "Parameter 'request_context' holds a number that has"),
+        pytest.param(
+            {**SEND, "request_context": {"a": [10**400]}}, "Parameter 'request_context' contains an infinite number"
+        ),
+        pytest.param(
+            {**SEND, "request_context": {"a": float("-inf")}}, "Parameter 'request_context' contains an infinite number"
+        ),
+        pytest.param(
+            {**SEND, "request_context": '{"a": NaN}'}, "Parameter 'request_context' contains an infinite number"
+        ),
         pytest.param({**SEND, "request_context": {"request_id": 7}}, "request_context.request_id must be one line"),
         pytest.param({**SEND, "request_context": {"request_id": "a\nb"}}, "request_context.request_id must be one"),
         pytest.param(
             {**SEND, "request_context": {"idempotency_key": "k" * 201}},
             "request_context.idempotency_key has more than 200",
         ),
-        pytest.param({**SEND, "request_context": {"received_at": "yesterday"}}, "request_context.received_at is no"),
+        pytest.param({**SEND, "request_context": {"received_at": "yesterday"}}, "request_context.received_at must be"),
         pytest.param(without(REPLY, "message"), "Missing required 'message' parameter", id="a reply says something"),
         pytest.param(without(REPLY, "request_context"), "Intent 'reply' needs request_context", id="reply to what"),
         pytest.param(without(REACT, "request_context"), "Intent 'react' needs request_context", id="react to what"),
@@ -160,7 +166,7 @@ def test_words_that_would_not_go_out_are_not_taken_and_the_caller_is_told(
     call = accept("health", given)
     delivery = wire(call.envelope.delivery)
     assert {name: delivery.get(name) for name in ("message", "subject", "emoji") if delivery.get(name)} == left
-    assert f"carries {unused}; what you gave was not used." in str(call.note)
+    assert f"takes {unused}; it was ignored." in str(call.note)
     plain = {name: one for name, one in given.items() if name not in {"message", "subject", "emoji"}}
     assert call.request_sha == accept("health", {**plain, **left}).request_sha
 
@@ -172,7 +178,7 @@ def test_a_mail_keeps_its_subject() -> None:
 
 def test_contact_id_comes_before_recipient_and_recipient_before_the_owner() -> None:
     both = accept("health", {**SEND, "contact_id": ANNA, "recipient": "4242"})
-    assert (str(both.whom), both.note) == (f"contact:{ANNA}", "contact_id was used; recipient was not.")
+    assert (str(both.whom), both.note) == (f"contact:{ANNA}", "contact_id was used; recipient was ignored.")
     assert str(accept("health", {**SEND, "recipient": " 4242 "}).whom) == "recipient:4242"
     assert str(accept("health", {**SEND, "recipient": "", "contact_id": None}).whom) == "owner"
 
@@ -180,7 +186,7 @@ def test_contact_id_comes_before_recipient_and_recipient_before_the_owner() -> N
 def test_a_reply_goes_to_its_thread_and_says_so() -> None:
     call = accept("health", {**REPLY, "recipient": "999"})
     assert str(call.whom) == "thread:4242:7"
-    assert call.note == "A reply goes to its thread; contact_id and recipient were not used."
+    assert call.note == "A reply goes to its conversation; contact_id and recipient were ignored."
     mail = accept("health", {"channel": "email", "message": "Hi", "intent": "reply", "request_context": MAIL_CONTEXT})
     assert str(mail.whom) == "thread:anna@example.org"
 

@@ -91,12 +91,12 @@ def test_a_rule_pins_somebody(given: dict[str, str], expected: dict[str, str]) -
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "one contact or one recipient"),
-        ({"channel": "email"}, "one contact or one recipient"),
-        ({"contact_id": ANNA, "recipient": "4242"}, "one contact or one recipient"),
-        ({"contact_id": ANNA, "channel": "sms"}, "no channel `sms`"),
-        ({"contact_id": ANNA, "intent": "shout"}, "no intent `shout`"),
-        ({"recipient": "a@b.org", "channel": "telegram"}, "cannot be reached by telegram"),
+        ({}, "either a contact or a recipient"),
+        ({"channel": "email"}, "either a contact or a recipient"),
+        ({"contact_id": ANNA, "recipient": "4242"}, "either a contact or a recipient"),
+        ({"contact_id": ANNA, "channel": "sms"}, "Unknown channel `sms`"),
+        ({"contact_id": ANNA, "intent": "shout"}, "Unknown intent `shout`"),
+        ({"recipient": "a@b.org", "channel": "telegram"}, "cannot be reached through telegram"),
         ({"recipient": "two words"}, "a space inside"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_life_is_told_in_order() -> None:
     steps = told(cast("Record", asked), Addressee("Anna", "4242", ANNA), rows).steps
     assert [step.what for step in steps] == ["asked", "admitted", "approved", "sent"]
     assert steps[0].text == 'health asked to send by telegram to Anna (4242): "Hello"'
-    assert steps[2].text == "owner (Ida) said yes by way of cli."
+    assert steps[2].text == "owner (Ida) said yes via cli."
     assert steps[3].text == "The attempt at part 1 ended: sent. The receipt is 17."
 
 

@@ -93,8 +93,8 @@ def test_it_cannot_write_the_mark_of_the_house() -> None:
 
 def test_what_the_house_adds_stands_above_the_name_with_the_mark() -> None:
     message = Message("d1", "telegram", "send", CHAT, "Hello")
-    (wire,) = by_butler(message, "health", ["Possible repeat (ref 7K2Q)"])
-    assert json.loads(wire.body)["text"] == "\u25a3 Possible repeat (ref 7K2Q)\nhealth:\nHello"
+    (wire,) = by_butler(message, "health", ["Possibly a repeat (ref 7K2Q)"])
+    assert json.loads(wire.body)["text"] == "\u25a3 Possibly a repeat (ref 7K2Q)\nhealth:\nHello"
 
 
 def test_a_page_of_ours_can_be_pressed_and_nothing_beside_it() -> None:
