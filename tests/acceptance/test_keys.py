@@ -86,7 +86,7 @@ async def test_a_key_is_replaced_while_its_daemon_runs(apart: Fleet) -> None:
     assert (await apart.notify(message=fresh.words("between"), channel="telegram"))["status"] == "ok"
     assert await apart.kill("health", signal.SIGTERM) == [0]
     await apart.restart("health")
-    assert await said(apart, "keys", "retire", "health") == "Retired: 1. Within seconds nobody believes it any more."
+    assert await said(apart, "keys", "retire", "health") == "Retired: 1. It is rejected within seconds."
     assert await keys_of(apart, "health") == [(False, False), (True, True)]
     await within_seconds(apart, "health", old, 401)
     assert await hop(apart, "health", new) == 200

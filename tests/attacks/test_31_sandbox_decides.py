@@ -202,8 +202,8 @@ async def test_a_pairing_code_said_in_the_sandbox(live_mail: Mixed) -> None:
 
 
 async def test_live_mail_that_nobody_can_be_asked_about_but_on_the_console(live_mail: Mixed) -> None:
-    said = "only on the console, because Telegram is the sandbox. Set BUTLERS_TELEGRAM_TOKEN"
-    assert f"Wrong: Live messages can be asked about {said}" in live_mail.told
+    said = "only in the console, because Telegram is the sandbox. Set BUTLERS_TELEGRAM_TOKEN"
+    assert f"Warning: Live messages can be approved {said}" in live_mail.told
     await live_mail.fleet.sql(MOVED, OWNERS_MAIL, OWNER_EMAIL)
     try:
         asked = await live_mail.ask()
@@ -212,7 +212,7 @@ async def test_live_mail_that_nobody_can_be_asked_about_but_on_the_console(live_
         assert await live_mail.fleet.sql(CARDS, asked["action_id"]) == []
         code, out, _ = await live_mail.fleet.house.butlers("doctor")
         assert code == 1
-        assert f"wrong    asking: Live messages can be asked about {said}" in out
+        assert f"wrong    asking: Live messages can be approved {said}" in out
     finally:
         await live_mail.fleet.sql(MOVED, OWNER_EMAIL, OWNERS_MAIL)
 

@@ -287,7 +287,7 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
     assert "Rosa &lt;Weiss&gt; email · rosa@b.test" in page
     assert "Not delivered just now A rule forbids this." in page
     assert "greeter silent http://127.0.0.1:9 5 minutes ago" in page
-    assert "needs your approval" in page
+    assert "Waiting for approval" in page
     assert (await console.get("/approvals")).status == 200
 
 
