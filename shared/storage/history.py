@@ -140,7 +140,9 @@ def told(asked: Record, to: Addressee, rows: Sequence[Record], *, left_out: int 
     if edits and asked["owner_text"] is not None:
         last = steps[edits[-1]]
         steps[edits[-1]] = replace(last, text=f"{last.text} New text: {said(asked['owner_text'], ALL)}")
-    return Life(asked["id"], asked["status"], asked["answer"], tuple(steps))
+    # A row of a butler's own hand may hold what no answer of ours looks like.
+    answer = asked["answer"] if isinstance(asked["answer"], Mapping) else {}
+    return Life(asked["id"], asked["status"], answer, tuple(steps))
 
 
 def _asked(asked: Record, to: Addressee) -> list[Step]:

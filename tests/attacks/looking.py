@@ -17,7 +17,7 @@ COLUMNS: Final = """
 SELECT format('SELECT count(*) FROM %I.%I t WHERE t::text LIKE ANY ($1::text[])', table_schema, table_name)
 FROM information_schema.tables WHERE table_schema = $1 AND table_type = 'BASE TABLE'
 """
-DECIDING: Final = ("approve", "deny", "decide", "rule", "contact", "brake", "token", "sign", "resolve", "edit")
+DECIDING: Final = ("approve", "deny", "decide", "rule", "contact_", "brake", "token", "sign", "resolve", "edit")
 
 
 async def look(world: World, given: Arguments) -> Seen:

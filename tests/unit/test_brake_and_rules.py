@@ -125,8 +125,8 @@ def test_a_life_is_told_in_order() -> None:
     steps = told(cast("Record", asked), Addressee("Anna", "4242", ANNA), rows).steps
     assert [step.what for step in steps] == ["asked", "admitted", "approved", "sent"]
     assert steps[0].text == 'health asked to send by telegram to Anna (4242): "Hello"'
-    assert steps[2].text == "owner (Ida) said yes via cli."
-    assert steps[3].text == "The attempt at part 1 ended: sent. The receipt is 17."
+    assert steps[2].text == "owner (Ida) approved it via cli."
+    assert steps[3].text == "The attempt at part 1 ended: sent. Receipt: 17."
 
 
 @pytest.mark.parametrize(

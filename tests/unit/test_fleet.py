@@ -86,7 +86,7 @@ def test_a_butler_needs_a_persona(tmp_path: Path) -> None:
 def test_two_butlers_of_one_name_are_refused(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         butler(tmp_path / folder)
-    with pytest.raises(Misconfigured, match="Two butlers of the fleet are called `health`"):
+    with pytest.raises(Misconfigured, match="Two butlers in the fleet are called `health`"):
         load(tmp_path)
 
 

@@ -121,7 +121,7 @@ async def pressed(house: House, words: str) -> None:
         return next(iter(house.cards(words)), None)
 
     found = await eventually(card)
-    assert "wants to send by file" in str(found)
+    assert "wants to message an unknown recipient" in str(found)
     await house.press(found)
 
 

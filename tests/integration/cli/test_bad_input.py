@@ -86,7 +86,7 @@ def test_a_fleet_folder_that_is_no_fleet_is_named(house: House) -> None:
         "nested": f"{at}/nested/a/butler.toml cannot be read: Is a directory. Correct it.",
         "empty": f"The fleet folder {at}/empty contains no butler. Create one with `butlers init NAME`.",
         "nowhere": f"The fleet folder {at}/nowhere does not exist. Create a butler with `butlers init NAME`.",
-        "afile": f"The fleet folder {at}/afile is no folder. Create a butler with `butlers init NAME`.",
+        "afile": f"The fleet folder {at}/afile is not a folder. Create a butler with `butlers init NAME`.",
     }.items():
         for command in (("up",), ("run", "switchboard")):
             demand_refused(house, (*command, "--fleet", str(at / fleet)), told)

@@ -189,7 +189,7 @@ async def test_a_line_put_into_an_old_gap_is_named_and_never_sealed(audit: House
     assert await flaws(audit) == set()
     await by_hand(audit, PUT_IN, 2)
     await by_hand(audit, PUT_IN, -7)
-    said = [flaw.text.partition(" lies ")[0] for flaw in (await judged(audit)).flaws]
+    said = [flaw.text.partition(" is in ")[0] for flaw in (await judged(audit)).flaws]
     assert said == ["Line -7, by 'owner',", "Line 2, by 'owner',"]
     assert await sealing.seal(audit.context("messenger", seal=0.0)) is None
     assert await flaws(audit) == {("inserted", None, 2), ("inserted", None, -7)}

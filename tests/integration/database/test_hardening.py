@@ -307,7 +307,7 @@ async def test_a_password_changed_from_within_is_named_and_set_again(bench: Benc
         connection = await asyncpg.connect(dsn.dsn_as(house.dsn, "greeter", keys.password))
         await connection.execute(f"ALTER ROLE {dsn.role_of(house.dsn, 'greeter')} PASSWORD 'mine'")
         await connection.close()
-        told = "roles: The login of greeter does not open by the password here; it may have been changed from within. "
+        told = "roles: The database login of greeter rejects the password stored here; it may have been changed. "
         _, out, _ = await house.butlers("doctor")
         assert [line for line in out.splitlines() if "roles: " in line] == [
             f"wrong    {told}Run `butlers migrate` to set it again."

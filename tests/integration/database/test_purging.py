@@ -95,7 +95,7 @@ async def test_what_did_not_go_is_not_taken_up_again_once_its_words_are_gone(hou
 
 async def test_what_the_owner_wrote_instead_is_wiped_too(house: House, message: str) -> None:
     told = await house.notify(message="x", contact_id=await house.contact("Yan", telegram=new_chat()))
-    await until(lambda: house.cards("greeter"))
+    await until(lambda: house.cards("Greeter"))
     action = await house.row(ACTION, told["notification_id"])
     async with house.context("messenger").db.work() as connection:
         await notifications.edit(connection, str(told["notification_id"]), message)

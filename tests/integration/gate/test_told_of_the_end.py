@@ -59,7 +59,7 @@ async def test_a_yes_whose_message_is_refused_ends_on_the_card_and_in_a_message(
         "greeter's message to Frank by Telegram",
         chat,
         because,
-        "The provider refused it:",
+        "The provider rejected it:",
         message,
         "/deliveries/",
     ):
@@ -95,7 +95,7 @@ async def test_what_a_rule_let_out_and_was_out_of_time_is_told(still_house: Hous
     await cards_written(still_house)
     await all_cards(still_house)
     (text,) = told_of(still_house, message)
-    assert "Its time to be sent has passed." in text
+    assert "Expired before" in text
 
 
 async def test_what_nobody_answered_in_time_is_told_on_its_card_alone(still_house: House, message: str) -> None:
