@@ -77,7 +77,7 @@ async def test_where_no_password_is_set_a_fresh_link_confirms(
         await page.goto(f"{console.url}/rules?recipient=4242")
         await page.get_by_role("button", name="Create rule").click()
         await expect(page.get_by_label("Password")).to_have_count(0)
-        await page.get_by_label("A fresh link").fill(second)
+        await page.get_by_label("A new link").fill(second)
         await page.get_by_role("button", name="Confirm with the link").click()
         await expect(page.get_by_label("An address")).to_have_value("4242")
         await page.get_by_role("button", name="Create rule").click()

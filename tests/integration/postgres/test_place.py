@@ -60,7 +60,7 @@ def test_where_the_path_is_too_long_the_socket_lies_in_a_short_folder_of_our_own
     elsewhere = house.system / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     folder.symlink_to(elsewhere)
-    with pytest.raises(PostgresFailed, match=r"Find out who made it.*--home"):
+    with pytest.raises(PostgresFailed, match=r"Find out who created it.*--home"):
         folder_for(base, Account(), passing)
 
 
@@ -83,7 +83,7 @@ def test_a_server_of_an_older_program_on_tcp_is_ended_and_its_data_goes_on(house
     stop(first)
     older = on_tcp(house)
     try:
-        with pytest.raises(PostgresFailed, match=r"still serving an older, by TCP\. Stop what uses it"):
+        with pytest.raises(PostgresFailed, match=r"still serving an older version of Butlers by TCP\. Stop that version"):
             running(house.home)
         with (first.data.parent / "users.lock").open() as used:
             fcntl.flock(used, fcntl.LOCK_SH)

@@ -252,7 +252,7 @@ def test_data_whose_version_is_not_installed_is_not_silently_replaced(house: Hou
     other = data.with_name("pg99" if data.name.startswith("pg") else "99")
     data.rename(other)
     (other / "PG_VERSION").write_text("99\n")
-    with pytest.raises(PostgresFailed, match="made by PostgreSQL 99") as caught:
+    with pytest.raises(PostgresFailed, match="created by PostgreSQL 99") as caught:
         house.start()
     assert caught.value.code == "postgres_data_version"
     assert not data.exists()
