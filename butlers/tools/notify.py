@@ -103,7 +103,7 @@ async def tell(context: Context, arguments: Arguments) -> Answer:
 async def _accept(context: Context, arguments: Arguments) -> NotifyCall:
     """Read the call; a contact's name becomes its id first, so that a call by name and one by id are the same call."""
     given, by_id = arguments.get("recipient"), str(arguments.get("contact_id") or "").strip()
-    is_send = arguments.get("intent") in {None, "", "send"} and not by_id
+    is_send = arguments.get("intent") in (None, "", "send") and not by_id
     name = name_in(given) if is_send and isinstance(given, str) else None
     if name is None:
         return accept(context.name, arguments)

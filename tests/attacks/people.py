@@ -12,6 +12,8 @@ from tests.rig.waiting import LONGEST
 
 BOT: Final = "1:sandbox"
 LINK: Final = re.compile(r"https?://[^\s<>\"]+")
+# When something was, at the end of what a press is told.
+AT: Final = re.compile(r" \([A-Z][a-z]{2} \d+ [A-Z][a-z]{2} [^()]*\)\.$")
 SHOWN_LATER: Final = ("editMessageText", "editMessageReplyMarkup")
 
 
@@ -31,7 +33,7 @@ async def press(world: World, given: Arguments) -> Seen:
     query = shape["callback_query_id"]
     [entry] = await world.fleet.outside.until(lambda e: e.payload.get("callback_query_id") == query, 1, LONGEST)
     said = str(entry.payload.get("text", ""))
-    return {"spinner": said, "text": said}
+    return {"spinner": AT.sub("", said), "text": said}
 
 
 async def say(world: World, given: Arguments) -> Seen:
