@@ -83,9 +83,7 @@ def test_a_server_of_an_older_program_on_tcp_is_ended_and_its_data_goes_on(house
     stop(first)
     older = on_tcp(house)
     try:
-        with pytest.raises(
-            PostgresFailed, match=r"still serving an older version of Butlers by TCP"
-        ):
+        with pytest.raises(PostgresFailed, match=r"still serving an older version of Butlers by TCP"):
             running(house.home)
         with (first.data.parent / "users.lock").open() as used:
             fcntl.flock(used, fcntl.LOCK_SH)
