@@ -34,7 +34,7 @@ async def test_home_and_database_and_the_owner_says_so(drill: Drill) -> None:
     drill.put_back_home()
     code, out, err = await drill.fleet.house.butlers("restored")
     assert code == 0, err
-    assert "uncertain" in out
+    assert "unconfirmed" in out
     await drill.start()
     await drill.nothing_goes_by_itself()
 

@@ -239,7 +239,7 @@ async def test_who_still_runs_an_earlier_program_sends_nothing_and_loses_nothing
         for name in ("messenger", "switchboard", "health"):
             assert await fleet.kill(name, signal.SIGTERM) == [0]
         code, _, err = await fleet.house.butlers("run", "messenger")
-        assert (code, "newer than this program's" in err) == (1, True)
+        assert (code, "newer than this version" in err) == (1, True)
         assert await fleet.outside.having(words) == []
         await fleet.sql(AS_IT_WAS)
         await fleet.begin()
