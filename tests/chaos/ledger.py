@@ -30,7 +30,7 @@ FIGURES: Final = Path(__file__).resolve().parents[2] / "build" / "figures"
 DRAIN_SECONDS: Final = 60.0
 OWNERS: Final = frozenset({str(OWNER), OWNER_EMAIL})
 MADE_HERE: Final = re.compile(r"\w[\w ]* <\d+>( again, in other words)?")
-REPEATED: Final = re.compile(r"\u25a3 Possible repeat \(ref \w+\)\n")
+REPEATED: Final = re.compile(r"\u25a3 Possibly a repeat \(ref \w+\)\n")
 # An observer only: which delivery left a state, and whether by way of a lease that had run out; when rules held.
 OBSERVER: Final = """
 CREATE SCHEMA chaos;

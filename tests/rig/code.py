@@ -13,7 +13,7 @@ PACKAGES = ("butlers", "switchboard", "messenger", "shared", "migrations")
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Edit message for the one place in a symbol's source that reads `replace`."""
+    """Other words for the one place in a symbol's source that reads `replace`."""
 
     symbol: str
     replace: str

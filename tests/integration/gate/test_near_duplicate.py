@@ -1,4 +1,4 @@
-"""Edit message of a request that may have arrived: asked about before they go to somebody else, never to the owner."""
+"""Other words of a request that may have arrived: asked about before they go to somebody else, never to the owner."""
 
 from uuid import uuid4
 
