@@ -87,5 +87,7 @@ class Butler:
     description: str
     kind: Kind = "butler"
     build: Callable[[Context], Components] = field(default=lambda _: Components())
+    # Who it is, for the agents that speak through it.
+    persona: str = ""
     # The daemons whose hop tokens it takes; None means every daemon's.
     accepts: frozenset[str] | None = None

@@ -4,9 +4,10 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 from typer.main import get_command
@@ -30,17 +31,35 @@ from butlers.cli import (
     tokens,
     why,
 )
-from butlers.cli.session import complain
+from butlers.cli.session import complain, say
 from shared.config.settings import quiet_third_parties
 from shared.errors import ButlersError
+
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001  # typer's way
+    if asked:
+        say(f"butlers {version('butlers')}")
+        raise typer.Exit
+
 
 app: Final = typer.Typer(
     name="butlers",
     help="AI agents that can send messages for you, and ask for your approval first.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def main(
+    _: Annotated[  # noqa: FBT002  # typer's way
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """AI agents that can send messages for you, and ask for your approval first."""
+
+
 serve.add_to(app)
 sign_in.add_to(app)
 notify.add_to(app)

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -24,12 +25,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.butler import Answer, Arguments, Butler, Components, Context, Kind, Loop, Tool
 from butlers.daemon.connection_limits import Share
+from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
 from butlers.tools.contacts import contacts_tool
 from butlers.tools.notification_status import status_tool
 from butlers.tools.notify import notify_tool
 from butlers.tools.withdraw import withdraw_tool
-from shared.auth.tokens import Caller, Unauthorized, Verifier
+from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.telemetry.logs import logger
@@ -135,9 +137,9 @@ def _caller(claims: Mapping[str, object]) -> Caller:
 
 
 class Unsure:
-    """Middleware that answers 503 when nobody can tell who is calling.
+    """Middleware that answers 503 when nobody can tell who is calling, and 401 to a token of ours that is not for here.
 
-    That is neither a no nor a yes, and the caller may try again.
+    A 503 is neither a no nor a yes, and the caller may try again.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -149,6 +151,9 @@ class Unsure:
             await self._app(scope, receive, send)
         except Unavailable as unknown:
             await JSONResponse({"error": str(unknown)}, 503, headers={"Retry-After": "1"})(scope, receive, send)
+        except NotForHere as refused:
+            headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+            await JSONResponse({"error": str(refused)}, 401, headers=headers)(scope, receive, send)
 
 
 class OwnOrigin:
@@ -181,6 +186,8 @@ class FleetVerifier(TokenVerifier):
         """Return the caller as claims, or None; raise Unavailable if the token cannot be checked."""
         try:
             caller = await self._verifier.verify(token)
+        except NotForHere:
+            raise
         except Unauthorized as refused:
             log.warning("token refused", why=refused.message)
             return None
@@ -228,13 +235,15 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     tools = [guarded(context, tool) for tool in (*core, *parts.tools)]
     server = ToolServer(
         butler.name,
-        instructions=butler.description,
+        version=version("butlers"),
+        instructions="\n\n".join(filter(None, [butler.description, butler.persona])),
         auth=FleetVerifier(verifier),
         mask_error_details=True,
         tools=[ServedTool.of(tool) for tool in tools],
     )
     skip_header_schemas(server)
     _add_health(server, context, parts)
+    add_notify_route(server, next(tool for tool in tools if tool.name == "notify"))
     app = server.http_app(
         path="/mcp",
         json_response=True,

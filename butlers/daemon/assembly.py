@@ -186,7 +186,8 @@ class Assembly:
         if name in BUTLERS:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:
-            butler = Butler(name, next(e.description for e in self.plan.entries if e.name == name))
+            entry = next(one for one in self.plan.entries if one.name == name)
+            butler = Butler(name, entry.description, persona=entry.persona.strip())
         context = self.context(name)
         live = Directory(context.db, context.settings.timings).is_live
         verifier = Verifier(

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from typing import Final
+from typing import Final, get_args
 
 from butlers.butler import Answer, Arguments, Context, Tool
 from butlers.outcomes import rows_say, wait_settled
@@ -11,7 +11,7 @@ from shared import answers
 from shared.addresses import name_in
 from shared.auth.tokens import Caller
 from shared.channels import CHANNELS
-from shared.contracts import NotifyResponse, RouteResponse, route_request
+from shared.contracts import Intent, NotifyResponse, RouteResponse, route_request
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
@@ -34,7 +34,7 @@ DESCRIPTION: Final = (
 PARAMETERS: Final = {
     "type": "object",
     "properties": {
-        "channel": {"type": "string", "description": " or ".join(CHANNELS)},
+        "channel": {"type": "string", "enum": list(CHANNELS), "description": "How it goes out."},
         "message": {"type": "string", "description": "The text, at most 10,000 characters; not used for react."},
         "contact_id": {
             "type": "string",
@@ -43,7 +43,7 @@ PARAMETERS: Final = {
         },
         "recipient": {"type": "string", "description": "A contact's whole name, or one address."},
         "subject": {"type": "string", "description": "E-mail only."},
-        "intent": {"type": "string", "description": "send (default), reply or react"},
+        "intent": {"type": "string", "enum": list(get_args(Intent)), "description": "send is the default."},
         "emoji": {"type": "string", "description": "The emoji; required for react."},
         "request_context": {
             "type": "object",
@@ -55,6 +55,10 @@ PARAMETERS: Final = {
                 "source_sender_identity": {"type": "string"},
                 "source_thread_identity": {"type": "string"},
                 "received_at": {"type": "string"},
+                "idempotency_key": {
+                    "type": "string",
+                    "description": "Your own name for this one message: the same key again is never sent twice.",
+                },
             },
             "additionalProperties": True,
         },

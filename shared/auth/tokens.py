@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 import jwt
@@ -49,6 +49,10 @@ class Unauthorized(ButlersError):
     """The error where a token does not prove who is calling."""
 
     code = "unauthorized"
+
+
+class NotForHere(Unauthorized):
+    """The error where a token of ours does not count here or now; its bearer is told why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +183,13 @@ class Verifier:
         except Unauthorized as refused:
             if self._tell is not None:
                 await self._tell(who, refused.message)
-            raise
+            raise NotForHere(refused.message, refused.remedy) from None
 
     def _caller(self, claims: _Claims, now: float) -> Caller:
-        _demand(claims.aud == self._audience, "was issued for another daemon")
-        _demand(claims.iat < claims.exp and now <= claims.exp + _LEEWAY, "has expired")
+        if claims.aud != self._audience:
+            why = f"is for `{claims.aud}`, and this is `{self._audience}`"
+            raise _refused(why, f"`butlers mcp-config {claims.aud}` prints the address of `{claims.aud}`.")
+        _demand(claims.iat < claims.exp and now <= claims.exp + _LEEWAY, f"expired at {_utc(claims.exp)}")
         _demand(claims.iat <= now + _LEEWAY, "was issued in the future")
         if claims.scope == "hop":
             _demand(claims.exp - claims.iat <= HOP_SECONDS, "is valid for longer than allowed")
@@ -256,13 +262,20 @@ def _is_client(claims: _Claims) -> bool:
     return claims.scope == "client" and claims.iss == OWNER and claims.sub.startswith("client:")
 
 
+def _utc(seconds: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError, OSError):
+        return "a time that is none"
+
+
 def _demand(holds: object, otherwise: str) -> None:
     if not holds:
         raise _refused(otherwise)
 
 
-def _refused(why: str) -> Unauthorized:
-    return Unauthorized(f"The token {why}.", "Create a new one with `butlers token NAME`.")
+def _refused(why: str, remedy: str = "Create a new one with `butlers token NAME`.") -> Unauthorized:
+    return Unauthorized(f"The token {why}.", remedy)
 
 
 def _raw(text: str) -> bytes:

@@ -76,7 +76,7 @@ def mistaken(words: Sequence[str]) -> str:
     command = typer.main.get_command(app)
     for word in words:
         inner: Mapping[str, Any] | None = getattr(command, "commands", None)
-        if word == "--help":
+        if word in {"--help", "--version"}:
             return ""
         if inner is not None and word not in inner:
             return f"{command.name} has no {word}"

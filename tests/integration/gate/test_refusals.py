@@ -249,7 +249,7 @@ async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house
     keys = keystore.read(house.settings.home, keystore.OWNER)
     unknown = mint_client_token(Signer(keystore.OWNER, keys.private_pem, time.time), "health", timedelta(hours=1)).token
     for token, refusal in (
-        (house.tokens["greeter"], "another daemon"),
+        (house.tokens["greeter"], "is for `greeter`, and this is `health`"),
         (unknown, "revoked"),
         ("x.y.z", "not one of ours"),
     ):
@@ -258,7 +258,7 @@ async def test_a_client_is_named_where_it_proved_itself_and_nobody_else_is(house
     [foreign] = await lines(house, since, "client:greeter")
     [revoked] = await lines(house, since, "client:health")
     assert {foreign["actor"], revoked["actor"]} == {"health"}
-    assert "another daemon" in foreign["reason"]
+    assert "is for `greeter`" in foreign["reason"]
     assert "revoked" in revoked["reason"]
     assert await house.sql.fetchval("SELECT count(*) FROM shared.approval_events WHERE seq > $1", since) == 2
 
