@@ -1,4 +1,4 @@
-"""A butler as a daemon: MCP tools over ASGI, a door for callers in the same process, health, readiness and metrics."""
+"""A butler as a daemon: MCP tools over ASGI, a client within the process, health, readiness and metrics."""
 
 import asyncio
 import json
@@ -229,7 +229,7 @@ def skip_header_schemas(server: FastMCP) -> None:
 
 
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
-    """Return the daemon with the core tools and its own, and its door for callers in the same process."""
+    """Return the daemon with the core tools and its own, and its client for callers in the same process."""
     parts = butler.build(context)
     core = [make(context) for make in (notify_tool, status_tool, withdraw_tool, contacts_tool)]
     tools = [guarded(context, tool) for tool in (*core, *parts.tools)]

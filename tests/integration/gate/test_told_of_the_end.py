@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from messenger.delivery import expire
-from messenger.storage import cards
+from messenger.maintenance import reaper
+from messenger.storage import cards, transitions
 from shared.config.timings import STANDARD
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House
@@ -14,6 +15,9 @@ from tests.integration.workers import PAST, admitted, enqueue, friend, in_queue,
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RULES_OFF = "UPDATE shared.approval_rules SET active = false"
+OUT_OF_TIME = "UPDATE shared.pending_actions SET expires_at = clock_timestamp() WHERE notification_id = $1"
 
 
 def told_of(house: House, message: str) -> list[str]:
@@ -99,9 +103,14 @@ async def test_what_a_rule_let_out_and_was_out_of_time_is_told(still_house: Hous
 
 
 async def test_what_nobody_answered_in_time_is_told_on_its_card_alone(still_house: House, message: str) -> None:
-    frank = await still_house.contact("Frank", telegram=new_chat())
-    answer = await still_house.notify(message=message, contact_id=frank)
-    await still_house.decide(answer["action_id"], approve=False)
+    told = await in_queue(still_house, message)
+    await still_house.sql.execute(RULES_OFF)
+    await work(still_house.worker())
+    await still_house.sql.execute(OUT_OF_TIME, told)
+    async with still_house.context("messenger").db.work() as connection:
+        assert await reaper.close_unanswered(connection) == 1
+        await transitions.close_answered(connection)
+    assert (await still_house.delivery(told))["status"] == "cancelled"
     await cards_written(still_house)
     await all_cards(still_house)
     assert told_of(still_house, message) == []
