@@ -1,10 +1,10 @@
-"""The central types: a tool, a loop, the context a daemon works in, and the butler made of them."""
+"""The central types: a tool, its call and result, a loop, the context a daemon works in, and the butler of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from cachetools import TTLCache
 
@@ -15,6 +15,9 @@ from shared.db.pool import Database
 from shared.db.wake import Wake
 from shared.rpc import DaemonClient
 
+if TYPE_CHECKING:  # half a second that a client command does not need
+    from mcp_types import ContentBlock, InputRequest, InputResponse
+
 Kind = Literal["switchboard", "messenger", "console", "sandbox", "butler"]
 Answer: TypeAlias = Mapping[str, object]
 Arguments: TypeAlias = Mapping[str, object]
@@ -22,20 +25,77 @@ Arguments: TypeAlias = Mapping[str, object]
 Loop: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 
 
+async def _unheard(_: str) -> None:
+    """Say nothing: the caller takes no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool: who calls, with what, and what the client takes and offers."""
+
+    caller: Caller
+    arguments: Arguments
+    # Whether the client reads an event stream; where not, a tool that waits answers within 50 seconds.
+    streams: bool = False
+    # Tell the client what the tool is at; a client that asked for no progress hears nothing.
+    progress: Callable[[str], Awaitable[None]] = _unheard
+    # What `Result.asks` may ask this client for: "roots", "elicitation", both or nothing.
+    offers: frozenset[str] = frozenset()
+    # What the client said to an earlier result's `asks`, by the same keys.
+    inputs: Mapping[str, "InputResponse"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool answers: an object, content blocks, or both; or what it asks the client for before it can."""
+
+    answer: Answer | None = None
+    blocks: Sequence["ContentBlock"] = ()
+    is_error: bool = False
+    # The client calls again, with its answers in `ToolCall.inputs`.
+    asks: Mapping[str, "InputRequest"] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One MCP tool: its published schema, and a handler that gets the caller and the raw arguments.
+    """One MCP tool: its published schema, and a handler that gets the raw arguments.
 
     The handler checks its own arguments, so that a refusal is an answer of the contract and not a protocol error.
-    Tools with `hop` are for daemons, the others for clients of this butler.
+    Tools with `hop` are for daemons, and answer with an object; the others are for clients of this butler.
     """
 
     name: str
     description: str
     parameters: Mapping[str, object]
-    handler: Callable[[Caller, Arguments], Awaitable[Answer]]
+    handler: Callable[[ToolCall], Awaitable[Result]]
     hop: bool = False
     read_only: bool = False
+    # Answers as an event stream with progress, to a client that reads one; given up when that client leaves.
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something a client may read, by a URI or a template; the template's `{names}` come as arguments.
+
+    `read` returns each content with its MIME type, text or bytes, or raises a ButlersError that says why not.
+    """
+
+    uri: str
+    name: str
+    description: str
+    mime_type: str
+    read: Callable[[ToolCall], Awaitable[Sequence[tuple[str, str | bytes]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text a client may start from; `arguments` maps each name to its description, and all are required."""
+
+    name: str
+    description: str
+    arguments: Mapping[str, str]
+    render: Callable[[ToolCall], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +130,10 @@ class Module(Protocol):
 class Components:
     """What one butler adds to what every butler has."""
 
-    tools: list[Tool] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
+    tools: Sequence[Tool] = ()
+    loops: Sequence[Loop] = ()
+    resources: Sequence[Resource] = ()
+    prompts: Sequence[Prompt] = ()
     # Extra reasons not to be ready, each a sentence.
     troubles: Callable[[], list[str]] = list
     # What /readyz adds although calls are answered.

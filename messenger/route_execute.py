@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from butlers.butler import Answer, Arguments, Context
+from butlers.butler import Answer, Context, Result, ToolCall
 from butlers.outcomes import rows_say, wait_settled
 from messenger import poison
 from messenger.delivery import lease
@@ -48,7 +48,7 @@ class Asked:
     again: bool
 
 
-async def execute(worker: lease.Worker, caller: Caller, arguments: Arguments) -> Answer:
+async def execute(worker: lease.Worker, call: ToolCall) -> Result:
     """Take route.v1 with a notify request in, and return route_response.v1 with the notify response."""
     started = time.perf_counter()
     request_context: Answer = {}
@@ -56,8 +56,8 @@ async def execute(worker: lease.Worker, caller: Caller, arguments: Arguments) ->
     error: ButlersError | None = None
     response: NotifyResponse | None = None
     try:
-        _demand_switchboard(caller)
-        route = RouteEnvelope.model_validate(arguments)
+        _demand_switchboard(call.caller)
+        route = RouteEnvelope.model_validate(call.arguments)
         request_context = route.request_context.model_dump(exclude_none=True)
         inside = route.input.context or {}
         brought = inside.get("notify_request")
@@ -69,11 +69,11 @@ async def execute(worker: lease.Worker, caller: Caller, arguments: Arguments) ->
         await _end_what_nobody_can_bring(worker.context, brought)
     except Forbidden as refused:
         error = refused
-        await note_refusal(worker.context, caller, refused, brought)
+        await note_refusal(worker.context, call.caller, refused, brought)
         await _end_what_nobody_can_bring(worker.context, brought)
     except ButlersError as failed:
         error = failed
-    return wire(_response(request_context, response, error, (time.perf_counter() - started) * 1000))
+    return Result(wire(_response(request_context, response, error, (time.perf_counter() - started) * 1000)))
 
 
 async def note_refusal(context: Context, caller: Caller, refused: Forbidden, brought: object) -> None:

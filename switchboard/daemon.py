@@ -7,9 +7,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from butlers.butler import Answer, Arguments, Butler, Components, Context, Tool
+from butlers.butler import Answer, Butler, Components, Context, Result, Tool, ToolCall
 from butlers.daemon.discovery import is_base_url, kind_of
-from shared.auth.tokens import Caller
 from shared.contracts import (
     IngestEnvelope,
     NotifyEnvelope,
@@ -34,26 +33,26 @@ log = logger("switchboard")
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 
-async def route(context: Context, caller: Caller, arguments: Arguments) -> Answer:
+async def route(context: Context, call: ToolCall) -> Result:
     """Answer a route.v1 with a route_response.v1; a refusal is an answer too, and is audited."""
     started = time.perf_counter()
     request_context: Answer = {}
     try:
-        envelope = RouteEnvelope.model_validate(arguments)
+        envelope = RouteEnvelope.model_validate(call.arguments)
         request_context = envelope.request_context.model_dump(exclude_none=True)
         demand_routable(envelope)
         request = notify_request(envelope)
-        demand_own_origin(request, caller.name)
+        demand_own_origin(request, call.caller.name)
         outcome = await _admitted(context, envelope, request)
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
         async with context.db.work() as connection:
-            await refuse(connection, context.name, caller.name, refused.message)
+            await refuse(connection, context.name, call.caller.name, refused.message)
         outcome = Forwarded(None, "error", refused)
     except ButlersError as failed:
         outcome = Forwarded(None, "error", failed)
-    return wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000))
+    return Result(wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000)))
 
 
 async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
@@ -88,8 +87,9 @@ def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) 
     )
 
 
-async def heartbeat(context: Context, caller: Caller, arguments: Arguments) -> Answer:
+async def heartbeat(context: Context, call: ToolCall) -> Result:
     """Note that an instance of the caller is there; the name comes from the token, and the kind from the name."""
+    caller, arguments = call.caller, call.arguments
     tools, url = arguments.get("tools"), arguments.get("url")
     status, kind = arguments.get("status", "ready"), kind_of(caller.name)
     if status not in registry.STATUSES or not isinstance(tools, list):
@@ -100,20 +100,20 @@ async def heartbeat(context: Context, caller: Caller, arguments: Arguments) -> A
         raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
     async with context.db.work() as connection:
         await registry.seen(connection, caller.name, url, kind, [str(t) for t in tools], str(status))
-    return {"status": "ok"}
+    return Result({"status": "ok"})
 
 
-async def ingest(context: Context, caller: Caller, arguments: Arguments) -> Answer:
+async def ingest(context: Context, call: ToolCall) -> Result:
     """Store the ingest.v1 of a received message once; only the Messenger, which holds the channels, may bring it."""
-    if caller.name != "messenger":
-        raise Forbidden(f"{caller.name} may not take in messages.")
+    if call.caller.name != "messenger":
+        raise Forbidden(f"{call.caller.name} may not take in messages.")
     try:
-        event = IngestEnvelope.model_validate(arguments)
+        event = IngestEnvelope.model_validate(call.arguments)
     except ValidationError as wrong:
         raise InvalidInput(describe(wrong)) from None
     async with context.db.work() as connection:
         stored = await inbox.store(connection, event)
-    return {"status": "ok", "duplicate": stored is None}
+    return Result({"status": "ok", "duplicate": stored is None})
 
 
 def build(context: Context) -> Components:

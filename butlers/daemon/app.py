@@ -3,35 +3,31 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
-from typing import Final
 from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
-from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import AccessToken, TokenVerifier
-from fastmcp.server.dependencies import get_access_token
-from fastmcp.tools.base import Tool as McpTool
-from fastmcp.tools.base import ToolResult
-from mcp_types import TextContent, ToolAnnotations
-from pydantic import PrivateAttr
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Answer, Arguments, Butler, Components, Context, Kind, Loop, Tool
+from butlers.butler import Answer, Arguments, Butler, Components, Context, Kind, Loop, Result, Tool, ToolCall
 from butlers.daemon.connection_limits import Share
+from butlers.daemon.event_streams import EventStreams
+from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schemas
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
 from butlers.tools.contacts import contacts_tool
 from butlers.tools.notification_status import status_tool
 from butlers.tools.notify import notify_tool
 from butlers.tools.withdraw import withdraw_tool
-from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier
+from shared.auth.tokens import NotForHere, Unauthorized, Verifier
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.telemetry.logs import logger
@@ -66,26 +62,26 @@ class LocalClient:
         found = self._tools.get(tool)
         if found is None:
             raise ButlersError(f"There is no tool `{tool}` here.")
-        return await found.handler(caller, arguments)
+        return (await found.handler(ToolCall(caller, arguments))).answer or {}
 
 
-async def run(tool: Tool, caller: Caller, arguments: Arguments) -> Answer:
-    """Return the handler's answer; raise Forbidden if a client calls a hop tool, or a daemon any other."""
-    if tool.hop != (caller.kind == "hop"):
-        raise Forbidden(f"`{tool.name}` is not available to a {caller.kind}.")
+async def run(tool: Tool, call: ToolCall) -> Result:
+    """Return the handler's result; raise Forbidden if a client calls a hop tool, or a daemon any other."""
+    if tool.hop != (call.caller.kind == "hop"):
+        raise Forbidden(f"`{tool.name}` is not available to a {call.caller.kind}.")
     if tool.hop:
-        _demand_text(arguments)
-    return await tool.handler(caller, arguments)
+        _demand_text(call.arguments)
+    return await tool.handler(call)
 
 
 def guarded(context: Context, tool: Tool) -> Tool:
     """Return the same tool, open only to the callers it is for; note in the audit each caller it refuses."""
 
-    async def handler(caller: Caller, arguments: Arguments) -> Answer:
+    async def handler(call: ToolCall) -> Result:
         try:
-            return await run(tool, caller, arguments)
+            return await run(tool, call)
         except Forbidden as no:
-            await note_refusal(context, caller.name, no.message, kind=caller.kind, tool=tool.name)
+            await note_refusal(context, call.caller.name, no.message, kind=call.caller.kind, tool=tool.name)
             raise
 
     return replace(tool, handler=handler)
@@ -99,41 +95,6 @@ def _demand_text(arguments: Arguments) -> None:
         raise InvalidInput(
             "The arguments contain an incomplete Unicode character.", "Send complete characters."
         ) from None
-
-
-class ServedTool(McpTool):
-    """A tool with our own published schema, whose handler gets the arguments as they came."""
-
-    _tool: Tool = PrivateAttr()
-
-    @classmethod
-    def of(cls, tool: Tool) -> "ServedTool":
-        """Wrap the tool as FastMCP lists and runs it."""
-        served = cls(
-            name=tool.name,
-            description=tool.description,
-            parameters=dict(tool.parameters),
-            annotations=ToolAnnotations(read_only_hint=tool.read_only, open_world_hint=not tool.read_only),
-        )
-        served._tool = tool
-        return served
-
-    async def run(self, arguments: dict[str, object]) -> ToolResult:
-        """Run the tool for the verified caller; return every answer of the contract as an ordinary result."""
-        token = get_access_token()
-        if token is None:
-            raise Unauthorized("No token was sent.")
-        try:
-            answer = dict(await self._tool.handler(_caller(token.claims), arguments))
-        except ButlersError as refused:
-            raise ToolError(str(refused)) from None
-        text = json.dumps(answer, ensure_ascii=False)
-        return ToolResult(content=[TextContent(type="text", text=text)], structured_content=answer)
-
-
-def _caller(claims: Mapping[str, object]) -> Caller:
-    kind = "hop" if claims["kind"] == "hop" else "client"
-    return Caller(str(claims["name"]), kind, str(claims["jti"]))  # type: ignore[arg-type]  # one of the two literals
 
 
 class Unsure:
@@ -202,32 +163,6 @@ class FleetVerifier(TokenVerifier):
         return [Middleware(Unsure), *super().get_middleware(), Middleware(Share)]
 
 
-class NoState:
-    """The session state of a server whose tools keep none."""
-
-    async def get(self, key: str) -> None:
-        """Return None: nothing was ever stored."""
-
-
-NO_STATE: Final = NoState()
-
-
-class ToolServer(FastMCP):
-    """FastMCP without session state: asking its store costs every call, and the first one two seconds of imports."""
-
-    @property
-    def _state_store(self) -> NoState:  # type: ignore[override]  # no public hook; test_daemon fails if it goes
-        return NO_STATE
-
-
-def skip_header_schemas(server: FastMCP) -> None:
-    """Keep FastMCP from listing all tools on each call; we publish no Mcp-Param headers that it would check."""
-    low = server._mcp_server  # noqa: SLF001  # no public hook; test_daemon fails if it goes
-    if not hasattr(low, "get_tool_input_schema"):
-        raise AttributeError("get_tool_input_schema")
-    low.get_tool_input_schema = lambda _name: None
-
-
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its client for callers in the same process."""
     parts = butler.build(context)
@@ -241,19 +176,25 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
         mask_error_details=True,
         tools=[ServedTool.of(tool) for tool in tools],
     )
+    server.add(parts.resources, parts.prompts)
     skip_header_schemas(server)
     _add_health(server, context, parts)
     add_notify_route(server, next(tool for tool in tools if tool.name == "notify"))
-    app = server.http_app(
-        path="/mcp",
-        json_response=True,
-        stateless_http=True,
-        host_origin_protection=True,
-        allowed_hosts=list(hosts),
-        middleware=[Middleware(OwnOrigin)],
-    )
+    app = _http_app(server, hosts, frozenset(tool.name for tool in tools if tool.waits))
     names = [tool.name for tool in tools]
     return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context), LocalClient(verifier, tools)
+
+
+def _http_app(server: FastMCP, hosts: Sequence[str], waiting: frozenset[str]) -> ASGIApp:
+    """Return the app that answers each call as one JSON object, but for the tools that wait as an event stream."""
+    serve = partial(
+        server.http_app, path="/mcp", stateless_http=True, host_origin_protection=True, allowed_hosts=list(hosts)
+    )
+    middleware = [Middleware(OwnOrigin)]
+    if waiting:
+        streaming = serve(json_response=False, middleware=[Middleware(OwnOrigin)])
+        middleware.append(Middleware(EventStreams, streaming=streaming, waiting=waiting))
+    return serve(json_response=True, middleware=middleware)
 
 
 def _add_health(server: FastMCP, context: Context, parts: Components) -> None:

@@ -8,8 +8,8 @@ from fastmcp import FastMCP
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from butlers.butler import Answer, Tool
-from shared.auth.tokens import Caller
+from butlers.butler import Answer, Tool, ToolCall
+from butlers.daemon.mcp_server import caller_of
 from shared.errors import ButlersError, Forbidden
 
 # By the class of the contract's error; any other is the provider's.
@@ -34,7 +34,7 @@ def add_notify_route(server: FastMCP, tool: Tool) -> None:
             return _refused(400, "The body is not a JSON object. Send the fields of notify.")
         claims = user.access_token.claims
         try:
-            answer = await tool.handler(Caller(str(claims["name"]), claims["kind"], str(claims["jti"])), arguments)
+            answer = (await tool.handler(ToolCall(caller_of(claims), arguments))).answer or {}
         except ButlersError as failed:
             return _refused(403 if isinstance(failed, Forbidden) else 503, str(failed))
         return JSONResponse(dict(answer), _status(answer))

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from butlers.butler import Answer, Arguments, Context, Tool
-from shared.auth.tokens import Caller
+from butlers.butler import Arguments, Context, Result, Tool, ToolCall
 from shared.errors import InvalidInput, Unavailable
 from shared.storage import contacts
 
@@ -24,14 +23,14 @@ PARAMETERS: Final = {
 def contacts_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
-    async def find(_: Caller, arguments: Arguments) -> Answer:
+    async def find(call: ToolCall) -> Result:
         try:
-            words = _words(arguments)
+            words = _words(call.arguments)
             async with context.db.work() as connection:
                 found = await contacts.search(connection, words, MOST + 1)
         except (InvalidInput, Unavailable) as wrong:
-            return {"status": "error", "error": str(wrong)}
-        return {"status": "ok", "contacts": [dict(row) for row in found[:MOST]], "more": len(found) > MOST}
+            return Result({"status": "error", "error": str(wrong)})
+        return Result({"status": "ok", "contacts": [dict(row) for row in found[:MOST]], "more": len(found) > MOST})
 
     return Tool("contacts", DESCRIPTION, PARAMETERS, find, read_only=True)
 

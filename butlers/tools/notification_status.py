@@ -8,9 +8,8 @@ import time
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Final
 
-from butlers.butler import Answer, Arguments, Context, Tool
+from butlers.butler import Arguments, Context, Result, Tool, ToolCall
 from shared import answers
-from shared.auth.tokens import Caller
 from shared.contracts import NotifyResponse, wire
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import pause
@@ -28,8 +27,8 @@ STATUS_DESCRIPTION: Final = (
 def status_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
-    async def notification_status(_: Caller, arguments: Arguments) -> Answer:
-        return await answered(_status(context, arguments))
+    async def notification_status(call: ToolCall) -> Result:
+        return await answered(_status(context, call.arguments))
 
     longest = context.settings.timings.status_wait
     wait = {
@@ -52,15 +51,15 @@ def parameters(**properties: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "object", "properties": properties, "required": ["notification_id"]}
 
 
-async def answered(asked: Awaitable[NotifyResponse]) -> Answer:
+async def answered(asked: Awaitable[NotifyResponse]) -> Result:
     """Return what was asked for; an error becomes an answer like any other, and nothing has changed."""
     try:
-        return wire(await asked)
+        return Result(wire(await asked))
     except InvalidInput as wrong:
-        return {"status": "error", "error": str(wrong)}
+        return Result({"status": "error", "error": str(wrong)})
     except ButlersError as failed:
         said = f"{failed} Nothing was changed."
-        return wire(answers.failed(None, "target_unavailable", said, retryable=True))
+        return Result(wire(answers.failed(None, "target_unavailable", said, retryable=True)))
 
 
 async def _status(context: Context, arguments: Arguments) -> NotifyResponse:

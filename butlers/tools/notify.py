@@ -4,12 +4,11 @@ import time
 from dataclasses import replace
 from typing import Final, get_args
 
-from butlers.butler import Answer, Arguments, Context, Tool
+from butlers.butler import Answer, Arguments, Context, Result, Tool, ToolCall
 from butlers.outcomes import rows_say, wait_settled
 from butlers.refusals import note_refusal
 from shared import answers
 from shared.addresses import name_in
-from shared.auth.tokens import Caller
 from shared.channels import CHANNELS
 from shared.contracts import Intent, NotifyResponse, RouteResponse, route_request
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
@@ -70,8 +69,8 @@ PARAMETERS: Final = {
 def notify_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
-    async def notify(_: Caller, arguments: Arguments) -> Answer:
-        return await tell(context, arguments)
+    async def notify(call: ToolCall) -> Result:
+        return Result(await tell(context, call.arguments))
 
     return Tool("notify", DESCRIPTION, PARAMETERS, notify)
 

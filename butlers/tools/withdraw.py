@@ -3,10 +3,9 @@
 import time
 from typing import Final
 
-from butlers.butler import Answer, Arguments, Context, Tool
+from butlers.butler import Arguments, Context, Result, Tool, ToolCall
 from butlers.tools.notification_status import ID, OPEN, answered, id_of, own, parameters, wait_for_news
 from shared import answers
-from shared.auth.tokens import Caller
 from shared.contracts import NotifyResponse
 from shared.db.wake import tell
 from shared.storage import withdrawals
@@ -20,8 +19,8 @@ WITHDRAW_DESCRIPTION: Final = (
 def withdraw_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
-    async def withdraw(_: Caller, arguments: Arguments) -> Answer:
-        return await answered(_withdraw(context, arguments))
+    async def withdraw(call: ToolCall) -> Result:
+        return await answered(_withdraw(context, call.arguments))
 
     return Tool("withdraw", WITHDRAW_DESCRIPTION, parameters(notification_id=ID), withdraw)
 

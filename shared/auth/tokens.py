@@ -55,12 +55,15 @@ class NotForHere(Unauthorized):
     """The error where a token of ours does not count here or now; its bearer is told why."""
 
 
+CallerKind = Literal["hop", "client"]
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The one a verified token speaks for: a daemon itself (hop), or a client that acts as one butler."""
 
     name: str
-    kind: Literal["hop", "client"]
+    kind: CallerKind
     jti: str
 
 

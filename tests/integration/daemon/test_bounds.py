@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Answer, Arguments, Butler, Components, Tool
+from butlers.butler import Answer, Butler, Components, Result, Tool, ToolCall
 from butlers.daemon import connection_limits
 from butlers.daemon.app import Daemon, build
 from butlers.daemon.connection_limits import (
@@ -31,7 +31,7 @@ from butlers.daemon.connection_limits import (
 )
 from butlers.daemon.discovery import Directory
 from butlers.daemon.host import _server
-from shared.auth.tokens import Caller, Verifier
+from shared.auth.tokens import Verifier
 from shared.contracts import route_request
 from shared.rpc import _encoded, request_of
 from tests.integration.house import House
@@ -364,11 +364,11 @@ async def test_who_does_not_take_the_answer_is_cut_off(house: House) -> None:
 async def test_one_caller_has_its_share_and_leaves_the_others_theirs(house: House) -> None:
     free, busy = asyncio.Event(), 0
 
-    async def wait(_caller: Caller, _arguments: Arguments) -> Answer:
+    async def wait(_: ToolCall) -> Result:
         nonlocal busy
         busy += 1
         await free.wait()
-        return {"status": "ok"}
+        return Result({"status": "ok"})
 
     def make(url: str) -> Daemon:
         context = house.context("switchboard")

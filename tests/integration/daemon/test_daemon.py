@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -21,11 +21,12 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool as McpTool
 from mcp_types import ListToolsRequest
 
-from butlers.butler import Tool
-from butlers.daemon.app import NoState, ServedTool, ToolServer, skip_header_schemas
+from butlers.butler import Result, Tool, ToolCall
+from butlers.daemon.app import Daemon
 from butlers.daemon.discovery import keep_token
+from butlers.daemon.mcp_server import NoState, ServedTool, ToolServer, skip_header_schemas
 from shared.auth import keystore
-from shared.auth.tokens import Caller, Signer, mint_client_token
+from shared.auth.tokens import Signer, mint_client_token
 from shared.errors import HopFailed
 from shared.rpc import request_of
 from tests.integration.house import House
@@ -68,10 +69,10 @@ class Served:
         return Signer(caller, keys.private_pem, time.time).token_for(audience or self.name)
 
 
-async def served(house: House, name: str) -> AsyncIterator[Served]:
+async def served(house: House, name: str, make: Callable[[str], Daemon] | None = None) -> AsyncIterator[Served]:
     listening = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    made = house.assembly.daemon(name, url)
+    made = make(url) if make else house.assembly.daemon(name, url)
     server = Server(
         uvicorn.Config(made.app, log_config=None, ws="none", timeout_keep_alive=KEPT, timeout_graceful_shutdown=1)
     )
@@ -271,7 +272,7 @@ BEAT: Mapping[str, object] = {
 
 
 async def test_a_broken_tool_says_nothing_of_its_inside() -> None:
-    async def breaks(_: Caller, __: Mapping[str, object]) -> Mapping[str, object]:
+    async def breaks(_: ToolCall) -> Result:
         raise ValueError("postgresql://user:password@host")
 
     server = FastMCP("x", mask_error_details=True, tools=[ServedTool.of(Tool("breaks", "x", {}, breaks))])

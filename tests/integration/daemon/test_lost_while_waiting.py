@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from butlers.butler import Context
+from butlers.butler import Arguments, Context, Result, ToolCall
 from butlers.daemon.app import LocalClient
 from butlers.daemon.assembly import acting
 from butlers.tools.notify import tell
@@ -57,6 +57,11 @@ class Played(LocalClient):
         return await self.does(arguments)
 
 
+async def answered(does: Callable[[ToolCall], Awaitable[Result]], caller: Caller, arguments: Arguments) -> Answer:
+    """The object that a daemon's tool answers this caller with."""
+    return (await does(ToolCall(caller, arguments))).answer or {}
+
+
 @dataclass(frozen=True, slots=True)
 class Outage:
     """A house some of whose daemons come to PostgreSQL by a gate only."""
@@ -80,9 +85,9 @@ class Outage:
         context = self.context(name)
         if name == "messenger":
             worker = replace(self.house.worker(), context=context)
-            self.play(name, partial(execute, worker, Caller("switchboard", "hop", "j")))
+            self.play(name, partial(answered, partial(execute, worker), Caller("switchboard", "hop", "j")))
         else:
-            self.play(name, partial(switchboard.route, context, Caller("greeter", "hop", "j")))
+            self.play(name, partial(answered, partial(switchboard.route, context), Caller("greeter", "hop", "j")))
 
     def end(self) -> None:
         """Let every daemon be what it was."""

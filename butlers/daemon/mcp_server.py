@@ -1,0 +1,210 @@
+"""A butler's tools, resources and prompts as FastMCP serves them, and the one way out for results."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import PromptError, ResourceError
+from fastmcp.prompts import Prompt as McpPrompt
+from fastmcp.prompts.base import PromptArgument, PromptResult
+from fastmcp.resources import Resource as McpResource
+from fastmcp.resources import ResourceContent, ResourceResult, ResourceTemplate
+from fastmcp.server.dependencies import get_access_token, get_context, get_http_headers
+from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from fastmcp.tools.base import Tool as McpTool
+from mcp_types import InputRequiredResult, TextContent, ToolAnnotations
+from pydantic import AnyUrl, PrivateAttr
+
+from butlers.butler import Arguments, Prompt, Resource, Result, Tool, ToolCall
+from shared.auth.tokens import Caller, CallerKind, Unauthorized
+from shared.errors import ButlersError, Forbidden
+
+# What a client may be asked for in the middle of a call, by the capability it declares.
+ASKABLE: Final = ("roots", "elicitation")
+
+
+class ServedTool(McpTool):
+    """A tool with our own published schema, whose handler gets the arguments as they came."""
+
+    _tool: Tool = PrivateAttr()
+
+    @classmethod
+    def of(cls, tool: Tool) -> "ServedTool":
+        """Wrap the tool as FastMCP lists and runs it."""
+        served = cls(
+            name=tool.name,
+            description=tool.description,
+            parameters=dict(tool.parameters),
+            annotations=ToolAnnotations(read_only_hint=tool.read_only, open_world_hint=not tool.read_only),
+        )
+        served._tool = tool
+        return served
+
+    async def run(self, arguments: dict[str, object]) -> ToolResult:
+        """Run the tool for the verified caller; return every answer of the contract as an ordinary result."""
+        try:
+            result = await self._tool.handler(call_of(arguments, waits=self._tool.waits))
+        except ButlersError as refused:
+            result = Result(blocks=[TextContent(type="text", text=str(refused))], is_error=True)
+        return leave(result)
+
+
+def leave(result: Result) -> ToolResult:
+    """Return a result as it leaves for a client: the one way out of every tool call, errors included."""
+    if result.asks:
+        return InputRequiredToolResult(InputRequiredResult(input_requests=dict(result.asks)))
+    if result.answer is None:
+        return ToolResult(content=list(result.blocks), is_error=result.is_error)
+    answer = dict(result.answer)
+    text = TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
+    return ToolResult(content=[text, *result.blocks], structured_content=answer, is_error=result.is_error)
+
+
+def call_of(arguments: Arguments, *, waits: bool = False) -> ToolCall:
+    """Return the call under way, by the caller its token proved; raise Unauthorized without one.
+
+    Only a tool that waits looks at what its client takes and offers: the look costs as much as a short tool.
+    """
+    token = get_access_token()
+    if token is None:
+        raise Unauthorized("No token was sent.")
+    caller = caller_of(token.claims)
+    return _waiting(caller, arguments) if waits else ToolCall(caller, arguments)
+
+
+def caller_of(claims: Mapping[str, object]) -> Caller:
+    """Return the caller of the claims that FleetVerifier made."""
+    return Caller(str(claims["name"]), cast("CallerKind", claims["kind"]), str(claims["jti"]))
+
+
+def _waiting(caller: Caller, arguments: Arguments) -> ToolCall:
+    context = get_context()
+    done = 0
+
+    async def progress(message: str) -> None:
+        nonlocal done
+        done += 1
+        await context.report_progress(done, message=message)
+
+    capable = context.session.client_capabilities
+    return ToolCall(
+        caller,
+        arguments,
+        streams="text/event-stream" in get_http_headers(include={"accept"}).get("accept", ""),
+        progress=progress,
+        offers=frozenset(name for name in ASKABLE if getattr(capable, name, None) is not None),
+        inputs=dict(context.input_responses or {}),
+    )
+
+
+class ServedResource(McpResource):
+    """A resource at one URI."""
+
+    _resource: Resource = PrivateAttr()
+
+    @classmethod
+    def of(cls, one: Resource) -> "ServedResource":
+        """Wrap the resource as FastMCP lists and reads it."""
+        served = cls(uri=AnyUrl(one.uri), name=one.name, description=one.description, mime_type=one.mime_type)
+        served._resource = one
+        return served
+
+    async def read(self) -> ResourceResult:
+        """Read it for the verified caller."""
+        return await _read(self._resource, {})
+
+
+class ServedTemplate(ResourceTemplate):
+    """A resource whose URI has names in it."""
+
+    _resource: Resource = PrivateAttr()
+
+    @classmethod
+    def of(cls, one: Resource) -> "ServedTemplate":
+        """Wrap the template as FastMCP lists and reads it."""
+        served = cls(
+            uri_template=one.uri, parameters={}, name=one.name, description=one.description, mime_type=one.mime_type
+        )
+        served._resource = one
+        return served
+
+    async def _read(self, uri: str, params: dict[str, object]) -> ResourceResult:  # noqa: ARG002  # FastMCP's signature
+        """Read what the URI names for the verified caller."""
+        return await _read(self._resource, params)
+
+
+class ServedPrompt(McpPrompt):
+    """A prompt whose arguments are all required."""
+
+    _prompt: Prompt = PrivateAttr()
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> "ServedPrompt":
+        """Wrap the prompt as FastMCP lists and renders it."""
+        needed = [PromptArgument(name=name, description=says, required=True) for name, says in prompt.arguments.items()]
+        served = cls(name=prompt.name, description=prompt.description, arguments=needed)
+        served._prompt = prompt
+        return served
+
+    async def render(self, arguments: dict[str, object] | None = None) -> PromptResult:
+        """Render it for the verified caller."""
+        given = arguments or {}
+        missing = [name for name in self._prompt.arguments if name not in given]
+        if missing:
+            raise PromptError(f"The prompt needs `{missing[0]}`.")
+        try:
+            return PromptResult(await self._prompt.render(_for_client(given)))
+        except ButlersError as refused:
+            raise PromptError(str(refused)) from None
+
+
+async def _read(resource: Resource, arguments: Arguments) -> ResourceResult:
+    try:
+        contents = await resource.read(_for_client(arguments))
+    except ButlersError as refused:
+        raise ResourceError(str(refused)) from None
+    return ResourceResult([ResourceContent(content, mime_type=mime_type) for mime_type, content in contents])
+
+
+def _for_client(arguments: Arguments) -> ToolCall:
+    call = call_of(arguments)
+    if call.caller.kind == "hop":
+        raise Forbidden("A daemon reads no resource and no prompt.")
+    return call
+
+
+class NoState:
+    """The session state of a server whose tools keep none."""
+
+    async def get(self, key: str) -> None:
+        """Return None: nothing was ever stored."""
+
+
+NO_STATE: Final = NoState()
+
+
+class ToolServer(FastMCP):
+    """FastMCP without session state: asking its store costs every call, and the first one two seconds of imports."""
+
+    @property
+    def _state_store(self) -> NoState:  # type: ignore[override]  # no public hook; test_daemon fails if it goes
+        return NO_STATE
+
+    def add(self, resources: Sequence[Resource], prompts: Sequence[Prompt]) -> None:
+        """Serve these resources and prompts to clients."""
+        for one in resources:
+            if "{" in one.uri:
+                self.add_template(ServedTemplate.of(one))
+            else:
+                self.add_resource(ServedResource.of(one))
+        for prompt in prompts:
+            self.add_prompt(ServedPrompt.of(prompt))
+
+
+def skip_header_schemas(server: FastMCP) -> None:
+    """Keep FastMCP from listing all tools on each call; we publish no Mcp-Param headers that it would check."""
+    low = server._mcp_server  # noqa: SLF001  # no public hook; test_daemon fails if it goes
+    if not hasattr(low, "get_tool_input_schema"):
+        raise AttributeError("get_tool_input_schema")
+    low.get_tool_input_schema = lambda _name: None
