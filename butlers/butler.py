@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cachetools import TTLCache
+from pydantic import BaseModel, ConfigDict
 
 from shared.auth.tokens import Caller
 from shared.config.settings import Settings
 from shared.config.timings import STANDARD
 from shared.db.pool import Database
 from shared.db.wake import Wake
+from shared.errors import Misconfigured
 from shared.rpc import DaemonClient
 
 if TYPE_CHECKING:  # half a second that a client command does not need
@@ -119,13 +121,6 @@ class Context:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Module(Protocol):
-    """A set of tools a butler may be given."""
-
-    def tools(self, context: Context) -> list[Tool]:
-        """Return the tools, bound to this context."""
-
-
 @dataclass(frozen=True, slots=True)
 class Components:
     """What one butler adds to what every butler has."""
@@ -139,6 +134,50 @@ class Components:
     # What /readyz adds although calls are answered.
     remarks: Callable[[], list[str]] = list
     close: Callable[[], Awaitable[None]] | None = None
+    # Of a module: make sure that it can work, or raise a ButlersError that says what is missing. Tried again and again.
+    start: Callable[[], Awaitable[None]] | None = None
+
+
+def joined(parts: Sequence[Components]) -> Components:
+    """Return several components as one; raise Misconfigured if two of their tools have the same name."""
+    tools = [tool for part in parts for tool in part.tools]
+    names = [tool.name for tool in tools]
+    for name in names:
+        if names.count(name) > 1:
+            raise Misconfigured(f"Two tools are called `{name}`.", "Take one of the two modules out of butler.toml.")
+    closing = [part.close for part in parts if part.close is not None]
+
+    async def close() -> None:
+        for one in closing:
+            await one()
+
+    return Components(
+        tools,
+        [loop for part in parts for loop in part.loops],
+        [one for part in parts for one in part.resources],
+        [one for part in parts for one in part.prompts],
+        lambda: [said for part in parts for said in part.troubles()],
+        lambda: [said for part in parts for said in part.remarks()],
+        close if closing else None,
+    )
+
+
+class NoConfig(BaseModel):
+    """The configuration of a module that takes none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A set of tools a butler may be given: a value called MODULE in the code that butler.toml names.
+
+    `build` reads and writes nothing; `config` is a pydantic model of the module's table in butler.toml.
+    """
+
+    name: str
+    build: Callable[[Context, Any], Components]
+    config: type[BaseModel] = NoConfig
 
 
 @dataclass(frozen=True, slots=True)

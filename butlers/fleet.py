@@ -3,8 +3,8 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +12,10 @@ from shared.errors import Misconfigured
 
 SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
 RESERVED: Final = frozenset({*SERVICES, "owner", "up", "fleet", "all"})
-KEYS: Final = ("name", "description", "modules", "runtime", "schedules", "budgets", "quiet_hours")
+KEYS: Final = ("name", "description", "modules")
 DEMO: Final = Path(__file__).parent / "demo"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)*[a-z][a-z0-9_]{0,30}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,24 @@ class Entry:
     name: str
     description: str
     persona: str
+    modules: Sequence["ModuleEntry"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleEntry:
+    """A module as a butler.toml names it: an installed one by its name, any other by the dotted path of its code.
+
+    What its table `[NAME]` holds, by the last word of that path, the module itself checks.
+    """
+
+    path: str
+    table: Mapping[str, object] = field(default_factory=dict)
+    file: Path = Path("butler.toml")
+
+    @property
+    def name(self) -> str:
+        """Return the last word of the path."""
+        return self.path.rpartition(".")[2]
 
 
 def load(folder: Path | None) -> list[Entry]:
@@ -49,7 +68,8 @@ def read(folder: Path) -> Entry:
         raw = tomllib.loads(_text(path))
     except tomllib.TOMLDecodeError as broken:
         raise Misconfigured(f"{path} is not valid TOML: {broken}.", "Correct it.") from None
-    _demand_known(path, raw)
+    modules = _modules(path, raw)
+    _demand_known(path, raw, [*KEYS, *(module.name for module in modules)])
     name, description = raw.get("name"), raw.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Misconfigured(f"{path} has no valid name.", "Use a small letter, then up to 30 of a-z, 0-9 and _.")
@@ -60,7 +80,25 @@ def read(folder: Path) -> Entry:
     persona = folder / "PERSONA.md"
     if not persona.is_file():
         raise Misconfigured(f"{persona} is missing.", "Describe who this butler is.")
-    return Entry(name, description.strip(), _text(persona))
+    return Entry(name, description.strip(), _text(persona), modules)
+
+
+def _modules(path: Path, raw: Mapping[str, object]) -> list[ModuleEntry]:
+    """Return the modules the file names, each with its table; raise Misconfigured for a list that is none."""
+    named, found = raw.get("modules", []), dict[str, ModuleEntry]()
+    for one in named if isinstance(named, list) else [named]:
+        if not isinstance(named, list) or not isinstance(one, str) or not _MODULE.fullmatch(one):
+            raise Misconfigured(
+                f"{path}: `modules` is no list of module names.", 'Write for example modules = ["state"].'
+            )
+        entry = ModuleEntry(one, file=path)
+        if entry.name in found or entry.name in KEYS:
+            raise Misconfigured(f"{path}: two modules are called `{entry.name}`.", "Remove or rename one of them.")
+        table = raw.get(entry.name, {})
+        if not isinstance(table, dict):
+            raise Misconfigured(f"{path}: `{entry.name}` is not a table.", f"Write its keys below [{entry.name}].")
+        found[entry.name] = replace(entry, table=table)
+    return list(found.values())
 
 
 def _text(path: Path) -> str:
@@ -72,11 +110,11 @@ def _text(path: Path) -> str:
         raise Misconfigured(f"{path} cannot be read: {refused.strerror}.", "Correct it.") from None
 
 
-def _demand_known(path: Path, raw: Mapping[str, object]) -> None:
+def _demand_known(path: Path, raw: Mapping[str, object], known: Sequence[str]) -> None:
     for key in raw:
-        if key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, 1, 0.5)
-            hint = f"Did you mean `{near[0]}`?" if near else f"Choose from: {', '.join(KEYS)}."
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1, 0.5)
+            hint = f"Did you mean `{near[0]}`?" if near else f"Choose from: {', '.join(known)}."
             raise Misconfigured(f"{path} has the unknown key `{key}`.", hint)
 
 

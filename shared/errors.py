@@ -57,6 +57,13 @@ class Away(Unavailable):
     """Something this needs is not there yet: it may be starting or recovering, and may only need time."""
 
 
+class Degraded(ButlersError):
+    """A module of this butler cannot work now; it is tried again, and the rest of the butler works."""
+
+    code = "module_degraded"
+    retryable = True
+
+
 class Misconfigured(ButlersError):
     """The installation is not in order; a person has to change something."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
+from typing import Final
 from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
@@ -17,16 +18,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Answer, Arguments, Butler, Components, Context, Kind, Loop, Result, Tool, ToolCall
+from butlers.butler import (
+    Answer,
+    Arguments,
+    Butler,
+    Components,
+    Context,
+    Kind,
+    Loop,
+    NoConfig,
+    Result,
+    Tool,
+    ToolCall,
+    joined,
+)
 from butlers.daemon.connection_limits import Share
 from butlers.daemon.event_streams import EventStreams
 from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schemas
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
-from butlers.tools.contacts import contacts_tool
-from butlers.tools.notification_status import status_tool
-from butlers.tools.notify import notify_tool
-from butlers.tools.withdraw import withdraw_tool
+from butlers.tools import contacts, notification_status, notify, withdraw
 from shared.auth.tokens import NotForHere, Unauthorized, Verifier
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
@@ -34,6 +45,8 @@ from shared.telemetry.logs import logger
 from shared.telemetry.metrics import metrics_text
 
 log = logger("butlers.daemon.app")
+# What every butler has.
+CORE: Final = (notify.MODULE, notification_status.MODULE, withdraw.MODULE, contacts.MODULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +178,8 @@ class FleetVerifier(TokenVerifier):
 
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its client for callers in the same process."""
-    parts = butler.build(context)
-    core = [make(context) for make in (notify_tool, status_tool, withdraw_tool, contacts_tool)]
-    tools = [guarded(context, tool) for tool in (*core, *parts.tools)]
+    parts = joined([*(module.build(context, NoConfig()) for module in CORE), butler.build(context)])
+    tools = [guarded(context, tool) for tool in parts.tools]
     server = ToolServer(
         butler.name,
         version=version("butlers"),

@@ -18,6 +18,7 @@ from butlers.butler import Butler, Context
 from butlers.daemon.app import Daemon, LocalClient, build
 from butlers.daemon.discovery import Directory
 from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
+from butlers.modules import loader
 from butlers.refusals import note_refusal
 from butlers.setup import logins, migrate, ports
 from shared import home_folder
@@ -187,7 +188,8 @@ class Assembly:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:
             entry = next(one for one in self.plan.entries if one.name == name)
-            butler = Butler(name, entry.description, persona=entry.persona.strip())
+            modules = partial(loader.build, loader.load(entry))
+            butler = Butler(name, entry.description, build=modules, persona=entry.persona.strip())
         context = self.context(name)
         live = Directory(context.db, context.settings.timings).is_live
         verifier = Verifier(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from butlers.butler import Arguments, Context, Result, Tool, ToolCall
+from butlers.butler import Arguments, Components, Context, Module, Result, Tool, ToolCall
 from shared.errors import InvalidInput, Unavailable
 from shared.storage import contacts
 
@@ -40,3 +40,6 @@ def _words(arguments: Arguments) -> str:
     if not isinstance(words, str) or len(words) > LONGEST or not (words.isprintable()):
         raise InvalidInput(f"'search' is no text of at most {LONGEST} characters.", "Give a part of a name.")
     return words
+
+
+MODULE: Final = Module("contacts", lambda context, _: Components([contacts_tool(context)]))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Final
 
-from butlers.butler import Arguments, Context, Result, Tool, ToolCall
+from butlers.butler import Arguments, Components, Context, Module, Result, Tool, ToolCall
 from shared import answers
 from shared.contracts import NotifyResponse, wire
 from shared.errors import ButlersError, InvalidInput
@@ -114,3 +114,6 @@ def _seconds(given: object, longest: float) -> float:
             f"'wait_seconds' must be a number from 0 to {longest:.0f}.", "Leave it out for an immediate answer."
         )
     return float(given)
+
+
+MODULE: Final = Module("notification_status", lambda context, _: Components([status_tool(context)]))

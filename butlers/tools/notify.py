@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 from typing import Final, get_args
 
-from butlers.butler import Answer, Arguments, Context, Result, Tool, ToolCall
+from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
 from butlers.outcomes import rows_say, wait_settled
 from butlers.refusals import note_refusal
 from shared import answers
@@ -184,3 +184,6 @@ async def _after_hop(context: Context, before: NotifyResponse, failed: HopFailed
         return found
     # The hop's own words would be read by a model.
     return answers.failed(notification_id, "internal_error", BROKEN, retryable=True)
+
+
+MODULE: Final = Module("notify", lambda context, _: Components([notify_tool(context)]))

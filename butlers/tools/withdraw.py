@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from butlers.butler import Arguments, Context, Result, Tool, ToolCall
+from butlers.butler import Arguments, Components, Context, Module, Result, Tool, ToolCall
 from butlers.tools.notification_status import ID, OPEN, answered, id_of, own, parameters, wait_for_news
 from shared import answers
 from shared.contracts import NotifyResponse
@@ -46,3 +46,6 @@ async def _withdraw(context: Context, arguments: Arguments) -> NotifyResponse:
             return answer.model_copy(update={"message": answers.ALREADY_BEING_SENT})
         if not await wait_for_news(context, ticket, deadline, context.settings.timings.withdraw_again):
             return answer.model_copy(update={"message": answers.WITHDRAWAL_NOTED})
+
+
+MODULE: Final = Module("withdraw", lambda context, _: Components([withdraw_tool(context)]))

@@ -66,6 +66,11 @@ class Timings:
     clock_slack: timedelta = timedelta(minutes=1)
     """Interval. Times that differ by less are the same: a row's time may lie ahead by as much as a clock is mended."""
 
+    module_again: float = 30.0
+    """Seconds until a module that cannot start, or whose loop keeps breaking, is tried again."""
+    module_failures_within: float = 60.0
+    """Seconds within which five failures of a loop degrade its module, and without one of which it is well again."""
+
     poll: float = 5.0
     """Seconds that one getUpdates waits at the provider."""
     poll_lease: timedelta = timedelta(seconds=8)

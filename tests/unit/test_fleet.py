@@ -53,6 +53,11 @@ def test_without_a_folder_it_is_the_demo_fleet() -> None:
         pytest.param('name = "health"\nmodulse = []', "unknown key `modulse`. Did you mean `modules`?", id="near"),
         pytest.param('name = "health"\nzzz = 1', "unknown key `zzz`. Choose from: name,", id="unknown"),
         pytest.param('[butler]\nname = "health"', "unknown key `butler`", id="nested"),
+        pytest.param('name = "health"\nmodules = "state"', "`modules` is no list of module names", id="one module"),
+        pytest.param('name = "health"\nmodules = ["../x"]', "`modules` is no list of module names", id="a path"),
+        pytest.param('name = "h"\nmodules = ["a.b", "b"]', "two modules are called `b`", id="two with one name"),
+        pytest.param('name = "h"\nmodules = ["state"]\nstate = 1', "`state` is not a table", id="no table"),
+        pytest.param('name = "h"\nmodules = ["a.state"]\n[stat]', "`stat`. Did you mean `state`?", id="other table"),
     ],
 )
 def test_a_broken_butler_is_told_by_its_file(tmp_path: Path, toml: str | bytes, said: str) -> None:
@@ -61,6 +66,13 @@ def test_a_broken_butler_is_told_by_its_file(tmp_path: Path, toml: str | bytes, 
     assert said in str(refused.value)
     assert str(tmp_path / "b" / "butler.toml") in refused.value.message
     assert refused.value.remedy
+
+
+def test_a_butler_has_modules_each_with_its_table(tmp_path: Path) -> None:
+    toml = 'name = "h"\ndescription = "x"\nmodules = ["state", "garden.beds"]\n[beds]\nrows = 3\n'
+    state, beds = read(butler(tmp_path / "b", toml)).modules
+    assert (state.path, state.name, state.table) == ("state", "state", {})
+    assert (beds.path, beds.name, beds.table) == ("garden.beds", "beds", {"rows": 3})
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))

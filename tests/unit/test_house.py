@@ -36,6 +36,10 @@ BROAD_EXCEPTS: dict[str, str] = {
     "shared/loops.py::apart": "a row of others, or a mistake of ours, that must not stop what is done beside it",
     "butlers/console/middleware.py::Guard.__call__": "the outermost edge of a page: a person never meets a traceback",
     "butlers/daemon/host.py::_supervise": "the outermost loop around every loop of a daemon",
+    "butlers/modules/loader.py::_load": "code of others, imported: whatever it raises degrades that module alone",
+    "butlers/modules/loader.py::_built": "code of others, called: whatever it raises degrades that module alone",
+    "butlers/modules/watch.py::Watch._begin": "code of others, called: whatever it raises degrades that module alone",
+    "butlers/modules/watch.py::Watch._keep": "the outermost loop around every loop of a module",
 }
 ASSEMBLED_SQL: dict[str, str] = {
     "shared/db/pool.py::Database.__init__": "role and setting are checked; a parameter would cost a round trip",
@@ -66,6 +70,7 @@ WIDE_FOLDERS = {
 }
 # What each file of a kind offers under one name is one thing, defined in as many places as there are files.
 OFFERED_ALIKE: dict[str, tuple[str, str]] = {
+    "MODULE": ("butlers/*/*.py", "what a butler.toml names by its path"),
     "add_to": ("butlers/cli/*.py", "a file's commands, added to the command line"),
     "app": ("butlers/cli/*.py", "a file's commands, as one group"),
     "index": ("butlers/console/pages/*.py", "the page that lists"),

@@ -42,10 +42,7 @@ FLEETS: dict[str, tuple[str | bytes, str]] = {
     "unknown": (GOOD + 'modles = "x"\n', "{toml} has the unknown key `modles`. Did you mean `modules`?"),
     "strange": (
         GOOD + "zzz = 1\n",
-        (
-            "{toml} has the unknown key `zzz`. "
-            "Choose from: name, description, modules, runtime, schedules, budgets, quiet_hours."
-        ),
+        ("{toml} has the unknown key `zzz`. Choose from: name, description, modules."),
     ),
     "nameless": (
         'description = "x"\n',

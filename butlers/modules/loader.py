@@ -1,0 +1,102 @@
+"""The loader: finds the modules that a butler.toml names, and checks what it says to them."""
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from pydantic import BaseModel, ValidationError
+
+from butlers.butler import Components, Context, Module, NoConfig, joined
+from butlers.fleet import Entry, ModuleEntry
+from butlers.modules.watch import Watch
+from shared.errors import Misconfigured
+from shared.telemetry.logs import logger
+
+log = logger("butlers.modules")
+# The entry points by which an installed distribution offers its modules.
+GROUP: Final = "butlers.modules"
+ATTRIBUTE: Final = "MODULE"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A module and what butler.toml tells it; one whose code breaks at import comes as one that cannot start."""
+
+    module: Module
+    config: BaseModel
+
+
+def build(modules: Sequence[Loaded], context: Context) -> Components:
+    """Make what the modules add to this butler, each under its watch."""
+    timings = context.settings.timings
+    return joined([Watch(one.module.name, timings).over(_built(one, context)) for one in modules])
+
+
+def _built(one: Loaded, context: Context) -> Components:
+    try:
+        return one.module.build(context, one.config)
+    except Exception as bug:
+        log.exception("a module broke as it was built", module=one.module.name)
+        return unable(f"its code fails ({type(bug).__name__})")
+
+
+def load(entry: Entry) -> list[Loaded]:
+    """Return the butler's modules; raise Misconfigured for a name that is none, and for a table that does not fit."""
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    return [_load(one, installed) for one in entry.modules]
+
+
+def _load(entry: ModuleEntry, installed: dict[str, EntryPoint]) -> Loaded:
+    path = installed[entry.path].module if entry.path in installed else entry.path
+    try:
+        module = getattr(importlib.import_module(path), ATTRIBUTE, None)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{path}.".startswith(f"{missing.name}."):
+            return _broken(entry, f"it needs the Python module `{missing.name}`, which is not installed")
+        raise _unknown(entry, list(installed)) from None
+    except Exception as bug:
+        log.exception("a module broke at import", module=entry.path)
+        return _broken(entry, f"its code fails at import ({type(bug).__name__})")
+    if not isinstance(module, Module) or module.name != entry.name:
+        raise Misconfigured(
+            f"{entry.file}: `{entry.path}` holds no module called `{entry.name}`.",
+            f"Give it the value {ATTRIBUTE} = Module({entry.name!r}, ...).",
+        )
+    return Loaded(module, _config(entry, module.config))
+
+
+def _config(entry: ModuleEntry, model: type[BaseModel]) -> BaseModel:
+    try:
+        return model.model_validate(dict(entry.table))
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        key = ".".join(str(step) for step in first["loc"])
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(key, model.model_fields, 1, 0.5)
+            known = ", ".join(model.model_fields) or "no key at all"
+            hint = f"Did you mean `{near[0]}`?" if near else f"[{entry.name}] takes {known}."
+            raise Misconfigured(f"{entry.file}: [{entry.name}] has the unknown key `{key}`.", hint) from None
+        raise Misconfigured(f"{entry.file}: [{entry.name}] {key}: {first['msg']}.", "Correct it.") from None
+
+
+def unable(why: str) -> Components:
+    """Return what is left of a module that has no tools and cannot start, for the reason given."""
+
+    async def start() -> None:
+        raise Misconfigured(f"It cannot be loaded: {why}.", "Correct it and start the butler again.")
+
+    return Components(start=start)
+
+
+def _broken(entry: ModuleEntry, why: str) -> Loaded:
+    return Loaded(Module(entry.name, lambda _context, _config: unable(why)), NoConfig())
+
+
+def _unknown(entry: ModuleEntry, installed: Sequence[str]) -> Misconfigured:
+    near = difflib.get_close_matches(entry.path, installed, 1, 0.5)
+    there = f" Installed: {', '.join(sorted(installed))}." if installed else ""
+    hint = f"Did you mean `{near[0]}`?" if near else f"Install it, or name its Python module.{there}"
+    return Misconfigured(f"{entry.file}: there is no module `{entry.path}`.", hint)

@@ -1,0 +1,113 @@
+"""The watch over a module at work: one that cannot start, or whose loop keeps breaking, is degraded, alone."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from butlers.butler import Components, Loop, Result, Tool, ToolCall
+from shared.config.timings import Timings
+from shared.errors import ButlersError, Degraded
+from shared.loops import first_of, pause
+from shared.telemetry.logs import logger
+
+log = logger("butlers.modules")
+FAILURES: Final = 5
+START: Final = "start"
+
+
+class Watch:
+    """One module of one butler: why it cannot work, if it cannot."""
+
+    def __init__(self, name: str, timings: Timings) -> None:
+        self.name = name
+        # By what is in trouble: the start, or a loop.
+        self._troubles: dict[str, str] = {}
+        self._again = timings.module_again
+        self._within = timings.module_failures_within
+        self._started = asyncio.Event()
+
+    def over(self, parts: Components) -> Components:
+        """Return the module's components, its tools refused while it is degraded and its loops begun once it works."""
+        if parts.start is None:
+            self._started.set()
+        else:
+            self._troubles[START] = "It is starting."
+        loops: list[Loop] = [] if parts.start is None else [partial(self._begin, parts.start)]
+        loops += [partial(self._keep, one, f"loop {number}") for number, one in enumerate(parts.loops)]
+        return replace(
+            parts,
+            tools=[self._guarded(tool) for tool in parts.tools],
+            loops=loops,
+            remarks=lambda: [*parts.remarks(), *self.remarks()],
+        )
+
+    @property
+    def trouble(self) -> str | None:
+        """Return why the module cannot work, or None if it can."""
+        return next(iter(self._troubles.values()), None)
+
+    def remarks(self) -> list[str]:
+        """Return why the module cannot work, as a sentence."""
+        return [f"The module `{self.name}` is degraded. {self.trouble}"] if self.trouble else []
+
+    def _guarded(self, tool: Tool) -> Tool:
+        async def handler(call: ToolCall) -> Result:
+            if self.trouble is not None:
+                raise Degraded(f"`{tool.name}` cannot be used now. {self.trouble}", "Nothing was done.")
+            return await tool.handler(call)
+
+        return replace(tool, handler=handler)
+
+    async def _begin(self, start: Callable[[], Awaitable[None]], stopping: asyncio.Event) -> None:
+        """Start the module, trying again and again, and then wait until stopping."""
+        while not self._started.is_set():
+            try:
+                await start()
+            except ButlersError as missing:
+                self._degrade(START, str(missing))
+            except Exception as bug:
+                log.exception("a module broke as it started", module=self.name)
+                self._degrade(START, f"It broke as it started ({type(bug).__name__}); the log says where.")
+            else:
+                self._troubles.pop(START)
+                self._started.set()
+                break
+            if await pause(stopping, self._again):
+                return
+        await stopping.wait()
+
+    async def _keep(self, one: Loop, called: str, stopping: asyncio.Event) -> None:
+        """Run a loop again whenever it breaks; a loop that breaks five times in a minute degrades its module."""
+        await first_of(self._started, stopping)
+        broken: deque[float] = deque(maxlen=FAILURES)
+        while not stopping.is_set():
+            try:
+                await self._run(one, called, stopping)
+            except ButlersError as failed:
+                log.warning("a module's loop is started again", module=self.name, why=failed.message)
+            except Exception:
+                log.exception("a module's loop broke and is started again", module=self.name)
+            broken.append(time.monotonic())
+            if len(broken) == FAILURES and broken[-1] - broken[0] < self._within:
+                self._degrade(called, "One of its loops keeps breaking; the log says why.")
+            await pause(stopping, self._again if called in self._troubles else min(1.0, self._again))
+
+    async def _run(self, one: Loop, called: str, stopping: asyncio.Event) -> None:
+        """Run the loop; once it has lasted as long as failures count, its module is well again."""
+        running = asyncio.ensure_future(one(stopping))
+        try:
+            done, _ = await asyncio.wait([running], timeout=self._within)
+            if not done:
+                self._troubles.pop(called, None)
+            await running
+        finally:
+            running.cancel()
+
+    def _degrade(self, what: str, why: str) -> None:
+        if self._troubles.get(what) != why:
+            log.warning("module degraded", module=self.name, why=why)
+        self._troubles[what] = why
