@@ -15,6 +15,7 @@ from shared.config.timings import STANDARD
 from shared.db.pool import Database
 from shared.db.wake import Wake
 from shared.errors import Misconfigured
+from shared.retention import Kept
 from shared.rpc import DaemonClient
 
 if TYPE_CHECKING:  # half a second that a client command does not need
@@ -178,6 +179,10 @@ class Module:
     name: str
     build: Callable[[Context, Any], Components]
     config: type[BaseModel] = NoConfig
+    # The folder of its chain of revisions (alembic), which make tables in the schema of its name.
+    migrations: Path | None = None
+    # What becomes of the words in its tables, by column.
+    retention: Sequence[Kept] = ()
 
 
 @dataclass(frozen=True, slots=True)

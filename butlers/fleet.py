@@ -37,7 +37,7 @@ class ModuleEntry:
 
     path: str
     table: Mapping[str, object] = field(default_factory=dict)
-    file: Path = Path("butler.toml")
+    file: Path = Path("fleet/butler/butler.toml")
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ of the groups is said of that role, which owns all it makes.
 import re
 from typing import Final
 
-from alembic import context, op
+from alembic import context
 
 # In `context.config.attributes`: the role under which everything runs, absent where each daemon has a login.
 ONE_ROLE: Final = "one_role"
@@ -43,6 +43,6 @@ def execute(script: str) -> None:
         script = for_one_role(script, role)
     if not script:
         return
-    dbapi = op.get_bind().connection.dbapi_connection
+    dbapi = context.config.attributes["connection"].connection.dbapi_connection
     assert dbapi is not None  # noqa: S101  # a migration has its connection
     dbapi.run_async(lambda connection: connection.execute(script))

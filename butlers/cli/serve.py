@@ -27,6 +27,7 @@ from shared.postgres import server as postgres
 
 if TYPE_CHECKING:
     from butlers.daemon.host import Served
+    from butlers.setup.chain import Chain
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LOOKS_SECONDS = 0.1
@@ -40,20 +41,23 @@ def add_to(app: typer.Typer) -> None:
 
 def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
     """Start everything in one process: database, migrations, all daemons and the sandbox."""
+    from butlers.modules import loader  # noqa: PLC0415
+
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
+    chains = loader.chains(entries)
     sockets.demand_ready(settings)
     _demand_free_ports(settings, [entry.name for entry in entries])
     stop = Stop()
     if settings.database_url is not None:
         dsn = admin_dsn(settings)
         _import_servers()
-        _up(settings, dsn, entries, stop)
+        _up(settings, dsn, entries, chains, stop)
         return
     with _embedded(settings.home) as starting:
         _import_servers()
         stop.look()
-        _up(settings, starting.wait().dsn_of(DATABASE), entries, stop)
+        _up(settings, starting.wait().dsn_of(DATABASE), entries, chains, stop)
 
 
 class Stop:
@@ -127,7 +131,7 @@ def _import_servers() -> None:
         __import__(name)
 
 
-def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop) -> None:
+def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Sequence["Chain"], stop: Stop) -> None:
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
     from butlers.daemon.postgres_supervisor import keep_serving  # noqa: PLC0415
@@ -136,7 +140,7 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], stop: Stop
     async def prepare() -> None:
         if settings.database_url is None:
             await migrate.ensure_database(dsn)
-        await migrate.migrate(settings, dsn, entries)
+        _say_all(await migrate.migrate(settings, dsn, entries, chains))
 
     stop.look()
     asyncio.run(stop.run(prepare()))
@@ -224,22 +228,29 @@ def init(
 
 def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
     """Set up database, keys and owner; safe to repeat."""
+    from butlers.modules import loader  # noqa: PLC0415
     from butlers.setup import migrate as steps  # noqa: PLC0415
 
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
+    chains = loader.chains(entries)
     if settings.database_url is not None:
-        asyncio.run(steps.migrate(settings, admin_dsn(settings), entries))
+        _say_all(asyncio.run(steps.migrate(settings, admin_dsn(settings), entries, chains)))
         say("Database and keys are ready.")
         return
     server = postgres.start(settings.home)
     try:
         dsn = server.dsn_of(DATABASE)
         asyncio.run(steps.ensure_database(dsn))
-        asyncio.run(steps.migrate(settings, dsn, entries))
+        _say_all(asyncio.run(steps.migrate(settings, dsn, entries, chains)))
     finally:
         postgres.stop(server)
     say("Database and keys are ready. Start everything with `butlers up`.")
+
+
+def _say_all(troubles: Sequence[str]) -> None:
+    for one in troubles:
+        say(one)
 
 
 def _log(settings: Settings, name: str) -> None:

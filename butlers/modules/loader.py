@@ -1,9 +1,14 @@
-"""The loader: finds the modules that a butler.toml names, and checks what it says to them."""
+"""The loader: finds the modules that a butler.toml names, and checks what it says to them.
+
+A module is installed and named by its entry point, or its code is found by its dotted path: where Python looks, or in
+the fleet's folder, beside the butlers' folders.
+"""
 
 import difflib
 import importlib
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -12,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from butlers.butler import Components, Context, Module, NoConfig, joined
 from butlers.fleet import Entry, ModuleEntry
 from butlers.modules.watch import Watch
+from butlers.setup.chain import Chain, demand
 from shared.errors import Misconfigured
 from shared.telemetry.logs import logger
 
@@ -19,6 +25,8 @@ log = logger("butlers.modules")
 # The entry points by which an installed distribution offers its modules.
 GROUP: Final = "butlers.modules"
 ATTRIBUTE: Final = "MODULE"
+# Schemas that are there already.
+RESERVED: Final = frozenset({"shared", "switchboard", "messenger", "console", "public", "information_schema"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,12 @@ class Loaded:
     config: BaseModel
 
 
+def chains(entries: Sequence[Entry]) -> list[Chain]:
+    """Return the chain of migrations of each module of this fleet that has tables."""
+    modules = {one.module.name: one.module for entry in entries for one in load(entry)}
+    return [Chain(name, module.migrations) for name, module in modules.items() if module.migrations is not None]
+
+
 def build(modules: Sequence[Loaded], context: Context) -> Components:
     """Make what the modules add to this butler, each under its watch."""
     timings = context.settings.timings
@@ -36,11 +50,23 @@ def build(modules: Sequence[Loaded], context: Context) -> Components:
 
 
 def _built(one: Loaded, context: Context) -> Components:
+    module = one.module
     try:
-        return one.module.build(context, one.config)
+        parts = module.build(context, one.config)
     except Exception as bug:
-        log.exception("a module broke as it was built", module=one.module.name)
+        log.exception("a module broke as it was built", module=module.name)
         return unable(f"its code fails ({type(bug).__name__})")
+    if module.migrations is None:
+        return parts
+    chain = Chain(module.name, module.migrations)
+
+    async def start() -> None:
+        async with context.db.work() as connection:
+            await demand(connection, chain)
+        if parts.start is not None:
+            await parts.start()
+
+    return replace(parts, start=start)
 
 
 def load(entry: Entry) -> list[Loaded]:
@@ -50,6 +76,9 @@ def load(entry: Entry) -> list[Loaded]:
 
 
 def _load(entry: ModuleEntry, installed: dict[str, EntryPoint]) -> Loaded:
+    fleet_folder = str(entry.file.resolve().parents[1])
+    if fleet_folder not in sys.path:
+        sys.path.append(fleet_folder)  # at the end: it takes the place of nothing that is installed
     path = installed[entry.path].module if entry.path in installed else entry.path
     try:
         module = getattr(importlib.import_module(path), ATTRIBUTE, None)
@@ -60,6 +89,8 @@ def _load(entry: ModuleEntry, installed: dict[str, EntryPoint]) -> Loaded:
     except Exception as bug:
         log.exception("a module broke at import", module=entry.path)
         return _broken(entry, f"its code fails at import ({type(bug).__name__})")
+    if entry.name in RESERVED:
+        raise Misconfigured(f"{entry.file}: `{entry.name}` is a reserved name for a module.", "Rename the module.")
     if not isinstance(module, Module) or module.name != entry.name:
         raise Misconfigured(
             f"{entry.file}: `{entry.path}` holds no module called `{entry.name}`.",

@@ -1,5 +1,6 @@
 """The steps that are done once: database, schema, roles, keys, realms, owner. A second run changes nothing."""
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import asyncpg
 
 from butlers import fleet
 from butlers.setup import logins, ports
+from butlers.setup.chain import Chain, version
 from shared.auth import keystore
 from shared.auth.keypairs import public_key
 from shared.auth.password import has_password, write_password
@@ -20,11 +22,14 @@ from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.storage import contacts, keyring
+from shared.telemetry.logs import logger
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
 
+log = logger("butlers.setup.migrate")
 VERSIONS: Final = Path(__file__).parents[2] / "migrations" / "versions"
+CORE: Final = Chain(None, VERSIONS)
 OLDEST_POSTGRES: Final = 15
 # No butler can hold this lock: a login that may only read a table may not lock it in this mode. Before the table exists
 # there is no butler, and an advisory lock serves.
@@ -46,7 +51,7 @@ REFUSED: Final = (
 
 def head() -> str:
     """Return the newest revision this program knows."""
-    return max(path.name[:4] for path in VERSIONS.glob("[0-9]*.py"))
+    return CORE.head
 
 
 def names_of(entries: Sequence[fleet.Entry]) -> list[str]:
@@ -126,8 +131,13 @@ def demand_version(major: int) -> None:
         )
 
 
-async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> None:
-    """Bring the database and BUTLERS_HOME to what this program and this fleet need."""
+async def migrate(
+    settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Sequence[Chain] = ()
+) -> list[str]:
+    """Bring the database and BUTLERS_HOME to what this program, this fleet and its modules' `chains` need.
+
+    Return a sentence for each module whose chain failed; it is degraded, and stops nobody.
+    """
     connection = await connect(dsn)
     try:
         one_role = await logins.one_role(connection, dsn)
@@ -137,7 +147,8 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
         for name in (*names_of(entries), keystore.UP):
             keystore.ensure(settings.home, name, login=one_role is None)
         if found != head():
-            await _upgrade(dsn, found, one_role)
+            await _upgrade(dsn, CORE, found, one_role)
+        troubles = [said for chain in chains if (said := await _upgrade_module(connection, dsn, chain, one_role))]
         async with connection.transaction():
             await connection.execute(LOCK)
             ports.note(settings.home, [entry.name for entry in entries])
@@ -156,9 +167,24 @@ async def migrate(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) 
     finally:
         await connection.close()
     _ensure_console_password(settings)
+    return troubles
 
 
-async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
+async def _upgrade_module(connection: Connection, dsn: str, chain: Chain, one_role: str | None) -> str | None:
+    """Run the missing revisions of a module; return a sentence if that fails."""
+    found = await version(connection, chain)
+    try:
+        if found != chain.head:
+            await _upgrade(dsn, chain, found, one_role)
+    except Misconfigured as failed:
+        return str(failed)
+    except Exception as bug:
+        log.exception("a module's revision broke", module=chain.module)
+        return f"A revision of the module `{chain.module}` breaks ({type(bug).__name__})."
+    return None
+
+
+async def _upgrade(dsn: str, chain: Chain, found: str | None, one_role: str | None) -> None:
     """Run the missing revisions in one transaction; import alembic only here, where there is something to do."""
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
@@ -175,19 +201,22 @@ async def _upgrade(dsn: str, found: str | None, one_role: str | None) -> None:
         config = Config()
         config.set_main_option("script_location", str(VERSIONS.parent))
         config.set_main_option("path_separator", "os")
+        config.set_main_option("version_locations", str(chain.versions))
         config.attributes["connection"] = sync
+        config.attributes["module"] = chain.module
         if one_role is not None:
             config.attributes["one_role"] = one_role
-        command.upgrade(config, "head")
+        with warnings.catch_warnings(action="ignore"):  # what is wrong with a chain, its error says
+            command.upgrade(config, "head")
 
     try:
         async with engine.begin() as connection:
             await connection.run_sync(_one_by_one)
             await connection.run_sync(run)
-    except (SQLAlchemyError, CommandError, asyncpg.PostgresError) as failed:
+    except (SQLAlchemyError, CommandError, KeyError, asyncpg.PostgresError) as failed:
         why = trouble(_first_cause(failed))
         raise Misconfigured(
-            f"The database's schema cannot be brought from {found or 'nothing'} to {head()}: {why}.",
+            f"The {chain.what} cannot be brought from {found or 'nothing'} to {chain.head}: {why}.",
             "Nothing was changed. Fix the cause, or restore a backup.",
         ) from None
     finally:
