@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from shared.display.visible import visible
+from shared.display.visible import in_line, said, visible
 
 EXCERPT: Final = 160
 
@@ -85,6 +85,14 @@ def count(number: int, one: str, many: str) -> str:
 def moment(at: datetime | None) -> str:
     """Return a moment in UTC, to the second; empty for none."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
+
+
+def answered(butler: str, words: str) -> str:
+    """Return what a butler was told of its message, in quotation marks; empty for no words.
+
+    Its process may have written that into its row itself, so it never stands there as a sentence of ours.
+    """
+    return f"Answer to {in_line(butler)}: {said(words)}" if words else ""
 
 
 def mapping(value: object) -> Mapping[str, object]:

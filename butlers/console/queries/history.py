@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from butlers.console.labels import mapping, moment, text
+from butlers.console.labels import answered, mapping, moment, text
 from butlers.console.queries.approvals import Letter, Step, left_out, letter, step
 from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
@@ -94,7 +94,7 @@ async def life(connection: Connection, any_id: str) -> Life | None:
         letter=await letter(connection, row),
         status=row["status"],
         words=fate(row["status"], error),
-        detail=error or text(answer, "message"),
+        detail=answered(row["origin_butler"], error or text(answer, "message")),
         admitted_by=visible(row["admitted_by"]),
         realm=visible(row["realm"]),
         lineage=visible(row["lineage"]),

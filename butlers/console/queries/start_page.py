@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from butlers.console.labels import ago, count, excerpt, mapping, span, text
+from butlers.console.labels import ago, answered, count, excerpt, mapping, span, text
 from shared.config.timings import STANDARD
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
@@ -282,7 +282,7 @@ async def _told(connection: Connection, row: Record) -> Told:
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=row["status"],
         words=words,
-        detail=error,
+        detail=answered(row["origin_butler"], error),
         when=ago(row["age"]),
     )
 

@@ -285,7 +285,7 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
     assert "2 messages need your approval , 1 delivery is unconfirmed , 1 daemon is not responding" in page
     assert "first asked just now expires in 2 days 23 hours" in page
     assert "Rosa &lt;Weiss&gt; email · rosa@b.test" in page
-    assert "Not delivered just now A rule forbids this." in page
+    assert "Not delivered just now Answer to health: &#34;A rule forbids this.&#34;" in page
     assert "greeter silent http://127.0.0.1:9 5 minutes ago" in page
     assert "Waiting for approval" in page
     assert (await console.get("/approvals")).status == 200

@@ -307,6 +307,18 @@ async def test_many_lines_of_a_butler_hide_no_line_of_others(still_house: House,
     assert "before" not in told
 
 
+async def test_the_answer_that_a_butler_wrote_itself_is_quoted(still_house: House, console: Running) -> None:
+    envelope = '{"schema_version": "notify.v1", "origin_butler": "health", "delivery": {"channel": "telegram"}}'
+    for status, answer, paths in (
+        ("pending_approval", '{"message": "Sign in again."}', ("/deliveries/{told}",)),
+        ("error", '{"error": {"class": "forbidden", "message": "Sign in again."}}', ("/deliveries/{told}", "/")),
+    ):
+        told = str(uuid4())
+        await still_house.sql.execute(NOTIFICATION, told, "sandbox", envelope, "owner", None, None, status, answer)
+        for path in paths:
+            assert 'Answer to health: "Sign in again."' in plain(await page(console, path.format(told=told)))
+
+
 async def test_odd_rows_of_a_switchboard_spoil_nothing(still_house: House, console: Running, honest: Put) -> None:
     for seen in ("infinity", "290000-01-01"):
         await still_house.sql.execute(SEEN, seen, STRANGE)
