@@ -31,7 +31,7 @@ def add_notify_route(server: FastMCP, tool: Tool) -> None:
             return _refused(415, "The body must be JSON. Send it with the header `Content-Type: application/json`.")
         arguments = _object(await request.body())
         if arguments is None:
-            return _refused(400, "The body is not a JSON object. Send the fields of notify.")
+            return _refused(400, "The body is not a JSON object of complete characters. Send the fields of notify.")
         claims = user.access_token.claims
         try:
             answer = (await tool.handler(ToolCall(caller_of(claims), arguments))).answer or {}
@@ -43,6 +43,8 @@ def add_notify_route(server: FastMCP, tool: Tool) -> None:
 def _object(body: bytes) -> dict[str, object] | None:
     try:
         found = json.loads(body)
+        # Half a character is a ValueError too: no answer could repeat it.
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

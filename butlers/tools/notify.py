@@ -83,8 +83,9 @@ async def tell(context: Context, arguments: Arguments) -> Answer:
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
-            given = str(arguments.get("contact_id") or arguments.get("recipient"))
-            await note_refusal(context, context.name, "It named an unknown contact.", tool="notify", named=given)
+            # An id, and no name: that may be any words, and a line stays for ever.
+            named = {"named": str(arguments["contact_id"])} if arguments.get("contact_id") else {}
+            await note_refusal(context, context.name, "It named an unknown contact.", tool="notify", **named)
         notifications_total.labels(origin=context.name, outcome="validation_error").inc()
         return {"status": "error", "error": str(wrong)}
     except ButlersError as failed:

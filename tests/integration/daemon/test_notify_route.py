@@ -51,6 +51,8 @@ async def test_what_is_no_call_of_a_client_sends_nothing(greeter: Served) -> Non
         (415, call, token, "text/plain"),
         (400, [call], token, "application/json"),
         (400, b'{"channel": ', token, "application/json"),
+        (400, {**call, "channel": "\ud800"}, token, "application/json"),
+        (400, {**call, "\ud800": 1}, token, "application/json"),
         (400, {**call, "chanel": "telegram"}, token, "application/json"),
     ):
         found, answer = await posted(greeter, body, bearer, kind)

@@ -189,6 +189,14 @@ async def test_a_contact_that_is_nobody_is_audited_and_one_that_is_no_id_is_not(
     assert words not in str(dict(line))
 
 
+async def test_a_name_that_nobody_bears_is_audited_without_its_words(house: House) -> None:
+    since, words = await last(house), f"Words in the place of a name {uuid4()}"
+    house.context("greeter").refused.clear()
+    assert (await house.notify(message="x", recipient=words))["status"] == "error"
+    [line] = await lines(house, since, "greeter")
+    assert words not in str(dict(line))
+
+
 async def neighbour(house: House) -> None:
     await house.hop("greeter", "health", "notify", {"channel": "telegram", "message": "x"})
 
