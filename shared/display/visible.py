@@ -3,7 +3,7 @@
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 JOINER: Final = "\u200d"
@@ -17,6 +17,9 @@ _UNSEEN: Final = frozenset(
 )
 # Blank and lost signs of the Egyptian hieroglyphs; tags and selectors of a plane that has no visible character.
 _UNSEEN_ROWS: Final = (("\U00013440", "\U00013455"), ("\U000e0000", "\U000e0fff"))
+# What is no character yet is drawn as nothing by some fonts. In these rows newer versions of Unicode than ours have
+# pictures and ideographs, which are drawn.
+_YET_TO_COME: Final = (("\U0001f000", "\U0001faff"), ("\U00020000", "\U0003fffd"))
 # They choose whether the character before is shown as text or as a picture; after any other they hide something.
 _STYLES: Final = frozenset("\ufe0e\ufe0f")
 _STYLED: Final = frozenset({"So", "Sm", "Sk", "Po", "Pd", "Nd"})
@@ -143,5 +146,11 @@ def _is_hidden(text: str, n: int) -> bool:
         return not (emoji_before and unicodedata.category(text[n + 1]) == "So")
     if character in _STYLES:
         return n == 0 or unicodedata.category(text[n - 1]) not in _STYLED
-    hidden = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or character in _UNSEEN
-    return hidden or character == MARK or any(first <= character <= last for first, last in _UNSEEN_ROWS)
+    category = unicodedata.category(character)
+    hidden = category in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or character in _UNSEEN or character == MARK
+    unknown = category == "Cn" and not _is_within(character, _YET_TO_COME)
+    return hidden or unknown or _is_within(character, _UNSEEN_ROWS)
+
+
+def _is_within(character: str, rows_of: Sequence[tuple[str, str]]) -> bool:
+    return any(first <= character <= last for first, last in rows_of)

@@ -27,6 +27,7 @@ FORGERIES: Final = {
     "halfwidth fillers": _gap("\uffa0"),
     "hieroglyphic blanks": _gap("\U00013441"),
     "khitan fillers": _gap("\U00016fe4"),
+    "no characters yet": _gap("\ufb37"),
     "blanks by turns": _gap("\u2800 \u3164 "),
     "stackers on spaces": _gap(" \u17d2", 100),
     "grapheme joiners": _gap(" \u034f", 100),
