@@ -192,6 +192,17 @@ async def test_a_doubt_about_live_mail_answered_in_the_sandbox(live_mail: Mixed)
     assert await live_mail.in_the_sandbox({"said": said}) == []
 
 
+async def test_live_mail_that_was_not_delivered_is_told_of_where_it_is_live(live_mail: Mixed) -> None:
+    to, said = f"friend.{uuid4().hex[:8]}@people.test", fresh.words("ended")
+    await live_mail.fleet.sql(RULE, to)
+    await live_mail.live.fault("email", "rcpt", "5xx", times=1)
+    answer = await live_mail.fleet.notify("greeter", channel="email", message=said, recipient=to)
+    assert answer["status"] == "error", answer
+    await live_mail.live.until(lambda e: e.to == OWNERS_MAIL and said in e.text)
+    await asyncio.sleep(1)
+    assert await live_mail.in_the_sandbox({"said": said}) == []
+
+
 async def test_a_pairing_code_said_in_the_sandbox(live_mail: Mixed) -> None:
     code, chat = uuid4().hex, fresh.chat()
     await pairings.offer(live_mail.fleet.db, code, STANDARD.pairing)
