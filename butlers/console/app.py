@@ -3,27 +3,30 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from butlers.butler import Context
 from butlers.console import peer
-from butlers.console.live import Watch, changes
+from butlers.console.live import Viewer, Watch, changes
 from butlers.console.middleware import Doorstep, Guard
-from butlers.console.pages import approvals, contacts, deliveries, rules, sign_in
-from butlers.console.session import House, Private, Public, Session, only_signed_in
+from butlers.console.pages import approvals, brakes, contacts, deliveries, rules, sign_in
+from butlers.console.queries import start_page
+from butlers.console.session import House, Private, Public, Session, only_signed_in, page, session_of
 from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, Pages
-from shared.errors import ButlersError
+from shared.errors import ButlersError, InvalidInput
 from shared.loops import apart, pause
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import metrics_text
@@ -60,7 +63,7 @@ def create_app(
     beside it.
     """
     settings = context.settings
-    watch = Watch(context.db, settings.sandbox_url or "", clock, min(settings.sweep_seconds, SLOWEST_LOOK))
+    watch = Watch(clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
     house = House(context, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event())
     app = Starlette(
@@ -111,6 +114,7 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/deliveries", deliveries.index),
         owner("/deliveries/{id}", deliveries.show),
         owner("/deliveries/{id}", deliveries.submit, "POST"),
+        owner("/brake", brakes.submit, "POST"),
         owner("/events", events),
         owner("/confirm", sign_in.confirm),
         owner("/sign-out", sign_in.sign_out, "POST"),
@@ -123,23 +127,44 @@ def _routes(house: House) -> list[Route | Mount]:
     ]
 
 
-async def start(house: House, _request: Request, session: Session) -> Response:
+async def start(house: House, request: Request, session: Session) -> Response:
     """Show the start page: what needs the owner."""
-    return house.pages.page("start.html", csrf=session.csrf, start=await house.watch.look(), here="/")
+    async with house.context.db.work() as connection:
+        shown = await start_page.start(connection)
+    return await page(house, request, session, "start.html", start=shown)
 
 
 async def events(house: House, request: Request, session: Session) -> Response:
-    """Stream an event whenever the start page is no longer as the asker saw it."""
+    """Stream an event whenever the page that is asked about is no longer as the asker saw it."""
     if request.method == "HEAD":  # its answer has no body, and would wait ten minutes for the end of one
         return Response(media_type="text/event-stream")
     seen = request.headers.get("last-event-id") or request.query_params.get("seen", "")
+    shown = request.query_params.get("page", "/")
+    look = partial(_version, request, shown)
+    if not await look():
+        return Response(status_code=204)  # by which a browser asks no more
 
     async def still_in() -> bool:
         async with house.context.db.work() as connection:
             return await sessions.is_live(connection, session.id, session.peer_uid)
 
-    stream = changes(house.watch, seen, still_in, house.stopping, house.clock)
+    stream = changes(house.watch, Viewer(shown, look, still_in), seen, house.stopping, house.clock)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def _version(request: Request, shown: str) -> str:
+    """Ask for a page as this browser would, and return its version; empty for what is no page that is kept live."""
+    parts = urlsplit(shown)
+    asked = {**request.scope, "method": "GET", "path": parts.path, "query_string": parts.query.encode()}
+    found = ((one, *one.matches(asked)) for one in request.app.router.routes if isinstance(one, Route))
+    for route, match, child in found:
+        if match is Match.FULL:
+            try:
+                answer = await route.endpoint(Request({**asked, **child}))
+            except (HTTPException, InvalidInput):
+                return ""
+            return str(answer.headers.get("etag", "")).strip('"')
+    return ""
 
 
 async def healthz(_house: House, _request: Request) -> Response:
@@ -168,9 +193,14 @@ async def _refused(house: House, _request: Request, error: Exception) -> Respons
     return house.pages.error(_STATUS.get(known.code, 500), known.message, known.remedy or "Try again.")
 
 
-async def _http_error(house: House, _request: Request, error: Exception) -> Response:
+async def _http_error(house: House, request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     message, remedy = _HTTP.get(status, ("This request cannot be handled.", "Go back to the start page."))
+    if status == 404:  # noqa: PLR2004
+        with suppress(ButlersError):  # a lost database is no reason to say nothing
+            session = await session_of(house, request)
+            if session is not None:
+                return await page(house, request, session, "missing.html", status=status)
     answer = house.pages.error(status, message, remedy)
     answer.headers.update((error.headers or {}) if isinstance(error, HTTPException) else {})
     return answer

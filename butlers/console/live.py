@@ -1,63 +1,66 @@
-"""Live updates: looking whether anything shown has changed, and telling the open pages so."""
+"""Live updates: looking whether a page that is open would show something else by now, and telling it so."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
 
-from butlers.console.queries import start_page
-from shared.db.pool import Database
 from shared.errors import Unavailable
 from shared.loops import pause
 
 T = TypeVar("T")
+# Reads one page and returns its version; empty for what is no live page, or is none any more.
+Look: TypeAlias = Callable[[], Awaitable[str]]
 
 LONGEST_STREAM: Final = 600.0
 _STILL_HERE: Final = 15.0
 
 
 class Watch:
-    """The start page's version, read at most once per `pace` seconds, however many pages are open."""
+    """The versions of the open pages, each read at most once per `pace` seconds, however often the page is open."""
 
-    def __init__(self, db: Database, sandbox_url: str, clock: Callable[[], float], pace: float) -> None:
-        self._db = db
-        self._sandbox_url = sandbox_url
+    def __init__(self, clock: Callable[[], float], pace: float) -> None:
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._looked_at = float("-inf")
-        self._version = ""
+        # By page: when it was looked at, and its version then.
+        self._known: dict[str, tuple[float, str]] = {}
         self.pace = pace
 
-    async def look(self) -> start_page.Start:
-        """Read the start page as of now."""
-        async with self._db.work() as connection:
-            return await start_page.start(connection, sandbox_url=self._sandbox_url)
-
-    async def version(self) -> str:
+    async def version(self, page: str, look: Look) -> str:
         """Return the version that the page had within the last `pace` seconds."""
         async with self._lock:
-            if self._clock() - self._looked_at >= self.pace:
-                self._version = (await self.look()).version
-                self._looked_at = self._clock()
-            return self._version
+            fresh = {at: seen for at, seen in self._known.items() if self._clock() - seen[0] < self.pace}
+            if page not in fresh:
+                version = await look()
+                fresh[page] = (self._clock(), version)
+            self._known = fresh
+            return fresh[page][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """One open page: its address, how to look at it anew, and whether its session is still signed in."""
+
+    page: str
+    look: Look
+    still_in: Callable[[], Awaitable[bool]]
 
 
 async def changes(
-    watch: Watch,
-    seen: str,
-    still_in: Callable[[], Awaitable[bool]],
-    stopping: asyncio.Event,
-    clock: Callable[[], float],
+    watch: Watch, viewer: Viewer, seen: str, stopping: asyncio.Event, clock: Callable[[], float]
 ) -> AsyncIterator[str]:
     """Yield server-sent events (WHATWG HTML 9.2): `changed` with the new version whenever it differs from `seen`.
 
-    Ends when the session does, when the console stops or the database is lost, and after ten minutes; the
+    Ends when the session or the page does, when the console stops or the database is lost, and after ten minutes; the
     browser then asks again by itself.
     """
     yield f"retry: {int(max(watch.pace, 1) * 1000)}\n\n"
     begun = told = clock()
     try:
-        while clock() - begun < LONGEST_STREAM and await to_its_end(still_in()):
-            version = await to_its_end(watch.version())
+        while clock() - begun < LONGEST_STREAM and await to_its_end(viewer.still_in()):
+            version = await to_its_end(watch.version(viewer.page, viewer.look))
+            if not version:
+                return
             if version != seen:
                 seen, told = version, clock()
                 yield f"id: {version}\nevent: changed\ndata: {version}\n\n"

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import UUID
 
 from starlette.exceptions import HTTPException
@@ -14,10 +15,13 @@ from starlette.types import Scope
 
 from butlers.butler import Context
 from butlers.console.live import Watch
-from butlers.console.middleware import Doorstep
+from butlers.console.middleware import Doorstep, host_name
+from butlers.console.queries import brakes
 from butlers.console.storage import sessions
 from butlers.console.templating import Pages
 from shared.auth.mac import tag, tag_matches
+from shared.channels.realms import sandbox_url
+from shared.config.settings import is_loopback
 from shared.errors import Forbidden, InvalidInput
 
 LONGEST_FORM: Final = 256 * 1024
@@ -56,6 +60,38 @@ class Session:
     id: str = field(repr=False)
     csrf: str = field(repr=False)
     peer_uid: int | None
+
+
+async def page(
+    house: House, request: Request, session: Session, name: str, *, status: int = 200, **values: object
+) -> Response:
+    """Render a page of the owner's, with what stands on each: the brakes that are on, and the way to the sandbox.
+
+    Its version, in the header ETag, differs whenever anything it shows differs; the answer to a form is not kept live.
+    """
+    async with house.context.db.work() as connection:
+        on = await brakes.brakes_on(connection)
+        sandbox = _sandbox(house, request) if await brakes.in_sandbox(connection) else ""
+    shown = {"brakes": on, "sandbox": sandbox, **values}
+    version = sha256(repr(sorted(shown.items())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    at = path_of(request)
+    live = status == 200 and request.method in {"GET", "HEAD"} and urlsplit(at).path == request.url.path  # noqa: PLR2004
+    here = {"at": at, "here": f"/{request.url.path.split('/')[1]}", "live": live, "version": version}
+    answer = house.pages.page(name, status=status, csrf=session.csrf, **here, **shown)
+    answer.headers["ETag"] = f'"{version}"'
+    return answer
+
+
+def path_of(request: Request) -> str:
+    """Return the page asked for, with its query, as a link to it has it."""
+    return safe_next(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+
+
+def _sandbox(house: House, request: Request) -> str:
+    """Return where the sandbox's pages are, by the settings and no row; empty where this browser cannot reach it."""
+    parts = urlsplit(sandbox_url(house.context.settings))
+    near = is_loopback(host_name(request.headers.get("host", "")).strip("[]"))
+    return f"{parts.scheme}://{parts.netloc}/" if near or not is_loopback(parts.hostname or "") else ""
 
 
 Public: TypeAlias = Callable[[House, Request], Awaitable[Response]]
@@ -149,11 +185,11 @@ def only_signed_in(handler: Private) -> Public:
 
 
 def _lead_to_sign_in(house: House, request: Request) -> Response:
-    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    here = path_of(request)
     if request.method in {"GET", "HEAD"} and request.headers.get("sec-fetch-site") == "cross-site":
         # A link in a web mail: browsers keep a Strict cookie back until the page asks for itself.
-        return house.pages.page("bounce.html", here=safe_next(here))
-    wanted = safe_next(here) if request.method in {"GET", "HEAD"} else "/"
+        return house.pages.page("bounce.html", here=here)
+    wanted = here if request.method in {"GET", "HEAD"} else "/"
     sign_in = "/sign-in" if wanted == "/" else f"/sign-in?{urlencode({'next': wanted})}"
     if "hx-request" in request.headers or "text/event-stream" in request.headers.get("accept", ""):
         return Response(status_code=401, headers={"HX-Redirect": "/sign-in"})

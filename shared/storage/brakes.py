@@ -114,6 +114,21 @@ async def lift(connection: Connection, scope: Scope, by: str) -> list[str]:
     return lifted
 
 
+LIFT_ONE: Final = """
+UPDATE shared.brakes SET lifted_at = clock_timestamp()
+WHERE id = $1 AND lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp()) RETURNING id::text
+"""
+
+
+async def lift_one(connection: Connection, brake: str, by: str) -> bool:
+    """Lift this brake alone, as `lift` does; return False if it is not on."""
+    if await connection.fetchval(LIFT_ONE, UUID(brake)) is None:
+        return False
+    await record(connection, Event("brake_off", "owner"), brake=brake, contact=by)
+    await tell(connection, "cards")
+    return True
+
+
 STANDING: Final = """
 SELECT b.id::text, b.butler, b.contact_id::text, c.name AS contact, b.channel, b.owner_too, b.until, b.made_at, b.reason
 FROM shared.brakes b LEFT JOIN shared.contacts c ON c.id = b.contact_id

@@ -106,7 +106,7 @@ async def test_a_page_of_another_port_cannot_post_for_the_owner(page: Page, cons
 
 
 async def console_csrf(page: Page) -> str:
-    return await page.locator("input[name=csrf]").input_value()
+    return await page.locator("input[name=csrf]").first.input_value()
 
 
 async def phone(browser: Browser) -> BrowserContext:

@@ -52,6 +52,7 @@ class Ids:
             "/rules": {"do": "add", "recipient": "4242"},
             f"/rules/{self.rule}": {"do": "revoke"},
             f"/deliveries/{self.delivery}": {"word": "again", "attempt": "0"},
+            "/brake": {"do": "pause"},
             "/sign-out": {},
             "/sign-in": {"code": code},
         }

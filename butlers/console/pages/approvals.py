@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from butlers.console.queries import approvals, start_page
 from butlers.console.queries import decided as views_decided
-from butlers.console.session import House, Session, demand_csrf, demand_id, read_form
+from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form
 from shared.db.pool import Connection
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.owner_decision import Edit, OwnerDecision, apply, edit
@@ -27,12 +27,12 @@ async def index(house: House, request: Request, session: Session) -> Response:
     async with house.context.db.work() as connection:
         shown = await start_page.page_of_waiting(connection, butler or None, max(1, int(number)) if known else 1)
         decided = await views_decided.decided(connection)
-    return house.pages.page("approvals.html", csrf=session.csrf, here="/approvals", shown=shown, decided=decided)
+    return await page(house, request, session, "approvals.html", shown=shown, decided=decided)
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
     """Show one question, whole."""
-    return await _page(house, demand_id(request), session)
+    return await _page(house, request, session)
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
@@ -55,11 +55,11 @@ async def submit(house: House, request: Request, session: Session) -> Response:
                 )
                 outcome = await apply(connection, said)
     except InvalidInput as refused:
-        return await _page(house, action_id, session, notice=str(refused), typed=typed)
+        return await _page(house, request, session, notice=str(refused), typed=typed)
     if outcome.code in {"approved", "denied", "edited"}:
         return RedirectResponse(f"/approvals/{action_id}", status_code=303)
     notice = CHANGED if outcome.code == "changed" else outcome.text
-    return await _page(house, action_id, session, notice=notice)
+    return await _page(house, request, session, notice=notice)
 
 
 async def owner_id(connection: Connection) -> str:
@@ -71,11 +71,11 @@ async def owner_id(connection: Connection) -> str:
 
 
 async def _page(
-    house: House, action_id: str, session: Session, *, notice: str = "", typed: str | None = None
+    house: House, request: Request, session: Session, *, notice: str = "", typed: str | None = None
 ) -> Response:
     async with house.context.db.work() as connection:
-        question = await approvals.one(connection, action_id)
+        question = await approvals.one(connection, demand_id(request))
     if question is None:
         raise HTTPException(404)
-    values = {"here": "/approvals", "question": question, "notice": notice, "typed": typed}
-    return house.pages.page("approval.html", status=409 if notice else 200, csrf=session.csrf, **values)
+    values = {"question": question, "notice": notice, "typed": typed}
+    return await page(house, request, session, "approval.html", status=409 if notice else 200, **values)

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from butlers.console.pages.approvals import owner_id
 from butlers.console.queries import contacts as contacts_shown
-from butlers.console.session import House, Session, demand_csrf, demand_id, read_form, to_confirm
+from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form, to_confirm
 from butlers.console.storage import sessions
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
@@ -24,16 +24,16 @@ MOVED: Final = "The waiting messages have changed, so nothing was added or sent.
 LOOK_AGAIN: Final = "Please review them again."
 
 
-async def index(house: House, _request: Request, session: Session) -> Response:
+async def index(house: House, request: Request, session: Session) -> Response:
     """Show everybody the butlers know."""
     async with house.context.db.work() as connection:
         people = await contacts_shown.people(connection)
-    return house.pages.page("contacts.html", csrf=session.csrf, here="/contacts", people=people)
+    return await page(house, request, session, "contacts.html", people=people)
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
     """Show one contact, and whatever waits for an address of theirs; a link may fill the form in."""
-    return await _page(house, demand_id(request), session, typed=_typed(request.query_params))
+    return await _page(house, request, session, typed=_typed(request.query_params))
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
@@ -58,7 +58,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
                     connection, contact_id, typed["type"], typed["value"], primary=primary, surface="console"
                 )
     except InvalidInput as refused:
-        return await _page(house, contact_id, session, notice=str(refused), typed=typed)
+        return await _page(house, request, session, notice=str(refused), typed=typed)
     return RedirectResponse(f"/contacts/{contact_id}{'?sent' if sends else ''}", status_code=303)
 
 
@@ -97,12 +97,13 @@ async def _send(house: House, connection: Connection, row: Record, by: str, entr
 
 
 async def _page(
-    house: House, contact_id: str, session: Session, *, typed: Mapping[str, str], notice: str = ""
+    house: House, request: Request, session: Session, *, typed: Mapping[str, str], notice: str = ""
 ) -> Response:
+    contact_id = demand_id(request)
     async with house.context.db.work() as connection:
         person = await contacts_shown.person(connection, contact_id)
         groups = await contacts_shown.groups(connection, contact_id)
     if person is None:
         raise HTTPException(404)
-    values = {"here": "/contacts", "person": person, "groups": groups, "notice": notice, "typed": typed}
-    return house.pages.page("contact.html", status=409 if notice else 200, csrf=session.csrf, **values)
+    values = {"person": person, "groups": groups, "notice": notice, "typed": typed}
+    return await page(house, request, session, "contact.html", status=409 if notice else 200, **values)

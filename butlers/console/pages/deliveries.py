@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from butlers.console.pages.approvals import owner_id
 from butlers.console.queries import deliveries, history
-from butlers.console.session import House, Session, demand_csrf, demand_id, read_form
+from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form
 from shared.errors import InvalidInput
 from shared.storage import resolutions
 from shared.storage.resolutions import Outcome, Resolution
@@ -25,15 +25,14 @@ async def index(house: House, request: Request, session: Session) -> Response:
         raise InvalidInput("No such filter.", "Use the links on the page.")
     async with house.context.db.work() as connection:
         lines = await deliveries.lines(connection, status)
-    filters = deliveries.FILTERS
-    return house.pages.page(
-        "deliveries.html", csrf=session.csrf, here="/deliveries", lines=lines, chosen=status, filters=filters
+    return await page(
+        house, request, session, "deliveries.html", lines=lines, chosen=status, filters=deliveries.FILTERS
     )
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
     """Show one message's life by the id of its notification or delivery; redirect a card's id to what it asks about."""
-    return await _page(house, demand_id(request), session)
+    return await _page(house, request, session)
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
@@ -51,7 +50,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
             by = await owner_id(connection)
             made = await resolutions.ask(connection, Resolution(delivery_id, int(attempt), word, by, "console"))
     if made is None or await _outcome(house, made) == "late":
-        return await _page(house, delivery_id, session, notice=resolutions.LATE)
+        return await _page(house, request, session, notice=resolutions.LATE)
     return RedirectResponse(f"/deliveries/{delivery_id}", status_code=303)
 
 
@@ -65,7 +64,8 @@ async def _outcome(house: House, resolution_id: str) -> Outcome | None:
     return None
 
 
-async def _page(house: House, any_id: str, session: Session, notice: str = "") -> Response:
+async def _page(house: House, request: Request, session: Session, notice: str = "") -> Response:
+    any_id = demand_id(request)
     async with house.context.db.work() as connection:
         life = await history.life(connection, any_id)
         if life is None:
@@ -74,7 +74,7 @@ async def _page(house: House, any_id: str, session: Session, notice: str = "") -
             return _led(question, about)
         doubt = await deliveries.doubt(connection, life.delivery_id)
     values = {"life": life, "doubt": doubt, "notice": notice}
-    return house.pages.page("life.html", status=409 if notice else 200, csrf=session.csrf, here="/deliveries", **values)
+    return await page(house, request, session, "life.html", status=409 if notice else 200, **values)
 
 
 def _led(question: str | None, about: str | None) -> Response:

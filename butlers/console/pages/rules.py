@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from butlers.console.pages.approvals import owner_id
 from butlers.console.queries import contacts
 from butlers.console.queries import rules as views_rules
-from butlers.console.session import House, Session, demand_csrf, demand_id, read_form, to_confirm
+from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form, to_confirm
 from butlers.console.storage import sessions
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
@@ -35,7 +35,7 @@ MOST_USES: Final = 1_000_000
 
 async def index(house: House, request: Request, session: Session) -> Response:
     """Show every rule, and the form for a new one, filled as the link says."""
-    return await _page(house, session, _typed(request.query_params))
+    return await _page(house, request, session, _typed(request.query_params))
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
@@ -56,8 +56,8 @@ async def submit(house: House, request: Request, session: Session) -> Response:
                 return RedirectResponse(f"/rules/{rule_id}", status_code=303)
             tried = await _tried(connection, rule)
     except InvalidInput as refused:
-        return await _page(house, session, typed, notice=str(refused))
-    return await _page(house, session, typed, tried=tried)
+        return await _page(house, request, session, typed, notice=str(refused))
+    return await _page(house, request, session, typed, tried=tried)
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
@@ -70,7 +70,7 @@ async def show(house: House, request: Request, session: Session) -> Response:
         if "test" in request.query_params:
             tried = await _tried(connection, rules.rule_of(row))
     rule = views_rules.standing(row)
-    return house.pages.page("rule.html", csrf=session.csrf, here="/rules", rule=rule, tried=tried, notice="")
+    return await page(house, request, session, "rule.html", rule=rule, tried=tried, notice="")
 
 
 async def revoke(house: House, request: Request, session: Session) -> Response:
@@ -90,7 +90,7 @@ async def revoke(house: House, request: Request, session: Session) -> Response:
     if ended:
         return RedirectResponse(f"/rules/{rule_id}", status_code=303)
     values = {"rule": views_rules.standing(row), "tried": None, "notice": "It is already revoked."}
-    return house.pages.page("rule.html", status=409, csrf=session.csrf, here="/rules", **values)
+    return await page(house, request, session, "rule.html", status=409, **values)
 
 
 def _typed(fields: Mapping[str, str]) -> dict[str, str]:
@@ -142,6 +142,7 @@ async def _tried(connection: Connection, rule: Rule) -> views_rules.Tried:
 
 async def _page(
     house: House,
+    request: Request,
     session: Session,
     typed: Mapping[str, str],
     *,
@@ -155,4 +156,4 @@ async def _page(
     by = [(name, name) for name in CHANNELS]
     shown = {"rules": standing, "people": people, "butlers": butlers, "channel_names": by}
     values = {**shown, "typed": typed, "notice": notice, "tried": tried}
-    return house.pages.page("rules.html", status=409 if notice else 200, csrf=session.csrf, here="/rules", **values)
+    return await page(house, request, session, "rules.html", status=409 if notice else 200, **values)

@@ -1,9 +1,8 @@
 """What the start page and the list of questions show, read by SELECT only; hidden characters are written out."""
 
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from butlers.console.labels import ago, answered, count, excerpt, mapping, span, text
 from shared.config.timings import STANDARD
@@ -90,7 +89,6 @@ class Start:
     not_delivered: int
     daemons: tuple[Seen, ...]
     told: tuple[Told, ...]
-    sandbox_url: str
 
     @property
     def silent(self) -> int:
@@ -107,11 +105,6 @@ class Start:
             (self.silent, "daemon is not responding", "daemons are not responding"),
         )
         return tuple(count(*phrase) for phrase in phrases if phrase[0])
-
-    @property
-    def version(self) -> str:
-        """A hash that differs whenever anything shown differs."""
-        return sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +173,15 @@ FROM (SELECT * FROM shared.notifications ORDER BY created_at DESC LIMIT 10) n
     LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
 ORDER BY n.created_at DESC
 """
-IN_SANDBOX = "SELECT coalesce(bool_or(realm = 'sandbox'), true) FROM shared.channels"
 
 
-async def start(connection: Connection, *, sandbox_url: str) -> Start:
-    """Read everything the start page shows, as of now; `sandbox_url` is the configured address, maybe empty."""
+async def start(connection: Connection) -> Start:
+    """Read everything the start page shows, as of now."""
     waiting = await connection.fetch(WAITING, None, 0)
     uncertain = await connection.fetch(UNCERTAIN)
     not_delivered = await connection.fetchval(NOT_DELIVERED, STANDARD.end_counted)
     daemons = await connection.fetch(DAEMONS, STANDARD.instance_shown, STANDARD.gone_forgotten)
     told = await connection.fetch(TOLD)
-    in_sandbox = await connection.fetchval(IN_SANDBOX)
     return Start(
         waiting=tuple([await _waiting(connection, row) for row in waiting]),
         waiting_total=waiting[0]["total"] if waiting else 0,
@@ -199,7 +190,6 @@ async def start(connection: Connection, *, sandbox_url: str) -> Start:
         not_delivered=not_delivered,
         daemons=tuple(map(_seen, daemons)),
         told=tuple([await _told(connection, row) for row in told]),
-        sandbox_url=_sandbox(sandbox_url) if in_sandbox else "",
     )
 
 
@@ -285,9 +275,3 @@ async def _told(connection: Connection, row: Record) -> Told:
         detail=answered(row["origin_butler"], error),
         when=ago(row["age"]),
     )
-
-
-def _sandbox(configured: str) -> str:
-    """Return where the sandbox's pages are, by the settings and no row of others; empty if the settings do not say."""
-    parts = urlsplit(configured)
-    return f"{parts.scheme}://{parts.netloc}/" if configured else ""
