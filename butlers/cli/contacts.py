@@ -1,4 +1,4 @@
-"""contacts list, show, add, set, forget: who is who; only the owner writes it."""
+"""contacts list, show, add, rename, remove, set, forget: who is who; only the owner writes it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,9 @@ from shared.storage import contacts
 from shared.storage.rules import list_rules, rule_of
 
 app = typer.Typer(help="People your butlers can write to.", no_args_is_help=True)
-LONGEST_NAME = 200
+ContactArgument = Annotated[str, typer.Argument(metavar="CONTACT", help="The name or the id, or the beginning of one.")]
+TelegramOption = Annotated[str | None, typer.Option("--telegram", help="Chat id or @username.")]
+EmailOption = Annotated[str | None, typer.Option("--email", help="E-mail address.")]
 
 
 async def _all(home_folder: Path | None) -> list[dict[str, object]]:
@@ -62,7 +64,7 @@ def list_all(
 
 @app.command()
 def show(
-    contact_id: Annotated[str, typer.Argument()],
+    contact_id: ContactArgument,
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
@@ -78,17 +80,15 @@ def show(
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument()],
-    telegram: Annotated[str | None, typer.Option("--telegram", help="Chat id or @username.")] = None,
-    email: Annotated[str | None, typer.Option("--email")] = None,
+    name: Annotated[str, typer.Argument(help="The contact's name.")],
+    telegram: TelegramOption = None,
+    email: EmailOption = None,
     role: Annotated[str | None, typer.Option("--role", help="`owner` for yourself.")] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Add a contact; prints its id."""
     if role not in {None, "owner"}:
         raise InvalidInput(f"Unknown role `{role}`.", "The only role is owner.")
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
-        raise InvalidInput("The name is not valid.", f"Give one line of 1 to {LONGEST_NAME} characters.")
     given = {"telegram": telegram, "email": email}
     _demand_fitting(given, owner=role == "owner")
 
@@ -97,18 +97,49 @@ def add(
             contact_id = await contacts.add_contact(connection, name, [role] if role else [])
             for kind, value in given.items():
                 if value:
-                    await contacts.set_identifier(connection, contact_id, kind, value)
+                    await contacts.add_address(connection, contact_id, kind, value)
             return contact_id
 
     say(asyncio.run(write()))
 
 
+@app.command()
+def rename(
+    contact_id: ContactArgument,
+    name: Annotated[str, typer.Argument(help="The new name.")],
+    home_folder: HomeOption = None,
+) -> None:
+    """Give a contact another name; addresses, rules and messages stay as they are."""
+
+    async def write() -> str:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            contact = contact_of(await contacts.list_contacts(connection), contact_id)
+            if not await contacts.rename_contact(connection, str(contact["id"]), name):
+                raise InvalidInput(f"The name is {contact['name']} already.", "Give another one.")
+            return str(contact["name"])
+
+    say(f"Renamed: {asyncio.run(write())} is now {name.strip()}.")
+
+
+@app.command()
+def remove(contact_id: ContactArgument, home_folder: HomeOption = None) -> None:
+    """Remove a contact with all addresses; rules, brakes and waiting messages must not name it any more."""
+
+    async def write() -> str:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            contact = contact_of(await contacts.list_contacts(connection), contact_id)
+            await contacts.remove_contact(connection, str(contact["id"]))
+            return str(contact["name"])
+
+    say(f"Removed: {asyncio.run(write())}. Messages to these addresses need your approval from now on.")
+
+
 @app.command("set")
 def set_identifier(
-    contact_id: Annotated[str, typer.Argument()],
-    telegram: Annotated[str | None, typer.Option("--telegram")] = None,
-    email: Annotated[str | None, typer.Option("--email")] = None,
-    primary: Annotated[bool, typer.Option("--primary")] = False,  # noqa: FBT002  # typer's way
+    contact_id: ContactArgument,
+    telegram: TelegramOption = None,
+    email: EmailOption = None,
+    primary: Annotated[bool, typer.Option("--primary", help="Use it from now on.")] = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
     """Add an address to a contact, or change it."""
@@ -122,7 +153,7 @@ def set_identifier(
             _demand_fitting(given, owner="owner" in contact["roles"])
             for kind, value in given.items():
                 if value:
-                    await contacts.set_identifier(connection, str(contact["id"]), kind, value, primary=primary)
+                    await contacts.add_address(connection, str(contact["id"]), kind, value, primary=primary)
 
     asyncio.run(write())
     say("Done.")
@@ -130,9 +161,9 @@ def set_identifier(
 
 @app.command()
 def forget(
-    contact_id: Annotated[str, typer.Argument()],
-    telegram: Annotated[str | None, typer.Option("--telegram")] = None,
-    email: Annotated[str | None, typer.Option("--email")] = None,
+    contact_id: ContactArgument,
+    telegram: TelegramOption = None,
+    email: EmailOption = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Remove an address from a contact; waiting messages use the next one, or wait for one."""
@@ -151,7 +182,7 @@ def forget(
 
 async def _forget(connection: Connection, contact: Record, kind: str, value: str) -> list[str]:
     """Forget one identifier, and say where messages to this contact go now and which rules name the address still."""
-    if not await contacts.forget(connection, str(contact["id"]), kind, value):
+    if not await contacts.remove_address(connection, str(contact["id"]), kind, value):
         raise InvalidInput(f"{contact['name']} has no such {kind} address.", "See `butlers contacts list`.")
     now = await contacts.target_of(connection, contacts.Recipient("contact", str(contact["id"])), kind)
     to = f"now go to {now.address}" if isinstance(now, contacts.Target) else "wait until there is another one"

@@ -254,9 +254,9 @@ async def _ensure_owner(connection: Connection, settings: Settings) -> None:
     for kind, value in given.items():
         if value:
             try:
-                await contacts.set_identifier(connection, contact_id, kind, value, surface="setup")
+                await contacts.add_address(connection, contact_id, kind, value, surface="setup")
                 if value != (invented := CHANNELS[kind].sandbox_owner):
-                    await contacts.forget(connection, contact_id, kind, invented, surface="setup")
+                    await contacts.remove_address(connection, contact_id, kind, invented, surface="setup")
             except InvalidInput as unfit:
                 name = f"BUTLERS_OWNER_{kind.upper()}"
                 raise Misconfigured(f"{name} is not valid: {unfit.message}", unfit.remedy) from None

@@ -69,7 +69,7 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     if realm == realms.SANDBOX:
         return "not_paired_here"
     try:
-        await contacts.set_identifier(
+        await contacts.add_address(
             connection, owner["id"], "telegram", str(chat["id"]), primary=True, surface="telegram"
         )
     except InvalidInput as taken:

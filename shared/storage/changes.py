@@ -15,6 +15,8 @@ from shared.display.visible import in_line
 MOST: Final = 200
 SAID: Final[Mapping[str, str]] = {
     "contact_made": "Contact {person} was added.",
+    "contact_renamed": "Contact {person} was renamed.",
+    "contact_removed": "Contact {person} was removed.",
     "address_added": "{person} now has the {channel} address {address}.",
     "address_preferred": "The {channel} address {address} is now the default of {person}.",
     "address_removed": "The {channel} address {address} was removed from {person}.",

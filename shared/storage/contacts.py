@@ -6,18 +6,19 @@ with a hash in the place of the address: lines stay for ever, and an address tha
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import asyncpg
 
-from shared.addresses import canonical, folded, parse_recipient
+from shared.addresses import canonical, folded, name_in, parse_recipient
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Misconfigured
 from shared.storage.pending_actions import Event, record
 
 Kind = Literal["contact", "recipient", "owner", "thread"]
+LONGEST_NAME: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +193,76 @@ INSERT_CONTACT = "INSERT INTO shared.contacts (name, roles) VALUES ($1, $2) RETU
 
 
 async def add_contact(connection: Connection, name: str, roles: list[str], *, surface: str = "cli") -> str:
-    """Add a contact and return its id; refuse a second owner."""
+    """Add a contact and return its id; refuse a second owner, and a name that nobody could be found by."""
     try:
-        made = str(await connection.fetchval(INSERT_CONTACT, name, roles))
+        made = str(await connection.fetchval(INSERT_CONTACT, _fit_name(name), roles))
     except asyncpg.UniqueViolationError:
         raise InvalidInput("There is already an owner.", "Change that contact with `butlers contacts set`.") from None
     await record(connection, Event("contact_made", "owner"), person=made, roles=roles, surface=surface)
     return made
+
+
+def _fit_name(name: str) -> str:
+    """Return the name without spaces at its ends; raise InvalidInput for what is no name, or is an address."""
+    fit = name.strip()
+    if not 0 < len(fit) <= LONGEST_NAME or not fit.isprintable():
+        raise InvalidInput("The name is not valid.", f"Give one line of 1 to {LONGEST_NAME} characters.")
+    if name_in(fit) is None:
+        raise InvalidInput("A name has a letter and no @; this one could be taken for an address.", "Give a name.")
+    return fit
+
+
+RENAME = "UPDATE shared.contacts SET name = $2 WHERE id = $1 AND name <> $2 RETURNING id"
+
+
+async def rename_contact(connection: Connection, contact_id: str, name: str, *, surface: str = "cli") -> bool:
+    """Give a contact another name; return False if it has that name, or is not there."""
+    if await connection.fetchval(RENAME, UUID(contact_id), _fit_name(name)) is None:
+        return False
+    await record(connection, Event("contact_renamed", "owner"), person=contact_id, surface=surface)
+    return True
+
+
+# It changes nothing but the authority, so that no rule and no brake comes in between.
+HOLD_CONTACT = """
+UPDATE shared.contacts SET name = name WHERE id = $1 RETURNING name, 'owner' = ANY (roles) AS is_owner
+"""
+# A rule may pin a contact by a plain value or by one of several kinds: any that names it counts.
+STILL_NAMED = """
+SELECT 'rule' AS what, left(id::text, 8) AS id FROM shared.approval_rules
+WHERE active AND expired_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+    AND strpos(lower(arg_constraints ->> 'contact_id'), $1::uuid::text) > 0
+UNION ALL SELECT 'brake', left(id::text, 8) FROM shared.brakes
+WHERE contact_id = $1 AND lifted_at IS NULL AND (until IS NULL OR until > clock_timestamp())
+UNION ALL SELECT 'message', left(id::text, 8) FROM shared.notifications
+WHERE whom = 'contact:' || $1::uuid::text AND status IN ('queued', 'pending_approval', 'pending_missing_identifier')
+LIMIT 20
+"""
+FORGET_ALL = "DELETE FROM shared.contact_info WHERE contact_id = $1 RETURNING type, value"
+REMOVE = "DELETE FROM shared.contacts WHERE id = $1"
+
+
+async def remove_contact(connection: Connection, contact_id: str, *, surface: str = "cli") -> bool:
+    """Remove a contact with its addresses; return False if it is not there.
+
+    Refuses the owner, and whoever a rule, a brake or a waiting message names: a block that names nobody blocks nothing.
+    """
+    key = UUID(contact_id)
+    person = await connection.fetchrow(HOLD_CONTACT, key)
+    if person is None:
+        return False
+    if person["is_owner"]:
+        raise InvalidInput("You are the owner and cannot be removed.", "Rename the contact, or change its addresses.")
+    if named := [f"{row['what']} {row['id']}" for row in await connection.fetch(STILL_NAMED, key)]:
+        raise InvalidInput(
+            f"{person['name']} cannot be removed, as this still names the contact: {', '.join(named)}.",
+            "Revoke the rule, lift the brake, or deny the message first.",
+        )
+    for entry in await connection.fetch(FORGET_ALL, key):
+        await _record(connection, "address_removed", str(key), entry["type"], entry["value"], surface)
+    await connection.execute(REMOVE, key)
+    await record(connection, Event("contact_removed", "owner"), person=str(key), surface=surface)
+    return True
 
 
 INSERT_ENTRY = """
@@ -212,10 +276,10 @@ UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact
 SET_PRIMARY = "UPDATE shared.contact_info SET is_primary = true WHERE id = $1::uuid"
 
 
-async def set_identifier(
+async def add_address(
     connection: Connection, contact_id: str, kind: str, value: str, *, primary: bool = False, surface: str = "cli"
 ) -> str:
-    """Put `value` on this contact and return the entry's id; refuse a value that stands on another contact."""
+    """Put an address on this contact and return the entry's id; refuse one of another contact, and name that one."""
     try:
         key = UUID(contact_id)
     except ValueError:
@@ -224,9 +288,9 @@ async def set_identifier(
     try:
         entry = await connection.fetchrow(INSERT_ENTRY, key, kind, stored)
     except asyncpg.ForeignKeyViolationError:
-        entry = None
+        raise InvalidInput(f"No contact has the id {key}.", "See `butlers contacts list`.") from None
     if entry is None:
-        raise InvalidInput(f"The {kind} address cannot be added to this contact.", "See `butlers contacts list`.")
+        raise await _taken(connection, kind, stored)
     moves = primary and not entry["is_primary"]
     if moves:  # only now: a caller that goes on after a refusal has changed nothing
         await connection.execute(UNSET_PRIMARY, key, kind)
@@ -238,6 +302,13 @@ async def set_identifier(
     return str(entry["id"])
 
 
+async def _taken(connection: Connection, kind: str, stored: str) -> InvalidInput:
+    """Return what to say of an address that is another contact's."""
+    holder = await connection.fetchrow(BY_VALUE, kind, folded(stored))
+    named = f"{holder['name']} ({holder['contact_id'][:8]})" if holder else "another contact"
+    return InvalidInput(f"{stored} is already an address of {named}.", "Remove it from that contact first.")
+
+
 FORGET = "DELETE FROM shared.contact_info WHERE contact_id = $1 AND type = $2 AND lookup = $3 RETURNING value"
 OWNS_NOWHERE = """
 SELECT 'owner' = ANY (roles) AND NOT EXISTS (SELECT FROM messenger.owner_at WHERE channel = $2)
@@ -245,7 +316,9 @@ FROM shared.contacts WHERE id = $1
 """
 
 
-async def forget(connection: Connection, contact_id: str, kind: str, value: str, *, surface: str = "cli") -> bool:
+async def remove_address(
+    connection: Connection, contact_id: str, kind: str, value: str, *, surface: str = "cli"
+) -> bool:
     """Take an identifier off a contact; return False if it is not there, and refuse the owner's last on a channel."""
     key, address = UUID(contact_id), canonical(kind, value)
     gone = await connection.fetchval(FORGET, key, kind, folded(address))

@@ -106,7 +106,7 @@ async def contact(world: World, given: Arguments) -> Seen:
     async with fleet.db.transaction():
         made = await contacts.add_contact(fleet.db, str(given.get("name", "Anna")), [])
         for kind, value in entries.items():
-            await contacts.set_identifier(fleet.db, made, kind, str(value), primary=True)
+            await contacts.add_address(fleet.db, made, kind, str(value), primary=True)
     world.known[str(given.get("into", "contact"))] = made
     return {"id": made, "text": ""}
 

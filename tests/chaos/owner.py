@@ -170,7 +170,7 @@ class Person:
 async def _stranger(rows: Rows, *, number: int) -> str:
     async with rows.transaction():
         made = await contacts.add_contact(rows, f"Stranger {number}", [])
-        await contacts.set_identifier(rows, made, "telegram", str(FIRST_STRANGER + number), primary=True)
+        await contacts.add_address(rows, made, "telegram", str(FIRST_STRANGER + number), primary=True)
     return made
 
 
@@ -179,7 +179,7 @@ async def _answered(rows: Rows, *, word: str) -> bool:
 
 
 async def _known_as(rows: Rows, *, contact: str, address: str) -> None:
-    await contacts.set_identifier(rows, contact, "email", address, primary=True)
+    await contacts.add_address(rows, contact, "email", address, primary=True)
 
 
 def buttons_of(entry: Entry) -> Mapping[str, str]:

@@ -87,13 +87,14 @@ class House:
         return await self.context(caller).daemons.call(target, tool, arguments, 14)
 
     async def contact(self, name: str, *, telegram: str | None = None, email: str | None = None) -> str:
-        """A contact's id; with no identifier named it has a Telegram chat of its own."""
-        contact_id = await contacts.add_contact(self.sql, name, [])
+        """A contact's id, of any name a row can hold; with no identifier named it has a Telegram chat of its own."""
+        contact_id = await contacts.add_contact(self.sql, "Somebody", [])
+        await self.sql.execute("UPDATE shared.contacts SET name = $2 WHERE id = $1::text::uuid", contact_id, name)
         if telegram is None and email is None:
             telegram = str(6000000000000000 + next(_numbers))
         for kind, value in (("telegram", telegram), ("email", email)):
             if value:
-                await contacts.set_identifier(self.sql, contact_id, kind, value)
+                await contacts.add_address(self.sql, contact_id, kind, value)
         return contact_id
 
     async def rule(self, constraints: Mapping[str, object], **columns: object) -> str:

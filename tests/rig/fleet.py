@@ -258,5 +258,5 @@ class Fleet:
             contact_id = await contacts.add_contact(self.db, name, [])
             for kind, value in (("telegram", telegram), ("email", email)):
                 if value is not None:
-                    await contacts.set_identifier(self.db, contact_id, kind, str(value), primary=True)
+                    await contacts.add_address(self.db, contact_id, kind, str(value), primary=True)
         return contact_id

@@ -107,7 +107,7 @@ async def track(house: House) -> AsyncIterator[Track]:
             owner = await contacts.owner(connection)
             assert owner is not None
             contact = await contacts.add_contact(connection, "Anna", [])
-            await contacts.set_identifier(connection, contact, "telegram", "7000000001")
+            await contacts.add_address(connection, contact, "telegram", "7000000001")
         call = accept("health", {"channel": "telegram", "message": "Lunch?", "contact_id": contact})
         by = Admitter("health", pool.acting_as(role_of(house.dsn, "health")), LASTS, lambda: str(uuid4()))
         yield Track(pool, house.dsn, owner["id"], (await admit(by, call)).notification_id)

@@ -54,7 +54,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
                 await _add_and_send(house, connection, contact_id, form)
             else:
                 primary = typed["primary"] == "yes"
-                await contacts.set_identifier(
+                await contacts.add_address(
                     connection, contact_id, typed["type"], typed["value"], primary=primary, surface="console"
                 )
     except InvalidInput as refused:
@@ -75,7 +75,7 @@ async def _add_and_send(house: House, connection: Connection, contact_id: str, f
         raise InvalidInput(MOVED, LOOK_AGAIN)
     by = await owner_id(connection)
     value = form.get("value", "")
-    entry = await contacts.set_identifier(connection, contact_id, kind, value, primary=True, surface="console")
+    entry = await contacts.add_address(connection, contact_id, kind, value, primary=True, surface="console")
     for row in sorted(meant, key=lambda one: UUID(one["notification_id"])):  # the order of locks everywhere
         await _send(house, connection, row, by, entry)
 

@@ -140,7 +140,7 @@ async def test_so_many_strangers_a_day_are_let_in_and_whoever_is_known_always(st
     known, first = fresh.chat(), fresh.chat()
     async with still_house.sql.transaction():
         contact = await contacts.add_contact(still_house.sql, "Anna", [])
-        await contacts.set_identifier(still_house.sql, contact, "telegram", str(known), primary=True)
+        await contacts.add_address(still_house.sql, contact, "telegram", str(known), primary=True)
     crowd = [said(0, first, "I was here before")] + [
         said(n, fresh.chat(), "x") for n in range(1, strangers.MOST_SENDERS + 3)
     ]

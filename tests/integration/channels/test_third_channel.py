@@ -145,8 +145,8 @@ async def test_it_leaves_by_the_owners_yes_and_then_within_its_limits(house: Hou
 async def test_the_owner_is_told_at_once_and_whose_words_they_are(house: House, folder: Path) -> None:
     owner = await contacts.owner(house.sql)
     assert owner is not None
-    await contacts.forget(house.sql, owner["id"], "file", SPEC.sandbox_owner)
-    await contacts.set_identifier(house.sql, owner["id"], "file", "file:mine", primary=True)
+    await contacts.remove_address(house.sql, owner["id"], "file", SPEC.sandbox_owner)
+    await contacts.add_address(house.sql, owner["id"], "file", "file:mine", primary=True)
     await house.sql.execute(PREFER, "file")
     answer = await house.notify(channel="file", message="Water the plants.")
     assert answer["status"] == "ok", answer

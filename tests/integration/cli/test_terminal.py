@@ -156,6 +156,8 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "contacts show": [Run((CONTACT,), says=CHAT), Run((f"{HOSTILE}x",), 1)],
     "contacts add": [Run((HOSTILE,), 1), Run(("Ida", "--telegram", HOSTILE), 1)],
     "contacts forget": [Run((CONTACT, "--telegram", HOSTILE), 1), Run((HOSTILE, "--email", HOSTILE), 1)],
+    "contacts remove": [Run((f"{HOSTILE}x",), 1)],
+    "contacts rename": [Run((CONTACT, HOSTILE), 1), Run((f"{HOSTILE}x", "Ida"), 1)],
     "contacts set": [Run((CONTACT, "--telegram", HOSTILE), 1), Run((HOSTILE, "--email", HOSTILE), 1)],
     "deliveries list": [Run(), Run(("--status", HOSTILE), 1)],
     "deliveries show": [Run((DELIVERY,)), Run((HOSTILE,), 1)],

@@ -133,7 +133,7 @@ async def test_a_yes_to_an_earlier_revision_decides_nothing_and_the_page_is_show
     action, told = await parked(house, message, contact_id=contact)
     form = fields(await page(console, f"/approvals/{action}"))
     there = new_chat()
-    await contacts.set_identifier(house.sql, contact, "telegram", there, primary=True)
+    await contacts.add_address(house.sql, contact, "telegram", there, primary=True)
     first = await console.post(f"/approvals/{action}", word="approve", **form)
     html = await first.text()
     assert first.status == 409
@@ -284,5 +284,5 @@ async def test_identifiers_are_added_and_made_primary_and_refused_in_words(house
         assert (refused.status, "<script>" in await refused.text()) == (409, False)
     other = await house.contact("Other", telegram=new_chat())
     taken = await console.post(f"/contacts/{other}", csrf=csrf, do="add", type="telegram", value=new)
-    assert (taken.status, "cannot be added to this contact" in await taken.text()) == (409, True)
+    assert (taken.status, f"{new} is already an address of " in await taken.text()) == (409, True)
     assert await house.sql.fetchval(text, contact) == new

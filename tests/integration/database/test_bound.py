@@ -180,7 +180,7 @@ async def test_the_lives_that_questions_have_are_no_change(still_house: House, m
     for life in lives:
         outcome = await still_house.decide(of[life], approve=life != "denied")
         assert outcome.code == ("denied" if life == "denied" else "approved")
-    await contacts.set_identifier(still_house.sql, elsewhere, "telegram", new_chat(), primary=True)
+    await contacts.add_address(still_house.sql, elsewhere, "telegram", new_chat(), primary=True)
     await still_house.sql.execute(PAST, told["late"])
     await still_house.fault(f"{message} refused", "400", times=1)
     for life in lives:

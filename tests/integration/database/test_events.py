@@ -109,7 +109,7 @@ async def uncertain(house: House, message: str) -> str:
 async def released(house: House, message: str) -> str:
     answer, contact = await short(house, message)
     await house.rule({"contact_id": contact})
-    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.add_address(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "ok")
     return str(answer["action_id"])
 
@@ -117,14 +117,14 @@ async def released(house: House, message: str) -> str:
 async def forbidden(house: House, message: str) -> str:
     answer, contact = await short(house, message)
     await house.rule({"contact_id": contact}, effect="deny")
-    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.add_address(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "error")
     return str(answer["action_id"])
 
 
 async def identified(house: House, message: str) -> str:
     answer, contact = await short(house, message)
-    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.add_address(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "pending_approval")
     return str(answer["action_id"])
 

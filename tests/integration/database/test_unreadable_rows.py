@@ -275,7 +275,7 @@ async def short(house: House, message: str) -> str:
     """The id of a notification that was short of an identifier, which is there now."""
     contact = await house.contact("Bo", email=f"{uuid4().hex}@example.org")
     told = await admitted(house, message, contact_id=contact)
-    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.add_address(house.sql, contact, "telegram", new_chat())
     return told
 
 

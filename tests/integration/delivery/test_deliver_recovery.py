@@ -238,7 +238,7 @@ async def test_words_that_became_the_same_by_a_new_identifier_leave_once(still_h
     chat, of = new_chat(), {"request_id": str(uuid4())}
     eve = await still_house.contact("Eve", email=f"{uuid4().hex}@example.org")
     first = await admitted(still_house, message, contact_id=eve, request_context=of)
-    await contacts.set_identifier(still_house.sql, eve, "telegram", chat)
+    await contacts.add_address(still_house.sql, eve, "telegram", chat)
     await still_house.rule({"contact_id": eve})
     second = await in_queue(still_house, message, recipient=chat, request_context=of)
     await work(still_house.worker())

@@ -152,7 +152,7 @@ async def test_a_card_begins_anew_where_the_owner_is_by_now(still_house: House, 
     told = await admitted(still_house, in_two(message), contact_id=await still_house.contact("Cleo"))
     await cards_written(still_house)
     owner, chat = str((await still_house.row(OWNER))["id"]), new_chat()
-    here = partial(contacts.set_identifier, still_house.sql, owner, "telegram", primary=True)
+    here = partial(contacts.add_address, still_house.sql, owner, "telegram", primary=True)
     moves = at_second(lambda: here(chat))
     while not still_house.sent(f"first {message}"):
         await work(worker_where(still_house, moves))
@@ -205,12 +205,12 @@ async def test_a_part_that_its_text_has_no_more_is_forgotten(still_house: House,
 async def owners_second_chat(house: House) -> tuple[str, Callable[[], Awaitable[None]]]:
     """A chat of the owner's, and how it becomes that of somebody to whom a rule lets all go."""
     chat, owner = new_chat(), str((await house.row(OWNER))["id"])
-    await contacts.set_identifier(house.sql, owner, "telegram", chat)
+    await contacts.add_address(house.sql, owner, "telegram", chat)
 
     async def given_away() -> None:
         anna, _ = await known(house)
-        await contacts.forget(house.sql, owner, "telegram", chat)
-        await contacts.set_identifier(house.sql, anna, "telegram", chat)
+        await contacts.remove_address(house.sql, owner, "telegram", chat)
+        await contacts.add_address(house.sql, anna, "telegram", chat)
 
     return chat, given_away
 

@@ -188,7 +188,7 @@ async def test_no_word_of_the_owners_waits_for_what_is_shown(house: House, messa
     bo = await house.contact("Bo", email=f"{new_chat()}@example.org")
     told = await house.notify(message=asking, contact_id=bo)
     assert told["status"] == "pending_missing_identifier", told
-    await contacts.set_identifier(house.sql, bo, "telegram", new_chat())
+    await contacts.add_address(house.sql, bo, "telegram", new_chat())
     await eventually(lambda: asked(house, told))
     asked_at = await house.sql.fetchval(ASKED_AT, told["action_id"])
     assert asked_at - datetime.fromisoformat(str(edit["at"])) < LESS_THAN_THE_WAIT

@@ -72,6 +72,40 @@ async def test_whoever_moves_an_address_or_makes_a_token_leaves_a_line(still_hou
     assert "not on file" in told[4]["text"]
 
 
+async def test_a_contact_is_renamed_and_removed_and_each_leaves_its_line(still_house: House) -> None:
+    before, chat = await newest(still_house), new_chat()
+    bo = (await said(still_house, "contacts", "add", "Bo Removed", "--telegram", chat)).strip()
+    assert await said(still_house, "contacts", "rename", "bo rem", " Bob ") == "Renamed: Bo Removed is now Bob.\n"
+    shown = json.loads(await said(still_house, "contacts", "show", bo, "--json"))
+    assert (shown["name"], shown["entries"][0]["value"]) == ("Bob", chat)
+    taken = await tried(still_house, "contacts", "add", "Ida", "--telegram", chat)
+    assert f"{chat} is already an address of Bob ({bo[:8]}). Remove it from that contact first." in taken
+    assert "Removed: Bob." in await said(still_house, "contacts", "remove", bo)
+    assert "No contact matches" in await tried(still_house, "contacts", "show", bo)
+    texts = [one["text"] for one in await changes(still_house, before)]
+    assert texts[0] == f"Contact {bo} was added. (cli)"
+    assert texts[2] == f"Contact {bo} was renamed. (cli)"
+    assert texts[-1] == f"Contact {bo} was removed. (cli)"
+    assert (len(texts), texts[-2].startswith("The telegram address that is not on file")) == (5, True)
+    assert chat not in str([dict(row) for row in await still_house.sql.fetch(LINES)])
+
+
+async def test_a_contact_stays_while_a_rule_a_brake_or_a_waiting_message_names_it(house: House, message: str) -> None:
+    bo = await house.contact("Bo Named", telegram=new_chat())
+    rule = (await said(house, "rules", "add", "--to", bo, "--butler", "health", "--deny")).strip()
+    await said(house, "brake", "on", "--contact", bo)
+    asked = await house.notify(message=message, contact_id=bo)
+    waiting = f"message {str(asked['notification_id'])[:8]}"
+    refused = await tried(house, "contacts", "remove", bo)
+    assert "Bo Named cannot be removed, as this still names the contact: " in refused
+    assert all(what in refused for what in (f"rule {rule[:8]}", "brake ", waiting))
+    await said(house, "rules", "revoke", rule)
+    await said(house, "brake", "off", "--contact", bo)
+    assert f"names the contact: {waiting}. Revoke the rule" in await tried(house, "contacts", "remove", bo)
+    await said(house, "approvals", "deny", str(asked["action_id"]))
+    await said(house, "contacts", "remove", bo)
+
+
 async def test_a_forgotten_address_gets_nothing_by_the_yes_that_named_it(house: House, message: str) -> None:
     chat, other = new_chat(), new_chat()
     bo = await house.contact("Bo", telegram=chat)

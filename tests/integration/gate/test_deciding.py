@@ -244,7 +244,7 @@ async def test_once_the_missing_identifier_is_there_it_is_asked_anew_and_goes_ou
     assert answer["status"] == "pending_missing_identifier"
     await card_of(house, message)
     chat = new_chat()
-    await contacts.set_identifier(house.sql, contact, "telegram", chat)
+    await contacts.add_address(house.sql, contact, "telegram", chat)
     assert (await house.press(await card_of(house, message, 2)))["outcome"] == "approved"
     told = (await house.row(ACTION_BY_ID, answer["action_id"]))["notification_id"]
     assert await house.settled(told, "ok", "error") == "ok"

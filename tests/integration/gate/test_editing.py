@@ -114,7 +114,7 @@ async def test_words_for_somebody_without_an_address_wait_with_it(house: House, 
     text = f"Then this {uuid4()}"
     assert (await change(house, answer["action_id"], text)).code == "edited"
     assert (await house.row(STORED, answer["action_id"]))["answer"]["status"] == "pending_missing_identifier"
-    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.add_address(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "pending_approval")
     assert (await house.decide(answer["action_id"])).code == "approved"
     await house.settled(answer["action_id"], "ok")

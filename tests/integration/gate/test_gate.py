@@ -162,12 +162,12 @@ async def test_the_owners_address_changed_between_equal_calls_makes_no_second_me
     first = await house.notify(channel="email", message=message, request_context=of)
     owner = await contacts.owner(house.sql)
     assert owner is not None
-    await contacts.set_identifier(house.sql, owner["id"], "email", "elsewhere@sandbox.test", primary=True)
+    await contacts.add_address(house.sql, owner["id"], "email", "elsewhere@sandbox.test", primary=True)
     try:
         again = await house.notify(channel="email", message=message, request_context=of)
         moved = await house.notify(channel="email", message=f"{message}, new", request_context=of)
     finally:
-        await contacts.set_identifier(house.sql, owner["id"], "email", OWNER_EMAIL, primary=True)
+        await contacts.add_address(house.sql, owner["id"], "email", OWNER_EMAIL, primary=True)
     assert again == {**first, "duplicate": True}
     assert moved["status"] == "ok"
     assert [line["to"] for line in house.sent(message)] == [OWNER_EMAIL, "elsewhere@sandbox.test"]
@@ -275,7 +275,7 @@ async def test_a_deny_rule_refuses_and_is_audited(house: House) -> None:
 async def test_a_group_is_nobodys_own_chat_not_even_the_owners(house: House) -> None:
     owner = await contacts.owner(house.sql)
     assert owner is not None
-    await contacts.set_identifier(house.sql, owner["id"], "telegram", "-100777")
+    await contacts.add_address(house.sql, owner["id"], "telegram", "-100777")
     message = words("to a group")
     answer = await house.notify(message=message, recipient="-100777")
     assert answer["status"] == "pending_approval"

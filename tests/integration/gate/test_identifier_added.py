@@ -65,7 +65,7 @@ async def test_an_identifier_added_between_two_equal_calls_makes_no_second_messa
 async def test_a_standing_rule_lets_it_out_at_once(house: House, message: str) -> None:
     answer, contact = await short(house, message)
     rule = await house.rule({"contact_id": contact})
-    await contacts.set_identifier(house.sql, contact, "telegram", new_chat())
+    await contacts.add_address(house.sql, contact, "telegram", new_chat())
     await house.settled(answer["action_id"], "ok")
     action = await house.row(ACTION, answer["action_id"])
     assert (action["status"], action["rule_id"], action["decided_by"]) == ("executed", rule, None)
@@ -124,7 +124,7 @@ async def test_a_deny_rule_ends_it(still_house: House, message: str) -> None:
 
 async def test_an_identifier_of_another_channel_changes_nothing(still_house: House, message: str) -> None:
     answer, contact = await short(still_house, message)
-    await contacts.set_identifier(still_house.sql, contact, "email", f"{uuid4().hex}@example.org")
+    await contacts.add_address(still_house.sql, contact, "email", f"{uuid4().hex}@example.org")
     assert await look_again(still_house) == 0
     assert (await still_house.row(ACTION, answer["action_id"]))["revision"] == 1
 

@@ -67,7 +67,7 @@ async def test_a_word_on_what_is_short_of_an_identifier_or_waits_counts(
     zoe = await still_house.contact("Zoe", email=f"{uuid4().hex}@example.org")
     told = await admitted(still_house, message, contact_id=zoe)
     assert await still_house.status(told) == "pending_missing_identifier"
-    await contacts.set_identifier(still_house.sql, zoe, "telegram", new_chat())
+    await contacts.add_address(still_house.sql, zoe, "telegram", new_chat())
     action = (await still_house.row(ACTION, told))["id"]
     codes = [(await still_house.decide(action, approve=approve)).code for _ in range(2)]
     assert codes == (["changed", "approved"] if approve else ["denied", "late"])

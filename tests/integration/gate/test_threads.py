@@ -313,6 +313,6 @@ async def test_what_cannot_be_read_lets_nothing_out(house: House, message: str) 
 async def test_a_group_the_owner_is_in_is_not_the_owners_own_thread(house: House, message: str) -> None:
     owner = await contacts.owner(house.sql)
     assert owner is not None
-    await contacts.set_identifier(house.sql, owner["id"], "telegram", "-100888")
+    await contacts.add_address(house.sql, owner["id"], "telegram", "-100888")
     answer = await house.notify(message=message, **by_telegram("-100888:3"))
     assert (answer["status"], answer["note"]) == ("pending_approval", answers.NEW_MESSAGE)
