@@ -10,7 +10,7 @@ from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_owner, contact_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
-from shared.config.settings import duration
+from shared.config.settings import stated_duration
 from shared.db import witness
 from shared.db.pool import Connection, Record
 from shared.db.witness import Seen
@@ -45,7 +45,7 @@ def on(
     home_folder: HomeOption = None,
 ) -> None:
     """Put the brake on: messages wait, but you still receive approval requests."""
-    length = duration(lasts) if lasts else None
+    length = stated_duration(lasts) if lasts else None
 
     async def write() -> str:
         async with as_owner(settings_of(None, home_folder)) as connection:

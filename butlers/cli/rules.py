@@ -9,7 +9,7 @@ from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_owner, contact_of, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
-from shared.config.settings import duration
+from shared.config.settings import stated_duration
 from shared.db.pool import Connection, Record
 from shared.display.fates import STATUS
 from shared.errors import ButlersError
@@ -73,7 +73,7 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     home_folder: HomeOption = None,
 ) -> None:
     """Create a rule; prints its id."""
-    lasts = duration(expires) if expires else None
+    lasts = stated_duration(expires) if expires else None
 
     async def write() -> str:
         async with as_owner(settings_of(None, home_folder)) as connection:

@@ -9,7 +9,7 @@ from butlers.cli.client import mint
 from butlers.cli.options import SHORT, FleetOption, HomeOption, JsonOption
 from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
 from butlers.daemon import discovery
-from shared.config.settings import duration
+from shared.config.settings import stated_duration
 from shared.db.pool import Record
 from shared.errors import ButlersError
 
@@ -66,4 +66,4 @@ def token(
 ) -> None:
     """Print a new client token for one butler, and nothing else."""
     settings = settings_of(fleet_folder, home_folder)
-    say(asyncio.run(mint(settings, name, duration(lasts))))
+    say(asyncio.run(mint(settings, name, stated_duration(lasts))))

@@ -105,6 +105,7 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/approvals/{id}", approvals.show),
         owner("/approvals/{id}", approvals.submit, "POST"),
         owner("/contacts", contacts.index),
+        owner("/contacts", contacts.add_person, "POST"),
         owner("/contacts/{id}", contacts.show),
         owner("/contacts/{id}", contacts.submit, "POST"),
         owner("/rules", rules.index),

@@ -174,6 +174,17 @@ def duration(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def stated_duration(text: str) -> timedelta:
+    """Parse a length of time as a person states it, with its unit: `30` is half a minute, and may be meant as a month.
+
+    Raises InvalidInput.
+    """
+    length = duration(text)
+    if text.strip()[-1].isdecimal():
+        raise InvalidInput(f"{text[:40]!a} has no unit.", "Write a number and s, m, h, d or w, such as 30d.")
+    return length
+
+
 def demand_safe_listening(settings: Settings) -> None:
     """Raise Misconfigured if daemons would speak plaintext on an address other machines can reach."""
     if settings.tls_cert or settings.allow_plaintext or is_loopback(settings.host):

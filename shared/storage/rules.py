@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 from uuid import UUID
 
@@ -89,6 +89,15 @@ async def trial(connection: Connection, new: NewRule) -> Rule:
         bounded=bounded,
         realm=realm,
     )
+
+
+ENDS: Final = "SELECT clock_timestamp() + $1::interval"
+
+
+async def ends(connection: Connection, new: NewRule) -> datetime | None:
+    """Return when the rule would end if it were made now; None if it holds until it is revoked."""
+    found: datetime | None = await connection.fetchval(ENDS, new.lasts) if new.lasts else None
+    return found
 
 
 REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NULL OR channel = $1"

@@ -48,6 +48,7 @@ class Ids:
         """What each page's form would send, by its address."""
         return {
             f"/approvals/{self.action}": {"word": "approve", "revision": "1"},
+            "/contacts": {"name": "Eve", "email": "eve@example.org"},
             f"/contacts/{self.contact}": {"do": "add", "type": "email", "value": "evil@example.org"},
             "/rules": {"do": "add", "recipient": "4242"},
             f"/rules/{self.rule}": {"do": "revoke"},

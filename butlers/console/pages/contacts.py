@@ -1,4 +1,4 @@
-"""The pages of contacts: who is who, adding an identifier, and adding it together with sending what waited for it."""
+"""The pages of contacts: who is who, changing that, and adding an address together with sending what waited for it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,6 +12,7 @@ from butlers.console.pages.approvals import owner_id
 from butlers.console.queries import contacts as contacts_shown
 from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form, to_confirm
 from butlers.console.storage import sessions
+from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.gate.admit import tool_args
@@ -22,13 +23,34 @@ from shared.storage.pending_actions import Revision, Why
 
 MOVED: Final = "The waiting messages have changed, so nothing was added or sent."
 LOOK_AGAIN: Final = "Please review them again."
+# What the forms of a contact's page do, and the page that each leads to.
+LEADS_TO: Final[Mapping[str, str]] = {
+    "add": "/contacts/{}",
+    "send": "/contacts/{}?sent",
+    "rename": "/contacts/{}",
+    "remove_address": "/contacts/{}",
+    "remove": "/contacts",
+}
 
 
 async def index(house: House, request: Request, session: Session) -> Response:
-    """Show everybody the butlers know."""
-    async with house.context.db.work() as connection:
-        people = await contacts_shown.people(connection)
-    return await page(house, request, session, "contacts.html", people=people)
+    """Show everybody the butlers know, and the form for somebody new."""
+    return await _people(house, request, session, typed={})
+
+
+async def add_person(house: House, request: Request, session: Session) -> Response:
+    """Add a contact with the addresses that were given, wholly or not at all, and lead to its page."""
+    form = await read_form(request)
+    demand_csrf(house, session, form)
+    try:
+        async with house.context.db.work() as connection:
+            made = await contacts.add_contact(connection, form.get("name", ""), [], surface="console")
+            for kind in CHANNELS:
+                if form.get(kind, "").strip():
+                    await contacts.add_address(connection, made, kind, form[kind], surface="console")
+    except InvalidInput as refused:
+        return await _people(house, request, session, typed=form, notice=str(refused))
+    return RedirectResponse(f"/contacts/{made}", status_code=303)
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
@@ -37,33 +59,46 @@ async def show(house: House, request: Request, session: Session) -> Response:
 
 
 async def submit(house: House, request: Request, session: Session) -> Response:
-    """Add an address, make one primary, or add it and send what the page showed; wholly or not at all.
+    """Change a contact as its page's forms say, or add an address and send what the page showed; wholly or not at all.
 
     If messages go to this contact without asking, only a session that has just proved who it is may do so: a changed
     address would lead them elsewhere.
     """
     form = await read_form(request)
     demand_csrf(house, session, form)
-    contact_id, typed, sends = demand_id(request), _typed(form), form.get("do") == "send"
+    contact_id, typed, do = demand_id(request), _typed(form), form.get("do", "")
+    if do not in LEADS_TO:
+        raise InvalidInput("The form has no valid action.", "Reload the page and try again.")
     try:
         async with house.context.db.work() as connection:
             unasked = await contacts_shown.hears_unasked(connection, contact_id)
             if unasked and not await sessions.has_proved(connection, session.id):
                 return to_confirm(f"/contacts/{contact_id}", **typed)
-            if sends:
+            if do == "send":
                 await _add_and_send(house, connection, contact_id, form)
             else:
-                primary = typed["primary"] == "yes"
-                await contacts.add_address(
-                    connection, contact_id, typed["type"], typed["value"], primary=primary, surface="console"
-                )
+                await _change(connection, contact_id, do, typed)
     except InvalidInput as refused:
         return await _page(house, request, session, notice=str(refused), typed=typed)
-    return RedirectResponse(f"/contacts/{contact_id}{'?sent' if sends else ''}", status_code=303)
+    return RedirectResponse(LEADS_TO[do].format(contact_id), status_code=303)
+
+
+async def _change(connection: Connection, contact_id: str, do: str, typed: Mapping[str, str]) -> None:
+    kind, value = typed["type"], typed["value"]
+    match do:
+        case "rename":
+            await contacts.rename_contact(connection, contact_id, typed["name"], surface="console")
+        case "remove":
+            await contacts.remove_contact(connection, contact_id, surface="console")
+        case "remove_address":
+            await contacts.remove_address(connection, contact_id, kind, value, surface="console")
+        case _:
+            primary = typed["primary"] == "yes"
+            await contacts.add_address(connection, contact_id, kind, value, primary=primary, surface="console")
 
 
 def _typed(fields: Mapping[str, str]) -> dict[str, str]:
-    return {name: fields.get(name, "") for name in ("type", "value", "primary")}
+    return {name: fields.get(name, "") for name in ("type", "value", "primary", "name")}
 
 
 async def _add_and_send(house: House, connection: Connection, contact_id: str, form: Mapping[str, str]) -> None:
@@ -94,6 +129,16 @@ async def _send(house: House, connection: Connection, row: Record, by: str, entr
     outcome = await apply(connection, OwnerDecision(row["id"], True, by, "console", lasts, revision=revision))  # noqa: FBT003
     if outcome.code != "approved":
         raise InvalidInput(outcome.text, "Nothing was added and nothing was sent.")
+
+
+async def _people(
+    house: House, request: Request, session: Session, *, typed: Mapping[str, str], notice: str = ""
+) -> Response:
+    async with house.context.db.work() as connection:
+        people = await contacts_shown.people(connection)
+    kept = {name: typed.get(name, "") for name in ("name", *CHANNELS)}
+    values = {"people": people, "typed": kept, "notice": notice}
+    return await page(house, request, session, "contacts.html", status=409 if notice else 200, **values)
 
 
 async def _page(

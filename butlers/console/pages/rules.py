@@ -4,6 +4,7 @@ What a rule says comes from the form alone; a link may fill the form in, and onl
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from butlers.console.session import House, Session, demand_csrf, demand_id, page
 from butlers.console.storage import sessions
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
-from shared.config.settings import duration
+from shared.config.settings import stated_duration
 from shared.db.pool import Connection
 from shared.errors import InvalidInput
 from shared.gate import backtest
@@ -54,7 +55,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
             if form["do"] == "add":
                 rule_id = await rules.add(connection, new, await owner_id(connection), "console")
                 return RedirectResponse(f"/rules/{rule_id}", status_code=303)
-            tried = await _tried(connection, rule)
+            tried = await _tried(connection, rule, await rules.ends(connection, new))
     except InvalidInput as refused:
         return await _page(house, request, session, typed, notice=str(refused))
     return await _page(house, request, session, typed, tried=tried)
@@ -68,7 +69,7 @@ async def show(house: House, request: Request, session: Session) -> Response:
         if row is None:
             raise HTTPException(404)
         if "test" in request.query_params:
-            tried = await _tried(connection, rules.rule_of(row))
+            tried = await _tried(connection, rules.rule_of(row), row["expires_at"])
     rule = views_rules.standing(row)
     return await page(house, request, session, "rule.html", rule=rule, tried=tried, notice="")
 
@@ -116,7 +117,7 @@ async def _worded(connection: Connection, typed: Mapping[str, str]) -> NewRule:
         await discovery.demand_known(connection, typed["butler"] or None),
         _number(typed["max_uses"]),
         _number(typed["max_per_day"]),
-        duration(typed["expires"]) if typed["expires"] else None,
+        stated_duration(typed["expires"]) if typed["expires"] else None,
         _uuid(typed["from"]) if typed["from"] else None,
     )
 
@@ -136,8 +137,8 @@ def _number(text: str) -> int | None:
     return int(text)
 
 
-async def _tried(connection: Connection, rule: Rule) -> views_rules.Tried:
-    return views_rules.tried(list(backtest.would_have(rule, await backtest.actions(connection))))
+async def _tried(connection: Connection, rule: Rule, ends: datetime | None) -> views_rules.Tried:
+    return views_rules.tried(list(backtest.would_have(rule, await backtest.actions(connection))), ends)
 
 
 async def _page(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from butlers.console.labels import count, excerpt, moment
@@ -46,8 +47,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a rule would have done, in one sentence and by its latest messages, the newest first."""
+    """When a rule ends, and what it would have done: in one sentence and by its latest messages, the newest first."""
 
+    ends: str
     summary: str
     lines: tuple[Trial, ...]
     more: int
@@ -85,10 +87,12 @@ def _limits(row: Record) -> str:
     return f"at most {' and '.join(said)}" if said else ""
 
 
-def tried(found: Sequence[tuple[Past, Decision]]) -> Tried:
+def tried(found: Sequence[tuple[Past, Decision]], ends: datetime | None) -> Tried:
     """Return what shared/storage/rules.py found as a page shows it; `found` is oldest first."""
     lines = tuple(_trial(one, decision) for one, decision in reversed(found[-MOST:]))
-    return Tried(f"Matches {len(found)} of the last 1,000 messages: {tallied(found)}.", lines, len(found) - len(lines))
+    until = f"Valid until {moment(ends)}." if ends else "Valid until you revoke it."
+    summary = f"Matches {len(found)} of the last 1,000 messages: {tallied(found)}."
+    return Tried(until, summary, lines, len(found) - len(lines))
 
 
 def _trial(one: Past, decision: Decision) -> Trial:

@@ -18,6 +18,7 @@ START_UP = "Start everything with `butlers up`, or set DATABASE_URL."
 KNOWN = "Choose from: switchboard, messenger, greeter, health."
 NO_NAME = "A name has a letter and no @; this one could be taken for an address. Give a name."
 A_LENGTH = "Write a number and s, m, h, d or w, such as 72h."
+WITH_UNIT = "Write a number and s, m, h, d or w, such as 30d."
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +197,9 @@ COMMANDS = [
     ),
     (("mcp-config", "greeter"), "greeter is not running. Start it with `butlers up`."),
     (("token", "greeter", "--for", "3x"), f"'3x' is not a duration of up to ten years. {A_LENGTH}"),
+    (("token", "greeter", "--for", "30"), f"'30' has no unit. {WITH_UNIT}"),
+    (("rules", "add", "--recipient", "4242", "--expires", "30"), f"'30' has no unit. {WITH_UNIT}"),
+    (("brake", "on", "--for", "2"), f"'2' has no unit. {WITH_UNIT}"),
     (("token", "greeter", "--for", "0d"), f"'0d' is not a duration of up to ten years. {A_LENGTH}"),
     (("contacts", "add", ""), "The name is not valid. Give one line of 1 to 200 characters."),
     (("contacts", "add", "x" * 201), "The name is not valid. Give one line of 1 to 200 characters."),

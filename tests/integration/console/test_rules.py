@@ -43,7 +43,7 @@ async def count(house: House) -> int:
 
 
 async def make(console: Running, **fields: str) -> aiohttp.ClientResponse:
-    return await console.post("/rules", csrf=await console.csrf(), do="add", **fields)
+    return await console.post("/rules", csrf=await console.csrf(), **{"do": "add", **fields})
 
 
 def made(answer: aiohttp.ClientResponse) -> str:
@@ -123,6 +123,7 @@ async def test_a_rule_that_forbids_stops_at_once(house: House, console: Running,
         ({"recipient": "4242", "max_per_day": "9" * 40}, "is not a number of uses"),
         ({"recipient": "4242", "max_uses": "\u0663"}, "is not a number of uses"),
         ({"recipient": "4242", "expires": "soon"}, "is not a duration"),
+        ({"recipient": "4242", "expires": "30"}, "has no unit. Write a number and s, m, h, d or w, such as 30d."),
         ({"recipient": "4242", "effect": "deny", "max_uses": "1"}, "A rule that blocks cannot have limits."),
         ({"recipient": "4242", "from": "1' OR '1'='1"}, "The form has an invalid id."),
     ],
@@ -142,6 +143,16 @@ async def test_what_says_no_rule_is_refused_in_words_and_the_form_keeps_what_was
         name: value for name, value in sent.items() if name in {"recipient", "max_uses", "expires"}
     }
     assert await count(house) == before
+
+
+async def test_a_rule_tells_when_it_ends_before_it_is_made_and_after(house: House, console: Running) -> None:
+    wanted = await house.sql.fetchval("SELECT to_char(clock_timestamp() + interval '30d', 'YYYY-MM-DD')")
+    tried = await make(console, do="test", recipient="4242", expires="30d")
+    assert f"Valid until {wanted}" in plain(await tried.text())
+    rule = made(await make(console, recipient="4242", expires="30d"))
+    assert f"until {wanted}" in plain(await page(console, f"/rules/{rule}"))
+    forever = await make(console, do="test", recipient="4242")
+    assert "Valid until you revoke it." in plain(await forever.text())
 
 
 async def test_a_test_shows_what_it_would_have_done_and_makes_nothing(

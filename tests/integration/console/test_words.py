@@ -43,7 +43,7 @@ NASTY = (
 TAGS = frozenset(
     {"html", "head", "meta", "title", "link", "script", "noscript", "body", "a", "header", "div", "img", "span", "nav"}
     | {"main", "form", "input", "button", "h1", "h2", "p", "section", "ul", "ol", "li", "article", "footer", "label"}
-    | {"strong", "textarea", "select", "option", "dl", "dt", "dd", "code", "time", "blockquote"}
+    | {"strong", "details", "summary", "textarea", "select", "option", "dl", "dt", "dd", "code", "time", "blockquote"}
 )
 # The one address on a page that is not the console's own.
 SANDBOX = "http://127.0.0.1:41103/"
