@@ -13,7 +13,7 @@ from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import lease, loop
 from messenger.inbound import bounces, mailbox, poller, updates
-from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sealer
+from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
 from shared.channels.realms import Configured, configured, write_channels
@@ -57,6 +57,7 @@ def build(context: Context) -> Components:
         partial(purger.run, context, jitter),
         partial(sealer.run, context),
         partial(metrics.run, context),
+        partial(sandbox.run, context),
     ]
     if context.settings.imap_url is not None:
         account = mailbox.account_from(context.settings.imap_url.reveal())

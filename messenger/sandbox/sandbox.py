@@ -80,7 +80,7 @@ class Sandbox:
     @property
     def version(self) -> int:
         """A number that grows with every change that a page shows, also over restarts."""
-        return len(self.lines) + len(self.world.updates)
+        return len(self.lines) + len(self.world.updates) + self.world.namings + self.faults.changes
 
     def accept(self, *things: Accepted) -> None:
         """Journal what was accepted, in one write, then apply it to the world."""
@@ -125,6 +125,13 @@ class Sandbox:
         """Set a person's reaction, or take it away with an empty emoji."""
         at = int(self.clock().timestamp())
         self._tell(shapes.reacted(self.world, on, who, emoji, at), "")
+
+    def name(self, people: Mapping[int, str]) -> None:
+        """Call people by these names, as everybody who has them among their contacts does."""
+        news = {str(who): name for who, name in people.items() if self.world.people.get(who) != name}
+        if news:
+            self._event({"kind": "named", "people": news})
+            self.bell.ring()
 
     def confirm(self, token_id: str, polling: Polling) -> None:
         """Record how far a bot has read, if that has changed."""

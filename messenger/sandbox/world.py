@@ -110,6 +110,8 @@ class World:
         self.pollings: dict[str, Polling] = {}
         self.people: dict[int, str] = {}
         self.titles: dict[int, str] = {}
+        # How often people were named, so that the pages show it.
+        self.namings = 0
         self.next_message_id = 1
         self.next_update_id = FIRST_UPDATE_ID
 
@@ -139,6 +141,10 @@ class World:
             allowed = line["allowed"]
             kinds = tuple(str(k) for k in allowed) if isinstance(allowed, list) else ()
             self.pollings[str(line["token_id"])] = Polling(as_int(line["offset"]), kinds)
+            return
+        if line["kind"] == "named":
+            self.people.update({as_int(who): str(name) for who, name in as_map(line["people"]).items()})
+            self.namings += 1
             return
         self._add_update(as_map(line["update"]), str(line["token_id"]))
 

@@ -293,3 +293,16 @@ async def digests_open(connection: Connection, within: timedelta) -> list[Record
     The fields are id, address, digest_id, origin_butler, shown.
     """
     return list(await connection.fetch(DIGESTS_OPEN, within))
+
+
+NAMED = """
+SELECT (SELECT epoch FROM shared.authority) AS epoch, coalesce(jsonb_object_agg(i.value, c.name), '{}') AS people
+FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id WHERE i.type = 'telegram'
+"""
+
+
+async def named(connection: Connection) -> tuple[int, dict[str, str]]:
+    """Return the name behind each Telegram address, and a number that moves whenever contacts do."""
+    row = await connection.fetchrow(NAMED)
+    assert row is not None  # noqa: S101  # an aggregate without groups has one row
+    return row["epoch"], {str(who): str(name) for who, name in row["people"].items()}

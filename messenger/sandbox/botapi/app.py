@@ -75,7 +75,8 @@ class BotApi:
         try:
             token_id = _token_id(str(request.path_params["token"]))
             params = decoded(await _parameters(request))
-            fault = self._sandbox.faults.take("telegram", method, _text(params), AFTER_BODY)
+            to = str(params.get("chat_id", ""))
+            fault = self._sandbox.faults.take("telegram", method, _text(params), AFTER_BODY, to=to)
             if fault is not None and fault.fault in ("429", "400", "401", "403", "500", "502"):
                 return _refusal(fault)
             result = await self._run(token_id, method, params, receive)

@@ -37,6 +37,7 @@ class Api:
             Route("/api/say", self.say, methods=["POST"]),
             Route("/api/press", self.press, methods=["POST"]),
             Route("/api/react", self.react, methods=["POST"]),
+            Route("/api/people", self.people, methods=["POST"]),
         ]
 
     async def journal(self, request: Request) -> Response:
@@ -73,6 +74,14 @@ class Api:
         asked = await _object(request)
         self._sandbox.react(on(self._sandbox, asked), _person(asked), _text(asked, "emoji"))
         return JSONResponse({"update_id": self._last_update()})
+
+    async def people(self, request: Request) -> Response:
+        """Take the names of people by their numbers."""
+        asked = (await _object(request)).get("people")
+        if not isinstance(asked, dict) or not all(_is_person(who, name) for who, name in asked.items()):
+            raise InvalidInput("'people' is no object of names by number.", 'Send {"people": {"42": "Anna"}}.')
+        self._sandbox.name({int(who): name[:LONGEST_NAME] for who, name in asked.items()})
+        return JSONResponse({"people": len(asked)})
 
     def _last_update(self) -> int:
         return self._sandbox.world.next_update_id - 1
@@ -120,6 +129,11 @@ async def _object(request: Request) -> Mapping[str, object]:
     if not isinstance(asked, dict):
         raise InvalidInput("The body is no JSON object.", "Send one, as application/json.")
     return asked
+
+
+def _is_person(who: object, name: object) -> bool:
+    digits = isinstance(who, str) and who.isascii() and who.isdecimal() and len(who) <= len(str(LARGEST_NUMBER))
+    return digits and isinstance(name, str) and bool(name.strip())
 
 
 def _person(asked: Mapping[str, object]) -> int:

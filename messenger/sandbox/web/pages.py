@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from messenger.sandbox.botapi.methods import ALL_METHODS
+from messenger.sandbox.faults import BREAKAGES
 from messenger.sandbox.sandbox import Sandbox
 from messenger.sandbox.web import api, views
 from shared.errors import InvalidInput
@@ -24,6 +26,7 @@ TEMPLATES = Environment(
 )
 HEARTBEAT = 15.0
 SEE_OTHER = 303
+MOST_TIMES = 100
 # No person or group has a number with more digits.
 NUMBER = re.compile(r"-?[1-9][0-9]{0,15}", re.ASCII)
 
@@ -43,6 +46,8 @@ class Pages:
             Route("/chats/{chat}/say", self.say, methods=["POST"]),
             Route("/chats/{chat}/press", self.press, methods=["POST"]),
             Route("/mail", self.mail),
+            Route("/break", self.breakages),
+            Route("/break", self.arm, methods=["POST"]),
             Route("/events", self.events),
         ]
 
@@ -81,6 +86,28 @@ class Pages:
         """Show the mails."""
         return self._page("mail.html", {"letters": views.letters(self._sandbox.world), "place": "mail"})
 
+    async def breakages(self, request: Request) -> Response:
+        """Show what a person can break, and what is broken now."""
+        armed = views.broken(self._sandbox.faults.armed())
+        known = {"place": "break", "error": request.query_params.get("error", ""), "armed": armed}
+        return self._page("break.html", known | {"breakages": BREAKAGES, "most": MOST_TIMES})
+
+    async def arm(self, request: Request) -> Response:
+        """Break what was chosen, so many times, or repair everything."""
+        async with request.form() as form:
+            chosen = next((one for one in BREAKAGES if one.key == form.get("what")), None)
+            times, board = _form_number(form.get("times")), self._sandbox.faults
+            spared = str(self._sandbox.owner_chat or "") if form.get("spared") == "yes" else ""
+            repair = form.get("do") == "repair"
+        if repair:
+            board.clear()
+        elif chosen is None or not 0 < times <= MOST_TIMES:
+            raise InvalidInput("That breaks nothing.", f"Choose what to break, and 1 to {MOST_TIMES} times.")
+        else:
+            board.arm(chosen.asked(times, spared), ALL_METHODS)
+        self._sandbox.bell.ring()
+        return RedirectResponse("/break", status_code=SEE_OTHER)
+
     async def events(self, _request: Request) -> Response:
         """Stream when a page has to be read again."""
         headers = {"Cache-Control": "no-store"}
@@ -102,7 +129,13 @@ class Pages:
     def _page(self, template: str, known: Mapping[str, object]) -> Response:
         sandbox, current = self._sandbox, known.get("current")
         chats = views.chat_list(sandbox.world, sandbox.owner_chat, current if isinstance(current, int) else None)
-        shown = {"chats": chats, "mails": len(sandbox.world.mails), "version": sandbox.version, **known}
+        shown = {
+            "chats": chats,
+            "mails": len(sandbox.world.mails),
+            "faults": len(sandbox.faults.armed()),
+            "version": sandbox.version,
+            **known,
+        }
         html = TEMPLATES.get_template(template).render(shown)
         return HTMLResponse(html, headers={"Cache-Control": "no-store"})
 
@@ -129,7 +162,7 @@ def _to_chat(chat: int) -> Response:
 def refuse_on_page(request: Request, error: InvalidInput) -> Response:
     """Redirect to the page that the form stood on, with the two sentences."""
     chat = str(request.path_params.get("chat", ""))
-    place = f"/chats/{chat}" if _is_number(chat) else "/"
+    place = f"/chats/{chat}" if _is_number(chat) else "/break" if request.url.path == "/break" else "/"
     return RedirectResponse(f"{place}?{urlencode({'error': str(error)})}", status_code=SEE_OTHER)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from messenger.sandbox.faults import BREAKAGES, Fault
 from messenger.sandbox.mail import text as mailtext
 from messenger.sandbox.web.rich import Block, blocks
 from messenger.sandbox.world import Mail, Message, Press, World, as_list
@@ -85,6 +86,14 @@ class Letter:
     raw: str
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One fault that is armed: what happens, and how often still."""
+
+    words: str
+    times: str
+
+
 def who(world: World, number: int, *, by_bot: bool = False) -> Who:
     """Return how somebody is shown: by the name the world knows, else by number."""
     if by_bot:
@@ -116,6 +125,20 @@ def thread(world: World, chat: int) -> list[Day]:
 def letters(world: World) -> list[Letter]:
     """Return the mails, newest first."""
     return [_letter(mail) for mail in reversed(world.mails)]
+
+
+def broken(armed: Sequence[Fault]) -> list[Broken]:
+    """Return what is armed, in words; what was armed over the API is named as it is there."""
+    return [_broken(fault) for fault in armed]
+
+
+def _broken(fault: Fault) -> Broken:
+    known = next((one for one in BREAKAGES if (one.channel, one.fault) == (fault.channel, fault.fault)), None)
+    provider = "Telegram" if fault.channel == "telegram" else "The mail server"
+    words = f"{provider} {known.words if known else f'{fault.fault} at {fault.stage}'}"
+    times = "until you repair it" if fault.times is None else "once" if fault.times == 1 else f"{fault.times} times"
+    more = [*(["for others than you"] if fault.but else []), *([f"for “{fault.match}”"] if fault.match else [])]
+    return Broken(words, " ".join([times, *more]))
 
 
 def _chat_line(world: World, chat: int, newest: Message | None, *, current: bool) -> ChatLine:

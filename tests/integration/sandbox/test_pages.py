@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from messenger.sandbox.faults import BREAKAGES
 from messenger.sandbox.sandbox import Accepted
 from tests.integration.sandbox_runner import OWNER, Running, running
 
@@ -194,3 +195,25 @@ async def test_acting_as_a_person_is_checked(
 
 async def test_health(box: Running) -> None:
     assert '"ok"' in await page(box, "/healthz")
+
+
+async def test_what_is_broken_by_the_page_hits_others_and_not_the_owners_cards(box: Running) -> None:
+    assert "Nothing. Every message arrives." in await page(box, "/break")
+    broken = visible(await submit(box, "/break", what="blocked", times="2", spared="yes", do="break"))
+    assert "refuses: the person has blocked the bot (403) 2 times for others than you" in " ".join(broken.split())
+    assert (await box.bot("sendMessage", chat_id=OWNER, text="a card"))[0] == 200
+    assert [(await box.bot("sendMessage", chat_id=43, text="hello"))[0] for _ in range(3)] == [403, 403, 200]
+    assert "Nothing. Every message arrives." in await page(box, "/break")
+    await submit(box, "/break", what="bounced", times="1", do="break")
+    await submit(box, "/break", what="too_many", times="1", do="break")
+    assert len(box.sandbox.faults.armed()) == 2
+    assert (await box.bot("sendMessage", chat_id=OWNER, text="to me"))[0] == 429
+    for one in BREAKAGES:
+        await submit(box, "/break", what=one.key, times="1", spared="yes", do="break")
+    assert len(box.sandbox.faults.armed()) == len(BREAKAGES) + 1
+    await submit(box, "/break", do="repair")
+    assert box.sandbox.faults.armed() == []
+    for odd in ({"what": "everything", "times": "1"}, {"what": "blocked", "times": "0"}, {"what": "blocked"}):
+        assert "That breaks nothing." in unescape(await submit(box, "/break", do="break", **odd))
+    async with box.http.post(f"{box.url}/break", data={"do": "repair"}, headers={"Origin": "http://x.test"}) as answer:
+        assert answer.status == 403
