@@ -120,7 +120,10 @@ def _demand_known(path: Path, raw: Mapping[str, object], known: Sequence[str]) -
 
 def scaffold(folder: Path, name: str) -> Path:
     """Make a new butler's folder with both files, or raise Misconfigured."""
-    if not _NAME.fullmatch(name) or name in RESERVED:
+    if name in RESERVED:
+        taken = ", ".join(sorted(RESERVED))
+        raise Misconfigured(f"`{name}` is a reserved name.", f"Choose another name; reserved are {taken}.")
+    if not _NAME.fullmatch(name):
         raise Misconfigured(f"`{name}` is not a valid name for a butler.", "Use a small letter, then a-z, 0-9 and _.")
     made = folder / name
     if made.exists():

@@ -23,7 +23,7 @@ from butlers.console.live import Viewer, Watch, changes
 from butlers.console.middleware import Doorstep, Guard
 from butlers.console.pages import approvals, brakes, contacts, deliveries, rules, sign_in
 from butlers.console.queries import start_page
-from butlers.console.session import House, Private, Public, Session, only_signed_in, page, session_of
+from butlers.console.session import KNOWN, House, Private, Public, Session, only_signed_in, page, session_of
 from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, Pages
 from shared.errors import ButlersError, InvalidInput
@@ -141,7 +141,7 @@ async def events(house: House, request: Request, session: Session) -> Response:
         return Response(media_type="text/event-stream")
     seen = request.headers.get("last-event-id") or request.query_params.get("seen", "")
     shown = request.query_params.get("page", "/")
-    look = partial(_version, request, shown)
+    look = partial(_version, request, session, shown)
     if not await look():
         return Response(status_code=204)  # by which a browser asks no more
 
@@ -153,10 +153,10 @@ async def events(house: House, request: Request, session: Session) -> Response:
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-async def _version(request: Request, shown: str) -> str:
+async def _version(request: Request, session: Session, shown: str) -> str:
     """Ask for a page as this browser would, and return its version; empty for what is no page that is kept live."""
     parts = urlsplit(shown)
-    asked = {**request.scope, "method": "GET", "path": parts.path, "query_string": parts.query.encode()}
+    asked = {**request.scope, "method": "GET", "path": parts.path, "query_string": parts.query.encode(), KNOWN: session}
     found = ((one, *one.matches(asked)) for one in request.app.router.routes if isinstance(one, Route))
     for route, match, child in found:
         if match is Match.FULL:

@@ -79,7 +79,7 @@ def test_a_butler_has_modules_each_with_its_table(tmp_path: Path) -> None:
 def test_the_name_of_a_part_of_the_house_is_taken(tmp_path: Path, name: str) -> None:
     with pytest.raises(Misconfigured, match="is a reserved name"):
         read(butler(tmp_path / "b", f'name = "{name}"\ndescription = "x"'))
-    with pytest.raises(Misconfigured, match="is not a valid name for a butler"):
+    with pytest.raises(Misconfigured, match="is a reserved name"):
         scaffold(tmp_path, name)
 
 

@@ -264,7 +264,13 @@ COMMANDS = [
     ),
     (("pair", "telegram"), "BUTLERS_TELEGRAM_TOKEN is not set. Get a token from @BotFather and set it."),
     (("init", "Bad Name"), "`Bad Name` is not a valid name for a butler. Use a small letter, then a-z, 0-9 and _."),
-    (("init", "owner"), "`owner` is not a valid name for a butler. Use a small letter, then a-z, 0-9 and _."),
+    (
+        ("init", "owner"),
+        (
+            "`owner` is a reserved name. Choose another name; reserved are all, console, fleet, messenger, owner, "
+            "sandbox, switchboard, up."
+        ),
+    ),
     (("init", "x", "--fleet", "afile"), "afile/x cannot be created: Not a directory. Correct --fleet."),
 ]
 
