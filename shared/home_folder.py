@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+# Where the latest log lines are kept, below the home.
+LOGS = "logs"
 # What others must not do with it: who may write here can put a folder of theirs in the place of one of ours.
 WRITABLE_BY_OTHERS = 0o022
 

@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-from structlog.stdlib import BoundLogger
+from typing import TYPE_CHECKING
 
 from shared.errors import ButlersError
+
+if TYPE_CHECKING:  # the command line waits for nobody's logs
+    from structlog.stdlib import BoundLogger
 
 
 @contextmanager
 def apart(
-    log: BoundLogger, what: str, *, through: tuple[type[ButlersError], ...] = (), **about: object
+    log: "BoundLogger", what: str, *, through: tuple[type[ButlersError], ...] = (), **about: object
 ) -> Iterator[None]:
     """Log an error raised in the `with` block and go on after it; log a mistake of ours with its traceback.
 

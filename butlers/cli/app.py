@@ -3,7 +3,8 @@
 import asyncio
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -12,25 +13,6 @@ from typing import Annotated, Final
 import typer
 from typer.main import get_command
 
-from butlers.cli import (
-    approvals,
-    audit,
-    brake,
-    config,
-    contacts,
-    deliveries,
-    doctor,
-    keys,
-    mcp_config,
-    notify,
-    pair,
-    rules,
-    serve,
-    sign_in,
-    status,
-    tokens,
-    why,
-)
 from butlers.cli.session import complain, say
 from shared.config.settings import quiet_third_parties
 from shared.errors import ButlersError
@@ -42,43 +24,58 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001  # typer's way
         raise typer.Exit
 
 
-app: Final = typer.Typer(
-    name="butlers",
-    help="AI agents that can send messages for you, and ask for your approval first.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-)
+# The file of each command or group, in the order in which help lists them.
+FILES: Final[Mapping[str, str]] = {
+    "up": "serve",
+    "run": "serve",
+    "init": "serve",
+    "migrate": "serve",
+    "sign-in": "sign_in",
+    "notify": "notify",
+    "mcp-config": "mcp_config",
+    "status": "status",
+    "why": "why",
+    "doctor": "doctor",
+    "logs": "logs",
+    "pair": "pair",
+    "config": "config",
+    "contacts": "contacts",
+    "approvals": "approvals",
+    "rules": "rules",
+    "token": "tokens",
+    "tokens": "tokens",
+    "brake": "brake",
+    "restored": "brake",
+    "deliveries": "deliveries",
+    "audit": "audit",
+    "keys": "keys",
+}
 
 
-@app.callback()
+def build(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the command line with the commands that are named in these words, or with all if none is.
+
+    What the other commands import takes longer than most of them take.
+    """
+    line = typer.Typer(
+        name="butlers",
+        help="AI agents that can send messages for you, and ask for your approval first.",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+    )
+    line.callback()(main)
+    for file in dict.fromkeys([FILES[word] for word in words if word in FILES] or FILES.values()):
+        import_module(f"butlers.cli.{file}").add_to(line)
+    return line
+
+
 def main(
     _: Annotated[  # noqa: FBT002  # typer's way
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """AI agents that can send messages for you, and ask for your approval first."""
-
-
-serve.add_to(app)
-sign_in.add_to(app)
-notify.add_to(app)
-app.command()(tokens.token)
-mcp_config.add_to(app)
-status.add_to(app)
-app.add_typer(pair.app, name="pair")
-app.add_typer(config.app, name="config")
-app.add_typer(contacts.app, name="contacts")
-app.add_typer(approvals.app, name="approvals")
-app.add_typer(rules.app, name="rules")
-app.add_typer(brake.app, name="brake")
-app.command()(brake.restored)
-app.add_typer(deliveries.app, name="deliveries")
-app.add_typer(audit.app, name="audit")
-app.add_typer(keys.app, name="keys")
-app.add_typer(tokens.app, name="tokens")
-why.add_to(app)
-doctor.add_to(app)
 
 
 def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -96,7 +93,7 @@ def run(argv: Sequence[str] | None = None) -> None:
     quiet_third_parties()
     sys.excepthook = _unforeseen
     try:
-        get_command(app)(argv)
+        get_command(build(sys.argv[1:] if argv is None else argv))(argv)
     except ButlersError as failed:
         complain(str(failed))
         raise SystemExit(1) from None

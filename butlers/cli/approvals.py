@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, one_of, owner_id, say, say_json, say_lines, settings_of, table
+from butlers.cli.session import (
+    as_owner,
+    each,
+    instant,
+    one_of,
+    owner_id,
+    say,
+    say_json,
+    say_lines,
+    settings_of,
+    table,
+    text_of,
+)
 from shared.config.settings import Settings
 from shared.db.pool import Connection, Record
 from shared.display.fates import ACTION
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput, Unreadable
-from shared.hashing import short
-from shared.storage import pending_actions
+from shared.hashing import reference, short
+from shared.storage import deliveries, pending_actions
 from shared.storage.addressees import Addressee, addressee
 
 if TYPE_CHECKING:  # keeps --help quick
@@ -45,8 +57,14 @@ class Question:
 
 
 app = typer.Typer(help="Messages waiting for your approval.", no_args_is_help=True)
-IdArgument = Annotated[str, typer.Argument(help="The id, or the beginning of it.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id or the beginning of it, or the reference.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="One id or several, or what they begin with.")]
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
+
+
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="approvals")
 
 
 async def _read(home_folder: Path | None, status: str | None) -> list[tuple[Record, Addressee]]:
@@ -62,28 +80,31 @@ async def _to(connection: Connection, row: Record) -> Addressee:
 
 @app.command("list")
 def list_all(
-    status: Annotated[str | None, typer.Option("--status", help="pending, approved, denied, ...")] = None,
+    status: Annotated[str | None, typer.Option("--status", help="Only approved, denied, ... ones.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include those that are decided.")] = False,  # noqa: FBT002
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """List approval requests, oldest first."""
+    """List what waits for your approval, oldest first."""
     if status not in {None, *STATUSES}:
         raise InvalidInput(f"Unknown status `{status}`.", f"Choose from: {', '.join(STATUSES)}.")
-    found = asyncio.run(_read(home_folder, status))
+    found = asyncio.run(_read(home_folder, status or (None if everything else "pending")))
     if as_json:
         say_json({"actions": [_object(row, to) for row, to in found]})
         return
     cells = [
         [
             row["id"][:SHORT],
+            _reference(row),
             ACTION[row["status"]],
             row["origin_butler"],
-            f"{to} by {row['channel']}",
+            to,
+            row["channel"],
             _message(row)[:60],
         ]
         for row, to in found
     ]
-    table(("id", "status", "butler", "to", "message"), cells)
+    table(("id", "ref", "status", "butler", "to", "by", "message"), cells)
 
 
 @app.command()
@@ -96,15 +117,17 @@ def show(
 
     async def read() -> tuple[Record, Addressee, Question | None]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            row = one_of(await pending_actions.list_actions(connection, None), action_id, "approval")
+            row = await _one(connection, action_id)
             return row, await _to(connection, row), await _question(connection, row)
 
     row, to, question = asyncio.run(read())
     if as_json:
         say_json(_object(row, to))
         return
-    for key in ("id", "status", "origin_butler", "requested_at"):
-        say(f"{key}: {ACTION[row[key]] if key == 'status' else row[key]}")
+    say(f"{to} by {row['channel']}")
+    shown = {"id": row["id"], "ref": _reference(row), "status": ACTION[row["status"]], "butler": row["origin_butler"]}
+    for name, value in {**shown, "requested": instant(row["requested_at"], "seconds")}.items():
+        say(f"{name}: {value}")
     say("")
     if question is not None and row["status"] == "pending":
         from shared.display.approval import lines  # noqa: PLC0415  # keeps --help quick
@@ -113,39 +136,41 @@ def show(
             say(line)
         return
     message = _message(row)
-    say(f"To: {to} by {row['channel']}")
     say(f"Length: {len(message)} characters, hash {short(row['content_sha'])}")
     say_lines(quoted(message))
 
 
 @app.command()
-def approve(action_id: IdArgument, home_folder: HomeOption = None) -> None:
-    """Approve exactly this message."""
-    _say_word(action_id, home_folder, approve=True)
+def approve(action_ids: IdsArgument, home_folder: HomeOption = None) -> None:
+    """Approve exactly this message, or these."""
+    each(action_ids, lambda one: _say_word(one, home_folder, approve=True))
 
 
 @app.command()
 def deny(
-    action_id: IdArgument,
-    reason: Annotated[str | None, typer.Option("--reason")] = None,
+    action_ids: IdsArgument,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the butler; `-` reads it.")] = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Deny this message; the butler is told the reason."""
-    _say_word(action_id, home_folder, approve=False, reason=reason)
+    """Deny this message, or these; the butler is told the reason."""
+    told = None if reason is None else text_of(reason)
+    each(action_ids, lambda one: _say_word(one, home_folder, approve=False, reason=told))
 
 
 @app.command()
 def edit(
     action_id: IdArgument,
-    message: Annotated[str, typer.Option("--message", help="The new text.")],
+    message: Annotated[str, typer.Option("--message", help="The new text; `-` reads it.")],
     home_folder: HomeOption = None,
 ) -> None:
     """Replace the text; you approve the new text before it is sent, and the butler is told."""
     from shared.gate.owner_decision import Edit, edit  # noqa: PLC0415  # keeps --help quick
 
+    text = text_of(message)
+
     def change(connection: Connection, about: About) -> "Awaitable[Outcome]":
         asked_anew = about.settings.approval_ttl
-        return edit(connection, Edit(about.action_id, message, about.by, "cli", asked_anew, about.revision))
+        return edit(connection, Edit(about.action_id, text, about.by, "cli", asked_anew, about.revision))
 
     _carry_out(action_id, home_folder, change)
 
@@ -172,7 +197,7 @@ def _carry_out(
     async def carry() -> "tuple[Outcome, Question | None]":
         async with as_owner(settings) as connection:
             by = await owner_id(connection)
-            row = one_of(await pending_actions.list_actions(connection, None), action_id, "approval")
+            row = await _one(connection, action_id)
             question = await _question(connection, row)
             revision, shown = row["revision"], None
             if question is not None:
@@ -205,8 +230,20 @@ async def _question(connection: Connection, row: Record) -> Question | None:
         return None
 
 
+async def _one(connection: Connection, said: str) -> Record:
+    """Return the one approval that is meant by the beginning of its id, or by the reference of its message."""
+    rows = await pending_actions.list_actions(connection, None)
+    referred = {row["notification_id"] for row in await deliveries.referred(connection, said)}
+    return one_of(rows, said, "approval", {row["id"] for row in rows if row["notification_id"] in referred})
+
+
+def _reference(row: Record) -> str:
+    """Return the reference of the message on its way; empty as long as it is not on its way."""
+    return reference(row["delivery_id"]) if row["delivery_id"] else ""
+
+
 def _object(row: Record, to: Addressee) -> dict[str, object]:
-    return {**row, "tool_args": _args(row), "to": asdict(to)}
+    return {**row, "tool_args": _args(row), "to": asdict(to), "reference": _reference(row) or None}
 
 
 def _args(row: Record) -> Mapping[str, object] | None:

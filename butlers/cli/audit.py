@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_login, as_owner, say, say_json, settings_of, table
+from butlers.cli.session import as_login, as_owner, instant, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
 from shared.auth import keystore
@@ -24,6 +24,11 @@ from shared.storage import audit_bindings, audit_seals, changes, keyring
 app = typer.Typer(help="Verify and read the audit log.", no_args_is_help=True)
 SHOWN: Final = 100
 MESSENGER: Final = "messenger"
+
+
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="audit")
 
 
 @dataclass(slots=True)
@@ -85,7 +90,7 @@ def list_changes(
         async with as_owner(settings_of(None, home_folder)) as connection:
             return await changes.latest(connection)
 
-    found = [(one.seq, one.at.isoformat(timespec="seconds"), one.what, one.text) for one in asyncio.run(read())]
+    found = [(one.seq, instant(one.at), one.what, one.text) for one in asyncio.run(read())]
     if as_json:
         say_json({"changes": [dict(zip(("line", "at", "what", "text"), one, strict=True)) for one in found]})
         return
@@ -180,7 +185,7 @@ def _object(report: Report) -> dict[str, object]:
         "whole": report.count == 0,
         "seals": report.seals,
         "lines": report.lines,
-        "head": {"seal": head.n, "hash": head.hash.hex(), "at": head.at} if head else None,
+        "head": {"seal": head.n, "hash": head.hash.hex(), "at": f"{head.at}Z"} if head else None,
         "late": dict(sorted(report.late.items())),
         "unsealed": {"lines": report.unsealed, "since": since},
         "keys": "home" if report.own_keys else "keyring",

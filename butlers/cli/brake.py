@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, contact_of, owner_id, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, contact_of, instant, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import stated_duration
@@ -28,6 +28,12 @@ ContactOption = Annotated[str | None, typer.Option("--contact", help="Only this 
 ChannelOption = Annotated[str | None, typer.Option("--channel", help=f"Only {' or '.join(CHANNELS)}.")]
 
 
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.command()(restored)
+    line.add_typer(app, name="brake")
+
+
 async def _scope(connection: Connection, butler: str | None, contact: str | None, channel: str | None) -> Scope:
     if channel is not None and channel not in CHANNELS:
         raise InvalidInput(f"Unknown channel `{channel}`.", f"Choose from: {', '.join(CHANNELS)}.")
@@ -45,16 +51,18 @@ def on(
     home_folder: HomeOption = None,
 ) -> None:
     """Put the brake on: messages wait, but you still receive approval requests."""
-    length = stated_duration(lasts) if lasts else None
+    length = None if lasts is None else stated_duration(lasts)
 
-    async def write() -> str:
+    async def write() -> Record:
         async with as_owner(settings_of(None, home_folder)) as connection:
             scope = await _scope(connection, butler, contact, channel)
             by = await owner_id(connection)
-            return await brakes.put_on(connection, scope, by, lasts=length, owner_too=owner_too)
+            made = await brakes.put_on(connection, scope, by, lasts=length, owner_too=owner_too)
+            return one_of(await brakes.standing(connection), made, "brake")
 
-    made = asyncio.run(write())
-    say(f"The brake {made[:SHORT]} is on{'' if length is None else f' for {lasts}'}.")
+    row = asyncio.run(write())
+    until = f" for {lasts}, until {instant(row['until'], 'seconds')}" if row["until"] else ""
+    say(f"The brake {row['id'][:SHORT]} is on{until}.")
 
 
 @app.command()
@@ -124,7 +132,7 @@ def status(
                 r["contact"] or "all",
                 r["channel"] or "both",
                 "yes" if r["owner_too"] else "no",
-                r["until"].isoformat(timespec="seconds") if r["until"] else "lifted",
+                instant(r["until"], "seconds") if r["until"] else "lifted",
                 "a backup was restored" if r["reason"] == "restored" else "",
             ]
             for r in rows

@@ -1,18 +1,29 @@
 """How a command reaches a daemon: where it is, whether it is that one, and a token for it."""
 
+import asyncio
 import json
+import ssl
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from http.client import HTTPException, HTTPResponse
+from io import BytesIO
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
 
 from butlers import fleet
 from butlers.cli.session import as_owner
-from butlers.daemon import discovery
+from butlers.daemon import discovery, sockets
 from butlers.daemon.sockets import OFFSETS
 from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_client_token
 from shared.config.settings import Settings
 from shared.db.clock import DatabaseClock
 from shared.errors import InvalidInput, Unavailable
+
+# The longest answer that is read, in bytes.
+MOST: Final = 4_000_000
 
 
 async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
@@ -51,11 +62,8 @@ async def url_of(settings: Settings, name: str) -> str:
 
 def own_url(settings: Settings, name: str) -> str:
     """Return where a daemon of this computer is, by the settings alone."""
-    from butlers.daemon import host  # noqa: PLC0415
-    from butlers.daemon.assembly import default_port  # noqa: PLC0415
-
     entries = [] if name in OFFSETS else fleet.load(settings.fleet)
-    return host.url_of(settings, default_port(settings, entries, name), together=True)
+    return sockets.url_of(settings, sockets.default_port(settings, entries, name), together=True)
 
 
 async def answers_as(name: str, url: str) -> bool:
@@ -63,14 +71,86 @@ async def answers_as(name: str, url: str) -> bool:
 
     It is told no secret, so its certificate is not checked.
     """
-    import aiohttp  # noqa: PLC0415
-
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session,
-            session.get(f"{url}/healthz", ssl=False, allow_redirects=False) as answer,
-        ):
-            told = json.loads(await answer.content.read(200))
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+        told = (await exchange(f"{url}/healthz", is_checked=False, seconds=5)).told
+    except Unavailable:
         return False
-    return isinstance(told, dict) and told.get("name") == name
+    return told.get("name") == name
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A daemon's answer: its status, and the JSON object it holds, which is empty if it holds none."""
+
+    status: int
+    told: Mapping[str, object]
+
+
+async def exchange(
+    url: str,
+    *,
+    given: Mapping[str, object] | None = None,
+    bearer: str = "",
+    is_checked: bool = True,
+    seconds: float = 30,
+) -> Answered:
+    """Get a daemon's page, or post it an object, without a proxy and without a redirect; raise Unavailable else.
+
+    By hand, since to import an HTTP client takes longer than all the rest of a command.
+    """
+    to = urlsplit(url)
+    body = b"" if given is None else json.dumps(given).encode()
+    lines = [
+        f"{'GET' if given is None else 'POST'} {to.path} HTTP/1.1",
+        f"Host: {to.netloc}",
+        "Connection: close",
+        "Accept: application/json",
+        *([f"Authorization: Bearer {bearer}"] if bearer else []),
+        *([f"Content-Length: {len(body)}", "Content-Type: application/json"] if given is not None else []),
+    ]
+    asked = "\r\n".join([*lines, "", ""]).encode("ascii") + body
+    try:
+        async with asyncio.timeout(seconds):
+            return _read(await _sent(to, asked, is_checked=is_checked))
+    except (OSError, HTTPException, TimeoutError, ValueError):
+        raise Unavailable(f"Nothing answers at {url}.", "Start it with `butlers up`.") from None
+
+
+async def _sent(to: SplitResult, asked: bytes, *, is_checked: bool) -> bytes:
+    """Write the request, and return everything that comes until the end."""
+    secure = None
+    if to.scheme == "https":
+        secure = ssl.create_default_context()
+        if not is_checked:
+            secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
+    port = to.port or (443 if secure else 80)
+    reader, writer = await asyncio.open_connection(to.hostname, port, ssl=secure)
+    try:
+        writer.write(asked)
+        await writer.drain()
+        found = b""
+        while len(found) < MOST and (more := await reader.read(MOST)):
+            found += more
+        return found
+    finally:
+        writer.close()
+
+
+class _Whole:
+    """An answer that is here already, as the parser of the standard library wants it."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def makefile(self, _mode: str) -> BytesIO:
+        return BytesIO(self._answer)
+
+
+def _read(answer: bytes) -> Answered:
+    parsed = HTTPResponse(_Whole(answer))  # type: ignore[arg-type]  # it asks for a file alone
+    parsed.begin()
+    try:
+        told = json.loads(parsed.read())
+    except (ValueError, RecursionError):
+        told = None
+    return Answered(parsed.status, told if isinstance(told, dict) else {})

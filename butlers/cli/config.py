@@ -9,6 +9,11 @@ from shared.config.settings import dump
 app = typer.Typer(help="Show the settings.", no_args_is_help=True)
 
 
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="config")
+
+
 @app.callback()
 def _() -> None:
     """Keep `dump` a word of its own while it is the only one."""

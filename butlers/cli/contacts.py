@@ -23,6 +23,11 @@ TelegramOption = Annotated[str | None, typer.Option("--telegram", help="Chat id 
 EmailOption = Annotated[str | None, typer.Option("--email", help="E-mail address.")]
 
 
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="contacts")
+
+
 async def _all(home_folder: Path | None) -> list[dict[str, object]]:
     async with as_owner(settings_of(None, home_folder)) as connection:
         return [dict(row) for row in await contacts.list_contacts(connection)]

@@ -2,13 +2,25 @@
 
 import asyncio
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_login, as_owner, owner_id, say, say_json, say_lines, settings_of, table
+from butlers.cli.session import (
+    as_login,
+    as_owner,
+    each,
+    instant,
+    owner_id,
+    say,
+    say_json,
+    say_lines,
+    settings_of,
+    table,
+)
 from shared.auth import keystore
 from shared.db.pool import Connection, Record
 from shared.display.fates import DELIVERY
@@ -22,11 +34,17 @@ from shared.storage.resolutions import Outcome, Resolution, Word
 
 app = typer.Typer(help="Outgoing messages and their outcome.", no_args_is_help=True)
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id or the beginning of it, or the reference.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="One or several, each as for `show`.")]
 MOST: Final = 200
 ONLY_UNCONFIRMED: Final = "Only deliveries that are unconfirmed can be resolved."
 ONLY_UNSENT: Final = "Only failed or expired deliveries can be retried."
 # How long to wait for a running Messenger to carry the word out.
 WAIT_SECONDS: Final = 5.0
+
+
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="deliveries")
 
 
 @app.command("list")
@@ -81,28 +99,32 @@ def show(
     for name, value in deliveries.as_object(found.delivery).items():
         if name != "message":
             shown = DELIVERY[found.delivery["status"]] if name == "status" else value
-            say(f"{name}: {'' if shown is None else shown}")
+            say(f"{name}: {_plain(shown)}")
     say_lines(f"message:\n{quoted(found.delivery['message'] or '')}\n")
     table(("part", "status", "receipt"), [(p["n"], p["status"], p["provider_id"] or "") for p in found.parts])
     say("")
     table(("part", "attempt", "sent at", "ended", "how"), [_tried(row) for row in found.attempts])
 
 
+def _plain(value: object) -> str:
+    return instant(value, "seconds") if isinstance(value, datetime) else "" if value is None else str(value)
+
+
 def _tried(row: Record) -> tuple[object, ...]:
-    at = [f"{one:%Y-%m-%d %H:%M:%S}" if one else "" for one in (row["marked_at"], row["ended_at"])]
+    at = [_plain(row[name]) for name in ("marked_at", "ended_at")]
     return row["n"], row["attempt"], *at, f"{row['outcome'] or 'in progress'} {row['detail'] or ''}"
 
 
 @app.command()
-def retry(delivery_id: IdArgument, home_folder: HomeOption = None) -> None:
-    """Retry a failed or expired delivery, if it is still allowed."""
-    _say_word(delivery_id, "retry", resolutions.UNSENT, home_folder)
+def retry(delivery_ids: IdsArgument, home_folder: HomeOption = None) -> None:
+    """Retry a failed or expired delivery, or several, if still allowed."""
+    each(delivery_ids, lambda one: _say_word(one, "retry", resolutions.UNSENT, home_folder))
 
 
 @app.command()
 def resolve(
     delivery_id: IdArgument,
-    word: Annotated[str, typer.Argument(metavar="arrived|again|leave")],
+    word: Annotated[str, typer.Argument(metavar="arrived|again|leave", help="What you know, or want.")],
     home_folder: HomeOption = None,
 ) -> None:
     """Resolve an unconfirmed delivery: it arrived, send it again, or leave it."""

@@ -11,7 +11,7 @@ import typer
 
 from butlers import fleet
 from butlers.cli.options import FleetOption, HomeOption, JsonOption
-from butlers.cli.session import as_owner, owner_id, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, instant, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from butlers.setup import logins, migrate
 from shared.auth import keystore
@@ -31,6 +31,11 @@ GoneOption = Annotated[
 NameArgument = Annotated[str, typer.Argument(help="A daemon's name, `owner` for the command line, or `up`.")]
 
 
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="keys")
+
+
 @app.command("list")
 def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
@@ -46,8 +51,8 @@ def list_all(
             {
                 "name": row["name"],
                 "fingerprint": fingerprint(row["public_key"]),
-                "added_at": row["added_at"].isoformat(timespec="seconds"),
-                "retired_at": row["retired_at"].isoformat(timespec="seconds") if row["retired_at"] else None,
+                "added_at": instant(row["added_at"]),
+                "retired_at": instant(row["retired_at"]) if row["retired_at"] else None,
                 "on_file": row["public_key"] in keystore.public_keys(settings.home, row["name"])[:1],
             }
             for row in rows

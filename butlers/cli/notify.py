@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli.client import demand_butler, mint, url_of
+from butlers.cli.client import demand_butler, exchange, mint, url_of
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import say_json, settings_of
+from butlers.cli.session import say_json, settings_of, text_of
+from shared.channels import CHANNELS
 from shared.config.settings import Settings
 from shared.errors import Unavailable
 
@@ -21,16 +22,16 @@ def add_to(app: typer.Typer) -> None:
 
 def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
     name: Annotated[str, typer.Option("--as", help="The butler that sends.")],
-    channel: Annotated[str, typer.Option("--channel")],
-    message: Annotated[str, typer.Option("--message")] = "",
-    contact_id: Annotated[str, typer.Option("--contact-id")] = "",
+    channel: Annotated[str, typer.Option("--channel", help=f"{' or '.join(CHANNELS)}.")],
+    message: Annotated[str, typer.Option("--message", help="The text; `-` reads it.")] = "",
+    contact_id: Annotated[str, typer.Option("--contact-id", help="A contact's id.")] = "",
     recipient: Annotated[
         str, typer.Option("--to", "--recipient", help="A contact's name or an address; else you.")
     ] = "",
-    subject: Annotated[str, typer.Option("--subject")] = "",
-    intent: Annotated[str, typer.Option("--intent")] = "send",
-    emoji: Annotated[str, typer.Option("--emoji")] = "",
-    request_context: Annotated[str, typer.Option("--request-context", help="JSON.")] = "",
+    subject: Annotated[str, typer.Option("--subject", help="Of an e-mail.")] = "",
+    intent: Annotated[str, typer.Option("--intent", help="send, reply or react.")] = "send",
+    emoji: Annotated[str, typer.Option("--emoji", help="To react with.")] = "",
+    request_context: Annotated[str, typer.Option("--request-context", help="What it answers, as JSON.")] = "",
     home_folder: HomeOption = None,
     fleet_folder: FleetOption = None,
 ) -> None:
@@ -39,7 +40,7 @@ def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
     demand_butler(settings, name)
     given = {
         "channel": channel,
-        "message": message,
+        "message": text_of(message),
         "contact_id": contact_id,
         "recipient": recipient,
         "subject": subject,
@@ -54,19 +55,10 @@ def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
 
 
 async def _call_notify(settings: Settings, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-    """Call the butler as any client would, by the one request MCP needs."""
-    import aiohttp  # noqa: PLC0415
-
-    from shared.rpc import request_of, tool_object  # noqa: PLC0415
-
+    """Call the butler as any client without MCP would."""
     url = await url_of(settings, name)
     bearer = await mint(settings, name, timedelta(minutes=5))
-    headers, body = request_of(bearer, "notify", arguments, 1)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session,
-            session.post(f"{url}/mcp", json=body, headers=headers) as response,
-        ):
-            return tool_object(await response.read(), name, "notify")
-    except (aiohttp.ClientError, TimeoutError):
-        raise Unavailable(f"{name} cannot be reached at {url}.", "Start it with `butlers up`.") from None
+    answer = await exchange(f"{url}/notify", given=arguments, bearer=bearer)
+    if "status" not in answer.told:
+        raise Unavailable(f"{name} gave no answer of a butler at {url} ({answer.status}).", "Restart it.")
+    return answer.told

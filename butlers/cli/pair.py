@@ -15,6 +15,11 @@ from shared.storage import pairings
 app = typer.Typer(help="Link a channel to you.", no_args_is_help=True)
 
 
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="pair")
+
+
 @app.callback()
 def _() -> None:
     """Keep `telegram` a word of its own while it is the only one."""

@@ -1,12 +1,25 @@
 """rules list, add, revoke, test: what may leave without asking the owner, and what may never."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, contact_of, one_of, owner_id, say, say_json, settings_of, table
+from butlers.cli.session import (
+    as_owner,
+    contact_of,
+    each,
+    instant,
+    one_of,
+    owner_id,
+    remark,
+    say,
+    say_json,
+    settings_of,
+    table,
+)
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import stated_duration
@@ -20,7 +33,13 @@ from shared.storage.rules import NewRule
 
 app = typer.Typer(help="Which messages are sent without asking you, and which are blocked.", no_args_is_help=True)
 DenyOption = Annotated[bool, typer.Option("--deny", help="Always block, instead of allow without asking.")]
-IdArgument = Annotated[str, typer.Argument(help="The rule's id, or the beginning of it.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The rule's id, or the beginning of it.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="One id or several, or what they begin with.")]
+
+
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.add_typer(app, name="rules")
 
 
 @app.command("list")
@@ -67,23 +86,27 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     intent: Annotated[str | None, typer.Option("--intent", help="send, reply or react; default: all.")] = None,
     butler: Annotated[str | None, typer.Option("--butler", help="Only this butler.")] = None,
     deny: DenyOption = False,  # noqa: FBT002  # typer's way
-    max_uses: Annotated[int | None, typer.Option("--max-uses", min=1)] = None,
-    max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1)] = None,
+    max_uses: Annotated[int | None, typer.Option("--max-uses", min=1, help="For so many messages.")] = None,
+    max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1, help="For so many in 24 hours.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="How long it is valid, such as 30d.")] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Create a rule; prints its id."""
-    lasts = stated_duration(expires) if expires else None
+    lasts = None if expires is None else stated_duration(expires)
 
-    async def write() -> str:
+    async def write() -> tuple[str, Record | None]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             contact = await _contact(connection, contact_id) if contact_id else None
             pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
             named = await discovery.demand_known(connection, butler)
             new = NewRule("deny" if deny else "allow", pinned, named, max_uses, max_per_day, lasts)
-            return await rules.add(connection, new, await owner_id(connection))
+            made = await rules.add(connection, new, await owner_id(connection))
+            return made, await rules.one(connection, made)
 
-    say(asyncio.run(write()))
+    made, row = asyncio.run(write())
+    say(made)
+    if row is not None and row["expires_at"] is not None:
+        remark(f"It is valid until {instant(row['expires_at'], 'seconds')}.")
 
 
 async def _contact(connection: Connection, beginning: str) -> str:
@@ -91,8 +114,12 @@ async def _contact(connection: Connection, beginning: str) -> str:
 
 
 @app.command()
-def revoke(rule_id: IdArgument, home_folder: HomeOption = None) -> None:
-    """Revoke a rule; it applies to no further message."""
+def revoke(rule_ids: IdsArgument, home_folder: HomeOption = None) -> None:
+    """Revoke a rule, or several; it applies to no further message."""
+    each(rule_ids, lambda one: _revoke(one, home_folder))
+
+
+def _revoke(rule_id: str, home_folder: Path | None) -> None:
 
     async def write() -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
@@ -135,7 +162,7 @@ def try_out(
 def _line(one: Past, decision: Decision) -> dict[str, object]:
     return {
         "notification_id": one.notification_id,
-        "at": one.at.isoformat(timespec="seconds"),
+        "at": instant(one.at),
         "status": one.status,
         "verdict": decision.verdict,
         "message": one.message[:60],

@@ -23,6 +23,7 @@ from shared.channels import CHANNELS, realms
 from shared.config.settings import Secret, Settings
 from shared.db.dsn import DATABASE, admin_dsn, dsn_as
 from shared.errors import Misconfigured
+from shared.home_folder import LOGS
 from shared.postgres import server as postgres
 
 if TYPE_CHECKING:
@@ -193,17 +194,17 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
 
 def run(
     name: Annotated[str, typer.Argument(help="switchboard, messenger, console, sandbox, or a butler.")],
-    port: Annotated[int | None, typer.Option("--port", min=1, max=65535)] = None,
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Instead of its own.")] = None,
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Run one daemon (needs `butlers migrate` first)."""
     from butlers.daemon import host  # noqa: PLC0415
-    from butlers.daemon.assembly import Plan, default_port  # noqa: PLC0415
+    from butlers.daemon.assembly import Plan  # noqa: PLC0415
 
     settings = settings_of(fleet_folder, home_folder)
     entries = fleet.load(settings.fleet)
-    default_port(settings, entries, name)
+    sockets.default_port(settings, entries, name)
     dsn = "" if name == "sandbox" else admin_dsn(settings)
     _log(settings, name)
 
@@ -257,4 +258,5 @@ def _log(settings: Settings, name: str) -> None:
     from shared.telemetry import logs  # noqa: PLC0415
 
     found = [getattr(settings, field.name) for field in fields(settings)]
-    logs.configure(name, secrets=[one for one in found if isinstance(one, Secret)])
+    folder = settings.home / LOGS
+    logs.configure(name, secrets=[one for one in found if isinstance(one, Secret)], folder=folder)

@@ -7,13 +7,15 @@ line of its own or hides a character, whatever a command prints.
 import json
 import shutil
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
 import asyncpg
+import typer
 
 from butlers.setup import logins
 from butlers.setup.migrate import demand_schema
@@ -23,7 +25,7 @@ from shared.db.dsn import admin_dsn, dsn_as, place_of, trouble
 from shared.db.pool import LOST, Connection, Record, prepare_connection
 from shared.db.proof import connect
 from shared.display.visible import in_line, printable, rows
-from shared.errors import InvalidInput, Misconfigured, Unavailable
+from shared.errors import ButlersError, InvalidInput, Misconfigured, Unavailable
 from shared.storage import contacts
 
 # The mark at the beginning of each row that continues a line too long for the screen.
@@ -85,9 +87,9 @@ async def owner_id(connection: Connection) -> str:
     return str(found["id"])
 
 
-def one_of(rows: Sequence[Row], beginning: str, what: str) -> Row:
-    """Return the only row whose id begins so; raise InvalidInput if there is none, or more than one."""
-    found = [row for row in rows if beginning and str(row["id"]).startswith(beginning)]
+def one_of(rows: Sequence[Row], beginning: str, what: str, also: Collection[str] = ()) -> Row:
+    """Return the only row whose id begins so or is in `also`; raise InvalidInput unless there is exactly one."""
+    found = [row for row in rows if (beginning and str(row["id"]).startswith(beginning)) or row["id"] in also]
     if len(found) != 1:
         raise InvalidInput(f"No {what} matches the id `{beginning}`, or several do.", f"See `butlers {what}s list`.")
     return found[0]
@@ -133,10 +135,50 @@ def complain(text: str) -> None:
     sys.stderr.write(f"butlers: {printable(text)}\n")
 
 
-def say_json(value: object) -> None:
-    """Print a value for a program; give a terminal nothing but printable ASCII."""
-    text = json.dumps(value, ensure_ascii=True, default=str, indent=2)
+def remark(text: str) -> None:
+    """Print one line for a person beside what a program reads: on the other stream."""
+    sys.stderr.write(f"{printable(text)}\n")
+
+
+def say_json(value: object, *, lines: int | None = 2) -> None:
+    """Print a value for a program, in one line if `lines` is None; give a terminal nothing but printable ASCII."""
+    text = json.dumps(value, ensure_ascii=True, default=_as_json, indent=lines)
     sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
+
+
+def _as_json(value: object) -> str:
+    return instant(value) if isinstance(value, datetime) else str(value)
+
+
+def instant(at: datetime, precision: str = "milliseconds") -> str:
+    """Return a moment as RFC 3339 in UTC, the one form of time in JSON: `2026-11-25T13:52:00.123Z`."""
+    utc = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return f"{utc.replace(tzinfo=None).isoformat(timespec=precision)}Z"
+
+
+def text_of(given: str) -> str:
+    """Return the text that an option gives; for `-` what comes on standard input, without its last line break."""
+    if given != "-":
+        return given
+    try:
+        return sys.stdin.buffer.read().decode().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise InvalidInput("What comes on standard input is not UTF-8 text.", "Send it as UTF-8.") from None
+
+
+def each(ids: Sequence[str], do: Callable[[str], None]) -> None:
+    """Do it for each id; where there are several, name the ones that fail, go on, and exit with 1 at the end."""
+    failed = False
+    for one in dict.fromkeys(ids):
+        try:
+            do(one)
+        except ButlersError as refused:
+            if len(ids) == 1:
+                raise
+            complain(f"{one}: {refused}")
+            failed = True
+    if failed:
+        raise typer.Exit(1)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

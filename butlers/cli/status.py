@@ -1,15 +1,23 @@
-"""status: which daemons there are, and which channels and chats have to wait."""
+"""status: which daemons there are and whether they answer, and which channels and chats have to wait."""
 
 import asyncio
+from collections.abc import Sequence
+from datetime import datetime
 from urllib.parse import urlsplit
 
 import typer
 
+from butlers import fleet
+from butlers.cli.client import exchange, own_url
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, say_json, settings_of, table
+from butlers.cli.session import as_owner, instant, say_json, settings_of, table
 from butlers.daemon import discovery
-from butlers.daemon.sockets import OFFSETS
 from shared.config.settings import Settings
+from shared.db.pool import Record
+from shared.errors import Unavailable
+
+LOOKS_SECONDS = 2.0
+READY = 200
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,39 +29,72 @@ def status(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Show daemons and paused channels."""
+    """Ask each daemon whether it is ready, and show paused channels."""
     settings = settings_of(None, home_folder)
 
-    async def read() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    async def read() -> tuple[list[dict[str, object]], list[Record]]:
         async with as_owner(settings) as connection:
             rows = await discovery.daemons(connection)
             waits = await discovery.held_up(connection)
-        daemons = [dict(row) | {"port": _port(row["url"])} for row in rows]
-        return daemons, [dict(row) | {name: row[name].isoformat() for name in ("since", "until")} for row in waits]
+        return await _asked(_known(settings, rows)), waits
 
     daemons, waits = asyncio.run(read())
-    sandbox = _sandbox(settings)
-    daemons += [sandbox] if sandbox else []
     if as_json:
-        say_json({"daemons": daemons, "waiting": waits})
+        say_json({"daemons": daemons, "waiting": [dict(row) for row in waits]})
         return
-    table(("name", "kind", "url", "ready"), [[d["name"], d["kind"], d["url"], d["ready"]] for d in daemons])
+    cells = [[d["name"], d["kind"], d["url"], d["state"], _last(d), _why(d)] for d in daemons]
+    table(("name", "kind", "url", "state", "last seen", "why"), cells)
     if waits:
-        table(("waits", "why", "until"), [[w["what"], w["why"], w["until"]] for w in waits])
+        table(("waits", "why", "until"), [[w["what"], w["why"], _seen(w["until"])] for w in waits])
 
 
-def _sandbox(settings: Settings) -> dict[str, object] | None:
-    """Ask the sandbox itself, as it keeps no row; None if it does not answer."""
-    from urllib.error import URLError  # noqa: PLC0415
-    from urllib.request import urlopen  # noqa: PLC0415
+def _known(settings: Settings, rows: Sequence[Record]) -> list[dict[str, object]]:
+    """Return the daemons that are registered, and those of the house and the fleet that are not."""
+    known: list[dict[str, object]] = [
+        {"name": row["name"], "kind": row["kind"], "url": row["url"], "last_seen_at": row["last_seen_at"]}
+        for row in rows
+    ]
+    named = {row["name"] for row in rows}
+    for name in (*fleet.SERVICES, *(entry.name for entry in fleet.load(settings.fleet))):
+        if name not in named:
+            sandbox = settings.sandbox_url if name == "sandbox" else None
+            kind = "sandbox" if name == "sandbox" else discovery.kind_of(name)
+            url = sandbox or own_url(settings, name)
+            known.append({"name": name, "kind": kind, "url": url, "last_seen_at": None})
+    return known
 
-    url = settings.sandbox_url or f"http://127.0.0.1:{settings.port_base + OFFSETS['sandbox']}"
+
+async def _asked(known: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """Ask all at once, and leave out a sandbox that is not there: where all is live nobody needs it."""
+    states = await asyncio.gather(*(_state(str(one["url"])) for one in known))
+    asked = [one | {"port": _port(str(one["url"]))} | state for one, state in zip(known, states, strict=True)]
+    return [one for one in asked if one["name"] != "sandbox" or one["state"] != "down"]
+
+
+async def _state(url: str) -> dict[str, object]:
+    """Return what a daemon says of itself: ready, not ready and why, or nothing, which is down."""
     try:
-        with urlopen(f"{url}/healthz", timeout=2) as answer:  # noqa: S310  # http(s), checked by the settings
-            ready = answer.status == 200  # noqa: PLR2004
-    except (URLError, OSError):
-        return None
-    return {"name": "sandbox", "kind": "sandbox", "url": url, "ready": ready, "port": _port(url)}
+        answer = await exchange(f"{url}/readyz", is_checked=False, seconds=LOOKS_SECONDS)
+    except Unavailable:
+        return {"state": "down", "ready": False, "troubles": []}
+    troubles = answer.told.get("troubles")
+    ready = answer.status == READY
+    said = [str(one) for one in troubles] if isinstance(troubles, list) else []
+    return {"state": "ready" if ready else "not ready", "ready": ready, "troubles": said}
+
+
+def _seen(at: object) -> str:
+    return instant(at, "seconds") if isinstance(at, datetime) else "never"
+
+
+def _last(daemon: dict[str, object]) -> str:
+    """Return when a daemon was last seen: by its row, or now where it keeps none and answers."""
+    return "now" if daemon["last_seen_at"] is None and daemon["ready"] else _seen(daemon["last_seen_at"])
+
+
+def _why(daemon: dict[str, object]) -> str:
+    troubles = daemon["troubles"]
+    return " ".join(troubles) if isinstance(troubles, list) else ""
 
 
 def _port(url: str) -> int:

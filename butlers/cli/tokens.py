@@ -1,19 +1,27 @@
 """token, tokens list, revoke: making and ending the tokens that open a butler to a client."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from butlers.cli.client import mint
 from butlers.cli.options import SHORT, FleetOption, HomeOption, JsonOption
-from butlers.cli.session import as_owner, one_of, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, each, instant, one_of, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.config.settings import stated_duration
 from shared.db.pool import Record
 from shared.errors import ButlersError
 
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="One id or several, or what they begin with.")]
 app = typer.Typer(help="Client tokens.", no_args_is_help=True)
+
+
+def add_to(line: typer.Typer) -> None:
+    """Put these commands on the command line."""
+    line.command()(token)
+    line.add_typer(app, name="tokens")
 
 
 @app.command("list")
@@ -29,24 +37,27 @@ def list_all(
             return [row for row in await discovery.tokens(connection) if everything or row["counts"]]
 
     rows = asyncio.run(read())
+    if as_json:
+        say_json({"tokens": [dict(row) for row in rows]})
+        return
     times = ("made_at", "expires_at", "revoked_at")
-    told = [
-        dict(row) | {name: row[name].isoformat(timespec="seconds") if row[name] else None for name in times}
+    cells = [
+        [row["id"][:SHORT], row["butler"], *(instant(row[name], "seconds") if row[name] else "" for name in times)]
         for row in rows
     ]
-    if as_json:
-        say_json({"tokens": told})
-        return
-    cells = [[str(t["id"])[:SHORT], t["butler"], *(t[name] or "" for name in times)] for t in told]
     table(("id", "butler", "made", "expires", "revoked"), cells)
 
 
 @app.command()
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, or the beginning of it.")],
+    token_ids: IdsArgument,
     home_folder: HomeOption = None,
 ) -> None:
-    """Revoke a client token; it stops working within five seconds."""
+    """Revoke a client token, or several; it stops working within five seconds."""
+    each(token_ids, lambda one: _revoke(one, home_folder))
+
+
+def _revoke(token_id: str, home_folder: Path | None) -> None:
 
     async def write() -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, instant, say, say_json, settings_of, table
 from shared.display.fates import fate
 from shared.storage.history import Life, life
 
@@ -19,7 +19,8 @@ def add_to(app: typer.Typer) -> None:
 
 def why(
     message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of a notification, approval or delivery, or the beginning of it.")
+        str,
+        typer.Argument(metavar="ID", help="An id of the message, its approval or delivery, or a reference."),
     ],
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
@@ -31,7 +32,7 @@ def why(
             return await life(connection, message_id)
 
     found = asyncio.run(read())
-    steps = [(step.at.isoformat(timespec="milliseconds"), step.what, step.text) for step in found.steps]
+    steps = [(instant(step.at), step.what, step.text) for step in found.steps]
     if as_json:
         life_of = [dict(zip(("at", "what", "text"), step, strict=True)) for step in steps]
         say_json({"notification_id": found.notification_id, "status": found.status, "life": life_of})

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from butlers import fleet
 from butlers.butler import Butler, Context
 from butlers.daemon.app import Daemon, LocalClient, build
-from butlers.daemon.discovery import Directory
-from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from butlers.modules import loader
+from butlers.daemon.directory import Directory
+from butlers.daemon.sockets import SANDBOX_SMTP
 from butlers.refusals import note_refusal
-from butlers.setup import logins, migrate, ports
+from butlers.setup import logins, migrate
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
@@ -29,7 +29,7 @@ from shared.config.settings import Settings
 from shared.db.dsn import dsn_as, role_of
 from shared.db.pool import BREATH_SECONDS, Database
 from shared.db.wake import Wake
-from shared.errors import Away, Misconfigured
+from shared.errors import Away
 from shared.loops import pause
 from shared.rpc import DaemonClient
 from shared.telemetry.logs import logger
@@ -59,17 +59,6 @@ class Plan:
     # All daemons in one process: the login is then `up`, and each unit of work names its role.
     together: bool
     port: int | None = None
-
-
-def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) -> int:
-    """Return the port that design section 10 gives this name; raise Misconfigured if the fleet has no such name."""
-    if name in OFFSETS:
-        return settings.port_base + OFFSETS[name]
-    names = [entry.name for entry in entries]
-    if name not in names:
-        known = ", ".join([*fleet.SERVICES, *names])
-        raise Misconfigured(f"Unknown name `{name}`.", f"Choose from: {known}.")
-    return settings.port_base + FIRST_BUTLER + ports.places(settings.home, names)[name]
 
 
 @asynccontextmanager

@@ -1,24 +1,18 @@
-"""Service discovery: the registry of daemons and the keyring that proves them, as this process knows them."""
+"""Service discovery in rows: the registry of daemons, and the client tokens that open them."""
 
-import asyncio
-import time
-from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
 from butlers.fleet import SERVICES
 from shared.config.parsers import origin_url
-from shared.config.timings import STANDARD, Timings
-from shared.db.clock import DatabaseClock, boot
-from shared.db.pool import Connection, Database, Record
-from shared.errors import ButlersError, InvalidInput
-from shared.loops import pause
+from shared.config.timings import STANDARD
+from shared.db.decoding import bounded
+from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput
 from shared.storage import keyring
 from shared.storage.pending_actions import Event, record
-from shared.telemetry.logs import logger
 
-log = logger("butlers.daemon.discovery")
 LONGEST_URL: Final = 300
 # A heartbeat from the future was noted while a clock was wrong, and does not count.
 INSTANCES: Final = """
@@ -26,9 +20,10 @@ SELECT name, url FROM switchboard.butlers
 WHERE status = 'ready' AND last_seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval
 ORDER BY last_seen_at DESC
 """
-DAEMONS: Final = """
+DAEMONS: Final = f"""
 SELECT name, kind, url, status = 'ready'
-    AND last_seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval AS ready
+    AND last_seen_at BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $1::interval AS ready,
+    {bounded("last_seen_at")} AS last_seen_at
 FROM switchboard.butlers WHERE status <> 'gone' ORDER BY kind, name, url
 """
 WAITING: Final = """
@@ -72,9 +67,15 @@ def is_base_url(text: str) -> bool:
 
 
 async def daemons(connection: Connection, counts: timedelta = STANDARD.instance_counts) -> list[Record]:
-    """Return each instance that is not gone (name, kind, url, ready), without rows that no heartbeat can write."""
+    """Return each instance that is not gone (name, kind, url, ready, last_seen_at), if a heartbeat can write it."""
     rows = await connection.fetch(DAEMONS, counts)
     return [row for row in rows if row["kind"] == kind_of(row["name"]) and is_base_url(row["url"])]
+
+
+async def instances(connection: Connection, counts: timedelta) -> list[Record]:
+    """Return name and url of each ready instance, the freshest first."""
+    rows = await connection.fetch(INSTANCES, counts)
+    return [row for row in rows if is_base_url(row["url"])]
 
 
 async def is_up(connection: Connection, name: str) -> bool:
@@ -111,6 +112,11 @@ async def tokens(connection: Connection) -> list[Record]:
     return list(await connection.fetch(TOKENS))
 
 
+async def is_live(connection: Connection, jti: str) -> bool:
+    """Return whether a client token still counts."""
+    return bool(await connection.fetchval(IS_LIVE, jti))
+
+
 async def revoke_token(connection: Connection, jti: str) -> bool:
     """Revoke a client token, everywhere within five seconds; return false if it was revoked before."""
     butler = await connection.fetchval(REVOKE, jti)
@@ -124,56 +130,3 @@ async def revoke_all(connection: Connection, butler: str) -> int:
     """Revoke every client token of that butler; return how many were not revoked before."""
     theirs = [row["id"] for row in await tokens(connection) if row["butler"] == butler]
     return sum([await revoke_token(connection, jti) for jti in theirs])
-
-
-class Directory:
-    """What the tables say: instances at most two seconds old; keys and time, read again every few seconds."""
-
-    def __init__(self, db: Database, timings: Timings = STANDARD) -> None:
-        self.clock = DatabaseClock(boot)
-        self._db = db
-        self._timings = timings
-        self._keys: Mapping[str, Collection[str]] = {}
-        self._instances: Mapping[str, Sequence[str]] = {}
-        self._read_at = float("-inf")
-
-    def keys_of(self, name: str) -> Collection[str]:
-        """Return the public keys that count for this name."""
-        return self._keys.get(name, ())
-
-    async def find(self, name: str) -> Sequence[str]:
-        """Return the base URLs of the ready instances, the freshest first."""
-        if time.monotonic() - self._read_at > self._timings.directory:
-            try:
-                await self._read_instances()
-            except ButlersError as lost:
-                log.warning("registry not read", why=lost.message)
-        return self._instances.get(name, ())
-
-    async def _read_instances(self) -> None:
-        async with self._db.work() as connection:
-            rows = await connection.fetch(INSTANCES, self._timings.instance_counts)
-        found: dict[str, list[str]] = {}
-        for row in rows:
-            if is_base_url(row["url"]):
-                found.setdefault(row["name"], []).append(row["url"])
-        self._instances, self._read_at = found, time.monotonic()
-
-    async def read_keys(self) -> None:
-        """Read the keyring as it is now, and the time by which tokens are judged."""
-        async with self._db.work() as connection:
-            await self.clock.read(connection)
-            self._keys = await keyring.counting(connection)
-
-    async def is_live(self, jti: str) -> bool:
-        """Return whether a client token still counts; raise Unavailable if that cannot be known."""
-        async with self._db.work() as connection:
-            return bool(await connection.fetchval(IS_LIVE, jti))
-
-    async def keep_keys(self, stopping: asyncio.Event) -> None:
-        """Read the keyring again and again, so that a new or retired key counts within seconds."""
-        while not await pause(stopping, self._timings.keyring):
-            try:
-                await self.read_keys()
-            except ButlersError as lost:
-                log.warning("keyring not read", why=lost.message)

@@ -21,7 +21,6 @@ from butlers.daemon.assembly import (
     Assembly,
     Plan,
     database,
-    default_port,
     listening_dsn,
     once_there,
     sandbox,
@@ -34,7 +33,7 @@ from butlers.daemon.connection_limits import (
     no_core_dumps,
     room_for_connections,
 )
-from butlers.daemon.sockets import bind, demand_ready
+from butlers.daemon.sockets import bind, default_port, demand_ready, url_of
 from shared.config.settings import Settings
 from shared.db.wake import listen
 from shared.errors import ButlersError, Misconfigured, Unavailable
@@ -63,15 +62,6 @@ class Served:
     url: str
     server: Server
     socket: socket.socket
-
-
-def url_of(settings: Settings, port: int, *, together: bool) -> str:
-    """Return the URL at which others reach a daemon."""
-    if settings.advertise_url and not together:
-        return settings.advertise_url.rstrip("/")
-    scheme = "https" if settings.tls_cert else "http"
-    host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104  # compared, not bound
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def serve(

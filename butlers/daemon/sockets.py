@@ -1,12 +1,14 @@
-"""Where daemons listen: an address that is safe to open, a port that is free, a certificate that works."""
+"""Where daemons listen: an address that is safe to open, a port that is free, a certificate that works, the URL."""
 
 import errno
 import os
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from butlers import fleet
+from butlers.setup import ports
 from shared.config.settings import Settings, demand_safe_listening
 from shared.errors import Misconfigured
 
@@ -17,6 +19,26 @@ _WHY: Final = {
     errno.EADDRINUSE: "is in use",
     errno.EACCES: "cannot be opened by this user",
 }
+
+
+def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) -> int:
+    """Return the port that design section 10 gives this name; raise Misconfigured if the fleet has no such name."""
+    if name in OFFSETS:
+        return settings.port_base + OFFSETS[name]
+    names = [entry.name for entry in entries]
+    if name not in names:
+        known = ", ".join([*fleet.SERVICES, *names])
+        raise Misconfigured(f"Unknown name `{name}`.", f"Choose from: {known}.")
+    return settings.port_base + FIRST_BUTLER + ports.places(settings.home, names)[name]
+
+
+def url_of(settings: Settings, port: int, *, together: bool) -> str:
+    """Return the URL at which others reach a daemon."""
+    if settings.advertise_url and not together:
+        return settings.advertise_url.rstrip("/")
+    scheme = "https" if settings.tls_cert else "http"
+    host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104  # compared, not bound
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bind(host: str, port: int, *, spare: bool) -> socket.socket:
@@ -35,9 +57,9 @@ def bind(host: str, port: int, *, spare: bool) -> socket.socket:
         raise Misconfigured(f"Nothing can listen on {host} here: {why}.", "Correct BUTLERS_HOST.") from None
 
 
-def demand_free(host: str, ports: Iterable[int]) -> None:
+def demand_free(host: str, wanted: Iterable[int]) -> None:
     """Raise Misconfigured for the first of these ports that cannot be listened on now."""
-    for port in ports:
+    for port in wanted:
         bind(host, port, spare=False).close()
 
 

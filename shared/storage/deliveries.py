@@ -13,7 +13,8 @@ from shared.errors import InvalidInput
 from shared.hashing import reference
 
 # A reference may look like the beginning of another delivery's id, so an id needs more characters than a reference.
-SHORTEST: Final = 5
+REFERENCE: Final = 4
+SHORTEST: Final = REFERENCE + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,23 @@ async def begun(connection: Connection, notification_id: str) -> bool:
     return bool(await connection.fetchval(BEGUN, UUID(notification_id)))
 
 
+LATEST: Final = """
+SELECT id::text, notification_id::text FROM messenger.deliveries
+WHERE class <> 'card' AND notification_id IS NOT NULL ORDER BY created_at DESC LIMIT 10000
+"""
+
+
+async def referred(connection: Connection, said: str) -> list[Record]:
+    """Return id and notification of each delivery of this reference, whatever its case, among the last 10,000."""
+    if len(said) != REFERENCE:
+        return []
+    return [row for row in await connection.fetch(LATEST) if reference(row["id"]) == said.upper()]
+
+
 FIND: Final = """
 SELECT id::text FROM messenger.deliveries
 WHERE class <> 'card' AND (starts_with(id::text, $1) OR starts_with(notification_id::text, $1)) LIMIT 2
 """
-LATEST: Final = "SELECT id::text FROM messenger.deliveries WHERE class <> 'card' ORDER BY created_at DESC LIMIT 10000"
 
 
 async def find(connection: Connection, said: str) -> str:
@@ -69,7 +82,7 @@ async def find(connection: Connection, said: str) -> str:
     It is meant by its reference, or by the beginning of its id or of its notification's id.
     """
     if len(said) < SHORTEST:
-        found = [row["id"] for row in await connection.fetch(LATEST) if reference(row["id"]) == said.upper()]
+        found = [row["id"] for row in await referred(connection, said)]
     else:
         found = [row["id"] for row in await connection.fetch(FIND, said.lower())]
     if len(found) != 1:

@@ -10,7 +10,9 @@ from shared.db.decoding import bounded
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, said
 from shared.errors import InvalidInput, Unreadable
+from shared.hashing import reference
 from shared.storage.addressees import Addressee, addressee
+from shared.storage.deliveries import referred
 
 SHORTEST: Final = 4
 DECIDING: Final = frozenset({"owner", "console", "messenger"})
@@ -114,12 +116,13 @@ WHERE d.notification_id = $1 AND a.ended_at IS NOT NULL
 
 
 async def life(connection: Connection, beginning: str) -> Life:
-    """Return the life of the one message meant by the beginning of its id, its action's or its delivery's."""
-    found = await connection.fetch(FIND, beginning.lower()) if len(beginning) >= SHORTEST else []
+    """Return the life of the one message meant by the beginning of an id of it, or by its reference."""
+    begun = await connection.fetch(FIND, beginning.lower()) if len(beginning) >= SHORTEST else []
+    found = {row["id"] for row in begun} | {row["notification_id"] for row in await referred(connection, beginning)}
     if len(found) != 1:
         what = "More than one message has" if found else "No message has"
         raise InvalidInput(f"{what} an id that begins with `{beginning[:40]}`.", "Give more of the id.")
-    key = UUID(found[0]["id"])
+    key = UUID(found.pop())
     asked = await connection.fetchrow(ASKED, key)
     assert asked is not None  # noqa: S101  # a notification is never deleted
     rows = await connection.fetch(STEPS, key)
@@ -181,7 +184,7 @@ def _step(row: Record) -> Step:
     sentences = {
         "rule": f"Rule {what} allowed it: {text}.",
         "route": f"The Switchboard routed it to {who}: {what}.{quoted}",
-        "delivery": f"The Messenger queued it as delivery {place}, by {what} to {text}.",
+        "delivery": f"The Messenger queued it as delivery {place}, ref {reference(place or '')}, by {what} to {text}.",
         "mark": f"Attempt {what} at part {place} started sending; from then on it may have arrived. Hash {text}.",
         "end": f"The attempt at part {place} ended: {what}.{quoted}" + (f" Receipt: {who}." if who else ""),
     }

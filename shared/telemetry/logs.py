@@ -7,11 +7,15 @@ words may quote what somebody wrote, so only those of our own errors are.
 
 import json
 import logging
+import os
 import re
 import sys
 import traceback
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from types import TracebackType
 from typing import Final, TextIO, TypeAlias
 from urllib.parse import quote, quote_plus, unquote
@@ -27,6 +31,8 @@ Event = MutableMapping[str, object]
 Processor = Callable[[object, str, Event], Mapping[str, object] | str]
 Raised: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 
+# Of each process the latest file and one older are kept.
+FILE_BYTES: Final = 5_000_000
 _LONGEST: Final = 8000
 _MARGIN: Final = 3000
 _SHORTEST_LITERAL: Final = 6
@@ -110,30 +116,27 @@ def forms(secret: str) -> Iterator[str]:
 
 
 def configure(
-    daemon: str, *, pretty: bool = False, secrets: Iterable[Secret] = (), stream: TextIO | None = None
+    daemon: str,
+    *,
+    pretty: bool = False,
+    secrets: Iterable[Secret] = (),
+    stream: TextIO | None = None,
+    folder: Path | None = None,
 ) -> None:
     """Send every log line of this process to stderr (or `stream`), as JSON or, if `pretty`, for a person.
 
+    With a folder, keep the latest lines there too, as JSON in a file of this name, for `butlers logs`.
     `secrets` are masked wherever they appear. Where one process holds several daemons, each binds its own
     name: `structlog.contextvars.bind_contextvars(daemon=...)`.
     """
     literals = tuple(sorted({form for one in secrets for form in forms(one.reveal())}, key=len, reverse=True))
     renderer = structlog.dev.ConsoleRenderer(colors=False) if pretty else structlog.processors.JSONRenderer()
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_BEFORE,
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.StackInfoRenderer(),
-            structlog.processors.ExceptionRenderer(_place_and_kind),
-            _first_line_of_asyncio,
-            _of_daemon(daemon),
-            _redaction(literals),
-            renderer,
-        ],
-    )
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    handlers: list[logging.Handler] = [logging.StreamHandler(stream or sys.stderr)]
+    handlers[0].setFormatter(_formatter(daemon, literals, renderer))
+    if folder is not None:
+        handlers.append(OwnFile(folder / f"{daemon}.jsonl"))
+        handlers[1].setFormatter(_formatter(daemon, literals, structlog.processors.JSONRenderer()))
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -145,6 +148,44 @@ def configure(
         cache_logger_on_first_use=False,
     )
     _hush()
+
+
+def _formatter(
+    daemon: str, literals: tuple[str, ...], renderer: structlog.typing.Processor
+) -> structlog.stdlib.ProcessorFormatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_BEFORE,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.ExceptionRenderer(_place_and_kind),
+            _first_line_of_asyncio,
+            _of_daemon(daemon),
+            _redaction(literals),
+            renderer,
+        ],
+    )
+
+
+class OwnFile(RotatingFileHandler):
+    """A file that others cannot read, nor the one that it puts aside.
+
+    It is made for the first line, and where that cannot be, or the disk is full, stderr still has every line.
+    """
+
+    def __init__(self, path: Path, most: int = FILE_BYTES) -> None:
+        super().__init__(path, maxBytes=most, backupCount=1, encoding="utf-8", delay=True)
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).parent.mkdir(mode=0o700, exist_ok=True)
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_privately)  # type: ignore[return-value]
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the library's name
+        """Lose the line."""
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _hush() -> None:

@@ -31,7 +31,9 @@ async def test_a_rule_lets_out_what_it_says_until_it_is_revoked(fleet: Fleet) ->
     anna = await fleet.contact("Anna", telegram=chat)
     asked = {"channel": "telegram", "contact_id": anna}
     limits = ("--max-uses", "1", "--expires", "30d")
-    rule = await said(fleet, "rules", "add", "--contact-id", anna, "--butler", "health", *limits)
+    code, rule, _ = await fleet.house.butlers("rules", "add", "--contact-id", anna, "--butler", "health", *limits)
+    assert code == 0
+    rule = rule.strip()
     assert (await fleet.notify(message=f"{words} one", **asked))["status"] == "ok"
     assert (await fleet.notify(message=f"{words} two", **asked))["status"] == "pending_approval"
     tried = json.loads(await said(fleet, "rules", "test", rule[:12], "--json"))

@@ -8,11 +8,11 @@ from functools import cache
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from butlers.cli.app import app
+from butlers.cli.app import build
 from shared.errors import ButlersError
 from tests.integration.house import House
 
-commands = cache(get_command)
+commands = cache(lambda: get_command(build()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def call(house: House, *argv: str) -> Ended:
     code, raised = 0, None
     with CliRunner().isolation(env=env) as (out, _, both):
         try:
-            commands(app).main(argv, prog_name="butlers")
+            commands().main(argv, prog_name="butlers")
         except SystemExit as ended:
             code = int(ended.code or 0)
         except ButlersError as error:

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from butlers import fleet
-from butlers.cli.app import app
+from butlers.cli.app import build
 from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
 from shared.config.settings import Settings, dump
 from tests.bench.figures import read, with_figures
@@ -73,7 +73,7 @@ def test_every_document_is_reached_from_the_readme() -> None:
 
 def mistaken(words: Sequence[str]) -> str:
     """What the command line would not take of these words; empty if it would."""
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(build())
     for word in words:
         inner: Mapping[str, Any] | None = getattr(command, "commands", None)
         if word in {"--help", "--version"}:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from butlers.cli.app import app
+from butlers.cli.app import build
 from tests.rig.stages import stages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -432,7 +432,7 @@ def words() -> frozenset[str]:
     glossary = re.findall(r"^- \*\*([^*]+)\*\*", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
     told = {word.lower() for entry in glossary for word in entry.split(", ")}
     spelt = {re.sub("[ -]", by, word) for word in told for by in ("", "_")}
-    commands = {word.replace("-", "_") for word in typer.main.get_command(app).commands}  # type: ignore[attr-defined]
+    commands = {word.replace("-", "_") for word in typer.main.get_command(build()).commands}  # type: ignore[attr-defined]
     made = "".join(source for _, source in python_files("migrations"))
     tables = set(re.findall(r"CREATE (?:TABLE|VIEW) \w+\.(\w+)", made))
     return frozenset(spelt | commands | tables | {stage.name for stage in stages()} | PLAIN_WORDS)

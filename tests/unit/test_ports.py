@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from butlers import fleet
-from butlers.daemon.assembly import default_port
+from butlers.daemon.sockets import default_port
 from butlers.setup import ports
 from shared.config.settings import Settings
 from shared.errors import Misconfigured

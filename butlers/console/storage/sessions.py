@@ -10,9 +10,6 @@ from urllib.parse import quote
 
 from shared.db.pool import Connection
 from shared.storage.pending_actions import Event, record
-from shared.telemetry.logs import logger
-
-log = logger("butlers.console")
 
 LINK_LASTS: Final = timedelta(minutes=10)
 SESSION_LASTS: Final = timedelta(days=30)
@@ -89,7 +86,9 @@ async def is_live(connection: Connection, session_id: str, peer_uid: int | None)
     """Return whether this session was begun, has not ended or expired, and is of the user who brings it."""
     theirs = await connection.fetchval(FIND, sha(session_id), peer_uid)
     if theirs is False:
-        log.warning("a session's cookie came from another user than signed in", uid=peer_uid)
+        from shared.telemetry.logs import logger  # noqa: PLC0415  # the command line waits for nobody's logs
+
+        logger("butlers.console").warning("a session's cookie came from another user than signed in", uid=peer_uid)
     return theirs is True
 
 

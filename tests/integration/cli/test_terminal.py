@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import json
+import re
 import shutil
 import sys
 import unicodedata
@@ -34,6 +35,9 @@ HOSTILE: Final = (
     "\x1b[1A\x1b[2K\x9b31m\x07\x7f\u202e\u2066x\u200b\ufeff\u00ady\nFORGED\rFORGED\tz\u2028FORGED\x85FORGED\U000e0041"
 )
 FORGED: Final = "FORGED"
+# What begins as a time in JSON, and the one form it has.
+DATE: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]")
+RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 ID: Final = "00000000-0000-4000-8000-00000000000{}"
 CONTACT, TOLD, ACTION, DONE, DELIVERY, RULE, TOKEN = (ID.format(n) for n in range(1, 8))
@@ -168,6 +172,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "keys list": [Run()],
     "keys rotate": [Run((HOSTILE,), 1)],
     "keys retire": [Run((HOSTILE,), 1)],
+    "logs": [Run(says="<U+001B>"), Run(("--daemon", HOSTILE)), Run(("--level", HOSTILE), 1)],
     "mcp-config": [Run(("health",), env={"BUTLERS_PORT_BASE": "{port}"}), Run((HOSTILE,), 1)],
     "migrate": [Run(("--fleet", "{folder}/hostile"), 1)],
     "notify": [Run(("--as", "health", "--channel", "telegram"), env={"BUTLERS_PORT_BASE": "{port}"})],
@@ -198,14 +203,13 @@ def leaves(commands: Typer, before: str = "") -> Iterator[tuple[str, bool]]:
         yield from leaves(group.typer_instance, f"{before}{group.name} ")
 
 
-COMMANDS: Final = dict(leaves(commands.app))
+COMMANDS: Final = dict(leaves(commands.build()))
 
 
 async def lie(request: Request) -> JSONResponse:
     """A daemon that answers as health, with words of its own."""
     told = {"status": "ok", "message": HOSTILE, HOSTILE: HOSTILE}
-    whole = {"name": "health"} if request.method == "GET" else {"result": {"structuredContent": told}}
-    return JSONResponse(whole)
+    return JSONResponse({"name": "health"} if request.method == "GET" else told)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -227,6 +231,10 @@ async def house(bench: Bench) -> AsyncIterator[House]:
             await connection.execute(statement, *values)
     finally:
         await connection.close()
+    logged = made.settings.home / "logs"
+    logged.mkdir(exist_ok=True)
+    line = {"at": "2026-11-25T13:52:00Z", "event": HOSTILE, HOSTILE: HOSTILE}
+    (logged / "health.jsonl").write_text(json.dumps(line) + "\n")
     folder = made.folder / "hostile" / "a\x1b[2K"
     folder.mkdir(parents=True)
     (folder / "butler.toml").write_text('name = "ida"\ndescription = "\x1b[2K"\n')
@@ -268,9 +276,21 @@ async def test_a_terminal_is_given_nothing_that_moves_it(house: House, liar: str
         assert list(hidden(out, err)) == [], (argv, out, err)
         if as_json:
             assert out.isascii()
-            assert code or json.loads(out) is not None
+            told = json.loads(out) if out and not code else {}
+            assert [one for one in strings(told) if DATE.match(one) and not RFC_3339.fullmatch(one)] == [], argv
         else:
             assert run.says in out + err, (argv, out, err)
+
+
+def strings(value: object) -> Iterator[str]:
+    """Every text in what a program is told."""
+    match value:
+        case str(text):
+            yield text
+        case dict(fields):
+            yield from (text for one in fields.values() for text in strings(one))
+        case list(items):
+            yield from (text for one in items for text in strings(one))
 
 
 def call(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, str]:

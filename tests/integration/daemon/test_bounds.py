@@ -29,7 +29,7 @@ from butlers.daemon.connection_limits import (
     BoundedConnection,
     room_for_connections,
 )
-from butlers.daemon.discovery import Directory
+from butlers.daemon.directory import Directory
 from butlers.daemon.host import _server
 from shared.auth.tokens import Verifier
 from shared.contracts import route_request
