@@ -246,7 +246,7 @@ async def _ensure_owner(connection: Connection, settings: Settings) -> None:
         live = any(realm != realms.SANDBOX for realm in realms.configured(settings).realms.values())
         if not any(given.values()) and not settings.owner_name and live:
             return
-        contact_id = await contacts.add_contact(connection, settings.owner_name or "Owner", ["owner"], surface="setup")
+        contact_id = await _add_owner(connection, settings.owner_name or "Owner")
         if not any(given.values()) and not live:
             given = {name: spec.sandbox_owner for name, spec in CHANNELS.items()}
     else:
@@ -260,6 +260,13 @@ async def _ensure_owner(connection: Connection, settings: Settings) -> None:
             except InvalidInput as unfit:
                 name = f"BUTLERS_OWNER_{kind.upper()}"
                 raise Misconfigured(f"{name} is not valid: {unfit.message}", unfit.remedy) from None
+
+
+async def _add_owner(connection: Connection, name: str) -> str:
+    try:
+        return await contacts.add_contact(connection, name, ["owner"], surface="setup")
+    except InvalidInput as unfit:
+        raise Misconfigured(f"BUTLERS_OWNER_NAME is not valid: {unfit.message}", unfit.remedy) from None
 
 
 def _ensure_console_password(settings: Settings) -> None:

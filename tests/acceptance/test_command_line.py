@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shlex
+import signal
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from shared.hashing import reference
 from tests.rig import fresh
 from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
+from tests.rig.waiting import until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # The command with its modules named at the end, on the stream for people.
@@ -168,3 +170,16 @@ async def test_what_the_fleet_logged_can_be_read(fleet: Fleet) -> None:
         assert len(shown) == 1
         only = await told(fleet, "logs", "--daemon", str(last["daemon"]), "--json")
         assert {json.loads(line)["daemon"] for line in only.splitlines()} == {last["daemon"]}
+
+
+async def test_the_log_is_followed_until_ctrl_c(fleet: Fleet) -> None:
+    words, path = fresh.words("followed"), fleet.house.settings.home / "logs" / "other.jsonl"
+    process = fleet.house.spawn(("logs", "--follow", "--lines", "100000"), "follow")
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"at": "2026-11-25T13:52:00Z", "event": words}) + "\n")
+        await until(lambda: process.out.exists() and process.out.read_text().count(words) == 1)
+    finally:
+        path.unlink()
+        process.send(signal.SIGINT)
+    assert (await process.wait(), process.err.read_text()) == (130, "")

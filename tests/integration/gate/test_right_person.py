@@ -78,7 +78,7 @@ async def test_what_waits_is_shown_with_what_it_resolves_to(still_house: House, 
     listed = await said(still_house, "approvals", "list")
     shown = await said(still_house, "approvals", "show", told)
     [line] = [line for line in listed.splitlines() if line.startswith(told[:8])]
-    assert f"unknown ({address}) by telegram" in line
+    assert f"unknown ({address})" in line
     assert name not in line
     assert f"an unknown recipient on Telegram ({address})\n" in shown
     assert shown.count(name) == 1, "what its butler says, as a quotation"
