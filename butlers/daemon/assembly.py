@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from butlers import fleet
 from butlers.butler import Butler, Context
 from butlers.daemon.app import Daemon, LocalClient, build
-from butlers.modules import loader
 from butlers.daemon.directory import Directory
 from butlers.daemon.sockets import SANDBOX_SMTP
+from butlers.modules import loader
 from butlers.refusals import note_refusal
 from butlers.setup import logins, migrate
 from shared import home_folder

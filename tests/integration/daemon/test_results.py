@@ -16,7 +16,7 @@ from mcp_types import ImageContent, ListRootsRequest, ListRootsResult, TextConte
 
 from butlers.butler import Butler, Components, Context, Prompt, Resource, Result, Tool, ToolCall
 from butlers.daemon.app import Daemon, build
-from butlers.daemon.discovery import Directory
+from butlers.daemon.directory import Directory
 from shared.auth.tokens import Verifier
 from shared.errors import InvalidInput
 from shared.rpc import request_of
