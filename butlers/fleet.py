@@ -50,7 +50,8 @@ def load(folder: Path | None) -> list[Entry]:
     where = folder or DEMO
     if not where.is_dir():
         what = "is not a folder" if where.exists() else "does not exist"
-        raise Misconfigured(f"The fleet folder {where} {what}.", "Create a butler with `butlers init NAME`.")
+        remedy = "Put it back, choose another with --fleet, or create a butler with `butlers init NAME`."
+        raise Misconfigured(f"The fleet folder {where} {what}.", remedy)
     entries = [read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
     if not entries:
         raise Misconfigured(f"The fleet folder {where} contains no butler.", "Create one with `butlers init NAME`.")

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 from typer.main import get_command
 
+from butlers.cli.options import FleetOption, HomeOption
 from butlers.cli.session import complain, say
 from shared.config.settings import quiet_third_parties
 from shared.errors import ButlersError
@@ -71,11 +72,22 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def main(
+    context: typer.Context,
     _: Annotated[  # noqa: FBT002  # typer's way
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
 ) -> None:
     """AI agents that can send messages for you, and ask for your approval first."""
+    given = {"fleet_folder": fleet_folder, "home_folder": home_folder}
+    context.default_map = _for_every(context.command, {name: value for name, value in given.items() if value})
+
+
+def _for_every(command: object, given: Mapping[str, Path]) -> dict[str, object]:
+    """Return what is given before the command as defaults of each command below, as its parser looks them up."""
+    below: Mapping[str, object] = getattr(command, "commands", {})
+    return {name: _for_every(one, given) for name, one in below.items()} if below else dict(given)
 
 
 def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -22,5 +22,5 @@ def _() -> None:
 @app.command("dump")
 def config_dump(home_folder: HomeOption = None) -> None:
     """Print every setting; secrets are masked."""
-    for name, value in dump(settings_of(None, home_folder)).items():
+    for name, value in dump(settings_of(None, home_folder, makes=True)).items():
         say(f"{name}={value}")

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,16 +20,20 @@ from butlers.daemon import sockets
 from butlers.setup import logins, ports
 from shared.auth import keystore
 from shared.channels import CHANNELS, realms
-from shared.config.settings import Secret, Settings
+from shared.config.settings import DEFAULT_HOME, Secret, Settings, current
 from shared.db.dsn import DATABASE, admin_dsn, dsn_as
 from shared.errors import Misconfigured
 from shared.home_folder import LOGS
 from shared.postgres import server as postgres
+from shared.postgres.files import find_data
 
 if TYPE_CHECKING:
     from butlers.daemon.host import Served
     from butlers.setup.chain import Chain
 
+PortsOption = Annotated[
+    int | None, typer.Option("--port-base", min=1024, max=65400, help="The first port (BUTLERS_PORT_BASE).")
+]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LOOKS_SECONDS = 0.1
 
@@ -40,11 +44,18 @@ def add_to(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
+def up(
+    fleet_folder: FleetOption = None,
+    home_folder: HomeOption = None,
+    port_base: PortsOption = None,
+    moved: Annotated[bool, typer.Option("--moved", help="The home was moved here, and is used nowhere else.")] = False,  # noqa: FBT002
+) -> None:
     """Start everything in one process: database, migrations, all daemons and the sandbox."""
     from butlers.modules import loader  # noqa: PLC0415
 
-    settings = settings_of(fleet_folder, home_folder)
+    settings = _with_ports(settings_of(fleet_folder, home_folder, makes=True), port_base)
+    if settings.fleet is not None and fleet_folder is None and current().fleet is None:
+        say(f"The fleet is {settings.fleet}, as last time. Choose another with --fleet.")
     entries = fleet.load(settings.fleet)
     chains = loader.chains(entries)
     sockets.demand_ready(settings)
@@ -55,7 +66,7 @@ def up(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None
         _import_servers()
         _up(settings, dsn, entries, chains, stop)
         return
-    with _embedded(settings.home) as starting:
+    with _embedded(settings.home, moved=moved) as starting:
         _import_servers()
         stop.look()
         _up(settings, starting.wait().dsn_of(DATABASE), entries, chains, stop)
@@ -94,9 +105,9 @@ class Stop:
 
 
 @contextmanager
-def _embedded(where: Path) -> Iterator[postgres.Starting]:
+def _embedded(where: Path, *, moved: bool) -> Iterator[postgres.Starting]:
     """Start the server, and stop it at the end with its data whole, whenever and however we are interrupted."""
-    starting = postgres.begin(where, exclusive=True)
+    starting = postgres.begin(where, exclusive=True, moved=moved)
     try:
         yield starting
     finally:
@@ -121,6 +132,11 @@ def _demand_free_ports(settings: Settings, butlers: Sequence[str]) -> None:
     except Misconfigured:
         if settings.database_url is not None or postgres.running(settings.home) is None:
             raise
+
+
+def _with_ports(settings: Settings, base: int | None) -> Settings:
+    """Return the settings with the ports that the command line names, if it does."""
+    return settings if base is None else replace(settings, port_base=base)
 
 
 def _import_servers() -> None:
@@ -166,6 +182,8 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     from butlers.console.storage.sessions import make_sign_in_link  # noqa: PLC0415
     from butlers.setup.migrate import connect  # noqa: PLC0415
 
+    for what, where in _places(settings):
+        say(f"{what:<14} {where}")
     urls = {one.daemon.name: one.url for one in served}
     for name, url in urls.items():
         page = name in {"console", "sandbox"}
@@ -192,6 +210,17 @@ async def _tell(settings: Settings, dsn: str, served: "Sequence[Served]") -> Non
     sys.stdout.flush()
 
 
+def _places(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield what a person would look for elsewhere: a home in another folder, its fleet, and data outside the home."""
+    if settings.home != Path.cwd() / DEFAULT_HOME:
+        yield "home", str(settings.home)
+    if settings.fleet is not None:
+        yield "fleet", str(settings.fleet.resolve())
+    data = find_data(settings.home) if settings.database_url is None else None
+    if data is not None and not data.is_relative_to(settings.home):
+        yield "data", str(data.parent)
+
+
 def run(
     name: Annotated[str, typer.Argument(help="switchboard, messenger, console, sandbox, or a butler.")],
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Instead of its own.")] = None,
@@ -202,7 +231,7 @@ def run(
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
 
-    settings = settings_of(fleet_folder, home_folder)
+    settings = settings_of(fleet_folder, home_folder, makes=name == "sandbox", is_shared=True)
     entries = fleet.load(settings.fleet)
     sockets.default_port(settings, entries, name)
     dsn = "" if name == "sandbox" else admin_dsn(settings)
@@ -222,17 +251,17 @@ def init(
     fleet_folder: FleetOption = None,
 ) -> None:
     """Create the folder of a new butler."""
-    settings = settings_of(fleet_folder)
+    settings = settings_of(fleet_folder, makes=True)
     made = fleet.scaffold(settings.fleet or Path("fleet"), name)
     say(f"Created {made}. Describe it in butler.toml and PERSONA.md, then run `butlers up --fleet {made.parent}`.")
 
 
-def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> None:
+def migrate(fleet_folder: FleetOption = None, home_folder: HomeOption = None, port_base: PortsOption = None) -> None:
     """Set up database, keys and owner; safe to repeat."""
     from butlers.modules import loader  # noqa: PLC0415
     from butlers.setup import migrate as steps  # noqa: PLC0415
 
-    settings = settings_of(fleet_folder, home_folder)
+    settings = _with_ports(settings_of(fleet_folder, home_folder, makes=True), port_base)
     entries = fleet.load(settings.fleet)
     chains = loader.chains(entries)
     if settings.database_url is not None:

@@ -19,8 +19,9 @@ import typer
 
 from butlers.setup import logins
 from butlers.setup.migrate import demand_schema
+from shared import home_folder
 from shared.auth import keystore
-from shared.config.settings import Settings, current
+from shared.config.settings import DEFAULT_HOME, Settings, current
 from shared.db.dsn import admin_dsn, dsn_as, place_of, trouble
 from shared.db.pool import LOST, Connection, Record, prepare_connection
 from shared.db.proof import connect
@@ -33,16 +34,39 @@ GOES_ON: Final = "  | "
 Row = TypeVar("Row", Record, dict[str, object])
 
 
-def settings_of(fleet: Path | None = None, where: Path | None = None) -> Settings:
-    """Return the settings; what the command line says goes before what the environment says."""
-    settings = current()
-    if where is not None:
-        settings = replace(settings, home=where)
-    if fleet is not None:
-        settings = replace(settings, fleet=fleet)
+def settings_of(
+    fleet: Path | None = None, where: Path | None = None, *, makes: bool = False, is_shared: bool = False
+) -> Settings:
+    """Return the settings: what the command line says, else the environment, else what the home remembers.
+
+    Raise Misconfigured where there is no home, unless the command `makes` one.
+    """
+    given = current()
+    named = given.home if where is None else where
+    home = _home_of(named)
+    if not makes and not home_folder.is_installed(home):
+        raise _no_home(home, is_named=named != DEFAULT_HOME, is_daemon=is_shared)
+    settings = current(home_folder.remembered(home, is_shared=is_shared))
     for unknown in settings.unknown:
         complain(str(unknown))
-    return replace(settings, home=settings.home.resolve())
+    return replace(settings, home=home, fleet=settings.fleet if fleet is None else fleet)
+
+
+def _home_of(named: Path) -> Path:
+    """Return the home that is named, or else the nearest one here or in a folder above, as git finds its own."""
+    here = Path.cwd()
+    return named.resolve() if named != DEFAULT_HOME else home_folder.find(here) or here / DEFAULT_HOME
+
+
+def _no_home(home: Path, *, is_named: bool, is_daemon: bool) -> Misconfigured:
+    """Return the error of a command that finds no installation; what would make a second one is no remedy."""
+    if not is_named:
+        return Misconfigured(
+            f"There is no installation in {home.parent} or in a folder above it.",
+            "Run the command where it is, or name its home with --home.",
+        )
+    migrate = "Run `butlers migrate` first, or correct" if is_daemon else "Correct"
+    return Misconfigured(f"There is no installation in {home}.", f"{migrate} --home or BUTLERS_HOME.")
 
 
 @asynccontextmanager

@@ -4,7 +4,9 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from butlers import fleet
@@ -15,6 +17,8 @@ from shared.errors import Misconfigured
 OFFSETS: Final[Mapping[str, int]] = {"switchboard": 0, "messenger": 1, "console": 2, "sandbox": 3}
 SANDBOX_SMTP: Final = 4
 FIRST_BUTLER: Final = 10
+PROCESSES: Final = Path("/proc")
+LISTENING: Final = "0A"
 _WHY: Final = {
     errno.EADDRINUSE: "is in use",
     errno.EACCES: "cannot be opened by this user",
@@ -49,12 +53,33 @@ def bind(host: str, port: int, *, spare: bool) -> socket.socket:
         if spare and refused.errno == errno.EADDRINUSE:
             return bind(host, 0, spare=False)
         if refused.errno in _WHY:
+            who = holder(port) if refused.errno == errno.EADDRINUSE else ""
             raise Misconfigured(
-                f"Port {port} {_WHY[refused.errno]}.",
-                "Stop the program that uses it, or set BUTLERS_PORT_BASE or --port.",
+                f"Port {port} {_WHY[refused.errno]}{who}.",
+                "Stop that program, or choose other ports with `butlers up --port-base` or `butlers run --port`.",
             ) from None
         why = os.strerror(refused.errno) if refused.errno and refused.errno > 0 else refused.strerror
         raise Misconfigured(f"Nothing can listen on {host} here: {why}.", "Correct BUTLERS_HOST.") from None
+
+
+def holder(port: int) -> str:
+    """Return " by PROGRAM (process ID)" for the process that listens there; nothing where the system does not tell."""
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    for process in PROCESSES.glob("[0-9]*") if sockets else ():
+        with suppress(OSError):  # it is gone, or another user's
+            if any(str(one.readlink()) in sockets for one in (process / "fd").iterdir()):
+                return f" by {(process / 'comm').read_text(errors='replace').strip()} (process {process.name})"
+    return ""
+
+
+def _listening(port: int) -> Iterator[str]:
+    """Yield the inode of each socket that listens on this port (Linux, /proc/net/tcp)."""
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (PROCESSES / "net" / table).read_text(encoding="ascii").splitlines()[1:]:
+                _, local, _, state, *rest = line.split()
+                if state == LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    yield rest[5]
 
 
 def demand_free(host: str, wanted: Iterable[int]) -> None:

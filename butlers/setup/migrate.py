@@ -12,6 +12,7 @@ import asyncpg
 from butlers import fleet
 from butlers.setup import logins, ports
 from butlers.setup.chain import Chain, version
+from shared import home_folder
 from shared.auth import keystore
 from shared.auth.keypairs import public_key
 from shared.auth.password import has_password, write_password
@@ -146,6 +147,7 @@ async def migrate(
         # So that a home that cannot be written is found before the schema is made.
         for name in (*names_of(entries), keystore.UP):
             keystore.ensure(settings.home, name, login=one_role is None)
+        home_folder.remember(settings.home, _setup(settings))
         if found != head():
             await _upgrade(dsn, CORE, found, one_role)
         troubles = [said for chain in chains if (said := await _upgrade_module(connection, dsn, chain, one_role))]
@@ -168,6 +170,12 @@ async def migrate(
         await connection.close()
     _ensure_console_password(settings)
     return troubles
+
+
+def _setup(settings: Settings) -> dict[str, str]:
+    """Return what the home remembers for later commands, by the names of the settings."""
+    fleet_folder = {"BUTLERS_FLEET": str(settings.fleet.resolve())} if settings.fleet is not None else {}
+    return fleet_folder | {"BUTLERS_HOST": settings.host, "BUTLERS_PORT_BASE": str(settings.port_base)}
 
 
 async def _upgrade_module(connection: Connection, dsn: str, chain: Chain, one_role: str | None) -> str | None:

@@ -72,7 +72,7 @@ def ensure(home: Path, name: str, *, login: bool = True) -> Keys:
     where = folder(home, name)
     try:
         home_folder.make(home)
-        where.parent.mkdir(mode=0o755, exist_ok=True)
+        where.parent.mkdir(mode=0o711, exist_ok=True)
         where.mkdir(mode=0o700, exist_ok=True)
         os.chmod(where, 0o700)  # noqa: PTH101  # an existing folder, such as a mounted volume, may be wider
         _write_once(where / "key.pem", generate_key()[0])

@@ -21,6 +21,7 @@ from shared.errors import InvalidInput, Misconfigured
 T = TypeVar("T")
 
 MASK: Final = "***"
+DEFAULT_HOME: Final = Path(".butlers")
 _PREFIX: Final = "BUTLERS_"
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(s|m|h|d|w)?", re.ASCII)
 _UNIT_SECONDS: Final = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -122,10 +123,10 @@ class Settings:
         env = _Environment(environ)
         settings = cls(
             database_url=env.secret("DATABASE_URL", parsers.database_url),
-            home=env.read("BUTLERS_HOME", Path) or Path(".butlers"),
+            home=env.read("BUTLERS_HOME", Path) or DEFAULT_HOME,
             fleet=env.read("BUTLERS_FLEET", Path),
             host=env.read("BUTLERS_HOST", parsers.host) or "127.0.0.1",
-            port_base=env.read("BUTLERS_PORT_BASE", parsers.port_base) or 41100,
+            port_base=env.read("BUTLERS_PORT_BASE", parsers.port_base) or 14100,
             owner_name=env.read("BUTLERS_OWNER_NAME", parsers.line),
             owner_telegram=env.read("BUTLERS_OWNER_TELEGRAM", parsers.private_chat),
             owner_email=env.read("BUTLERS_OWNER_EMAIL", parsers.email),
@@ -154,9 +155,11 @@ class Settings:
         return settings
 
 
-def current() -> Settings:
-    """Read the settings of this process from its environment as it is now."""
-    return Settings.from_env(os.environ)
+def current(beneath: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings of this process from its environment as it is now, and from `beneath` what that leaves open."""
+    beneath = beneath or {}
+    said = {name: value for name, value in os.environ.items() if value.strip() or name not in beneath}
+    return Settings.from_env({**beneath, **said})
 
 
 def duration(text: str) -> timedelta:

@@ -106,7 +106,7 @@ def read_password(place: Place) -> str:
             "Put the file back from a backup, or move the data folder away to start with an empty database.",
         )
     made = secrets.token_urlsafe(24)
-    _write_private(path, made, Account())
+    write_private(path, made, Account())
     return made
 
 
@@ -121,7 +121,7 @@ def initialise(place: Place, password: str, lock: int) -> None:
     secret = place.base / "initdb.password"
     secret.unlink(missing_ok=True)
     _make_folder(fresh, 0o700, place.account)
-    _write_private(secret, password, place.account)
+    write_private(secret, password, place.account)
     command: list[str | Path] = [place.binaries / "initdb", "-D", fresh, "-U", "postgres", "-A", "scram-sha-256"]
     command += [f"--pwfile={secret}", "-E", "UTF8", "--no-instructions"]
     command += BUILTIN_LOCALE if place.major >= BUILTIN_LOCALE_SINCE else ["--locale=C.UTF-8"]
@@ -293,7 +293,8 @@ def _make_folder(path: Path, mode: int, account: Account | None = None) -> None:
         os.chown(path, account.uid, -1 if account.gid is None else account.gid)
 
 
-def _write_private(path: Path, text: str, account: Account) -> None:
+def write_private(path: Path, text: str, account: Account) -> None:
+    """Write a file that nobody but this account reads."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
         if account.uid is not None:
             os.fchown(file.fileno(), account.uid, -1)

@@ -15,14 +15,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from shared.errors import PostgresFailed
-from shared.postgres.files import SYSTEM_FOLDER, Place, find_data, find_place, initialise, read_password
+from shared.postgres.files import (
+    SYSTEM_FOLDER,
+    Account,
+    Place,
+    find_data,
+    find_place,
+    initialise,
+    read_password,
+    write_private,
+)
 from shared.postgres.process import PATIENCE, POLL, Postmaster, end, find_postmaster, late, serve
 from shared.postgres.socket_folder import demand_own, url
 
 __all__ = ["PostgresFailed", "Server", "Starting", "begin", "running", "start", "stop"]
+
+
+HOME_FILE: Final = "home"
+"""Beside the data: which home it belongs to, so that a copy of that home does not write into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +57,9 @@ class Server:
 class Starting:
     """A start under way in a thread, so that the caller can import heavy modules meanwhile."""
 
-    def __init__(self, home: Path, *, exclusive: bool, system_folder: Path) -> None:
+    def __init__(self, home: Path, *, exclusive: bool, system_folder: Path, moved: bool) -> None:
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
-        self._outcome = thread.submit(start, home, exclusive=exclusive, system_folder=system_folder)
+        self._outcome = thread.submit(start, home, exclusive=exclusive, system_folder=system_folder, moved=moved)
         thread.shutdown(wait=False)
 
     def wait(self) -> Server:
@@ -57,21 +70,27 @@ class Starting:
         return self._outcome.result()
 
 
-def begin(home: Path, *, exclusive: bool = False, system_folder: Path = SYSTEM_FOLDER) -> Starting:
+def begin(home: Path, *, exclusive: bool = False, system_folder: Path = SYSTEM_FOLDER, moved: bool = False) -> Starting:
     """Start the server of this BUTLERS_HOME, or attach to it, without waiting for it."""
-    return Starting(home, exclusive=exclusive, system_folder=system_folder)
+    return Starting(home, exclusive=exclusive, system_folder=system_folder, moved=moved)
 
 
-def start(home: Path, *, exclusive: bool = False, system_folder: Path = SYSTEM_FOLDER) -> Server:
+def start(home: Path, *, exclusive: bool = False, system_folder: Path = SYSTEM_FOLDER, moved: bool = False) -> Server:
     """Start the server of this BUTLERS_HOME, or attach to it, and wait until it accepts connections.
 
-    `exclusive` is for the one process that is the whole installation: a second one gets an error.
+    `exclusive` is for the one process that is the whole installation: a second one gets an error. `moved` takes over
+    data that names another home, as long as nobody uses it.
     Takes about 0.7 s the first time (plus 0.3 s where root has to copy the binaries), 0.05 s afterwards.
     """
     with _plainly(), ExitStack() as held:
         place = find_place(home, system_folder)
+        if not moved:
+            _demand_own_data(place.base, home)
         locks = [held.enter_context(_claim(place))] if exclusive else []
         with _starting(place.base) as starting:
+            if not moved:
+                _demand_own_data(place.base, home)
+            _note_home(place.base, home)
             password = read_password(place)
             if not place.data.exists():
                 initialise(place, password, starting.fileno())
@@ -86,6 +105,8 @@ def running(home: Path) -> Server | None:
     """Return the server of this BUTLERS_HOME if it is up, for a client that neither starts nor keeps it."""
     with _plainly():
         data = find_data(home)
+        if data is not None:
+            _demand_own_data(data.parent, home)
         postmaster = None if data is None else find_postmaster(data)
         if data is None or postmaster is None or not postmaster.ready:
             return None
@@ -126,6 +147,40 @@ def stop(server: Server, patience: float = 4.0) -> bool:
         if found is not None:
             end(found.pid, server.data, patience)
         return True
+
+
+def _demand_own_data(base: Path, home: Path) -> None:
+    """Raise PostgresFailed if the data names another home than this one: this home is a copy, or was moved.
+
+    A folder that was renamed is known by its number in the file system, which no copy shares.
+    """
+    named = _home_of(base)
+    if named is None or named[0] == str(home.resolve()) or named[1] == _number_of(home):
+        return
+    raise PostgresFailed(
+        "postgres_other_home",
+        f"The database in {base} belongs to the home {named[0]}, and this is {home.resolve()}.",
+        f"If it was moved, run `butlers up --moved` here. If it is a copy, remove it, run `butlers backup FILE` in "
+        f"{Path(named[0]).parent}, and `butlers restore FILE` here.",
+    )
+
+
+def _note_home(base: Path, home: Path) -> None:
+    """Let the data name this home."""
+    if _home_of(base) != (noted := (str(home.resolve()), _number_of(home))):
+        write_private(base / HOME_FILE, "\n".join(noted), Account())
+
+
+def _home_of(base: Path) -> tuple[str, str] | None:
+    """Return the path and the number of the home that the data names; None where it names none yet."""
+    path = base / HOME_FILE
+    lines = path.read_text().splitlines() if path.exists() else []
+    return (lines[0], lines[1]) if len(lines) > 1 else None
+
+
+def _number_of(home: Path) -> str:
+    found = home.stat()
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def _server(data: Path, password: str, found: Postmaster, *locks: TextIO, ours: bool) -> Server:

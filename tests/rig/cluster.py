@@ -121,7 +121,9 @@ def copy(prepared: Path, folder: Path) -> None:
     where = folder / "postgres" / "postgres" / "where"
     if where.exists():
         where.write_text(where.read_text().replace(str(prepared), str(folder)))
-    assert find_data(folder / "postgres") is not None
+    data = find_data(folder / "postgres")
+    assert data is not None
+    (data.parent / postgres.HOME_FILE).unlink(missing_ok=True)  # it names what is prepared
 
 
 def copy_owned(source: str, target: str) -> str:

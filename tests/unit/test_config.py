@@ -50,7 +50,7 @@ PLAIN = {
 def test_an_empty_environment_gives_the_defaults() -> None:
     settings = Settings.from_env({})
     assert settings.home == Path(".butlers")
-    assert (settings.host, settings.port_base) == ("127.0.0.1", 41100)
+    assert (settings.host, settings.port_base) == ("127.0.0.1", 14100)
     assert settings.telegram_base_url == "https://api.telegram.org"
     assert (settings.card_burst, settings.approval_ttl, settings.sweep_seconds) == (3, timedelta(hours=72), 2.0)
     assert settings.memory_mb == 1024

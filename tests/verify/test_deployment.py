@@ -190,7 +190,7 @@ def without_files(environment: Mapping[str, str]) -> dict[str, str]:
 
 def test_only_two_pages_are_published_and_to_this_computer_alone() -> None:
     published = {name: one.said["ports"] for name, one in ALL.items() if "ports" in one.said}
-    assert published == {"console": ["127.0.0.1:41102:41102"], "sandbox": ["127.0.0.1:41103:41103"]}
+    assert published == {"console": ["127.0.0.1:14102:14102"], "sandbox": ["127.0.0.1:14103:14103"]}
 
 
 def test_the_database_and_the_butlers_reach_no_other_network() -> None:

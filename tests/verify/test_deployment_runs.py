@@ -204,8 +204,8 @@ async def answers(machine: Machine, name: str) -> None:
 async def signed_in(machine: Machine) -> bool:
     """Whether the console takes the password that a person finds in its container."""
     password = (machine.folder / "volumes" / "console" / "password").read_text()
-    url = f"http://{machine.address('console')}:41102"
-    published = "127.0.0.1:41102"
+    url = f"http://{machine.address('console')}:14102"
+    published = "127.0.0.1:14102"
     headers = {"Host": published, "Origin": f"http://{published}"}
     async with aiohttp.ClientSession(headers=headers) as session:
         asked = session.post(f"{url}/sign-in", data={"password": password}, allow_redirects=False)
@@ -271,7 +271,7 @@ async def test_every_container_starts_by_its_command_and_a_message_goes_all_the_
     await all_known(machine, patience=300)
 
     token = machine.once("cli", "token", "greeter")
-    async with Client(StreamableHttpTransport(f"http://{machine.address('greeter')}:41110/mcp", auth=token)) as client:
+    async with Client(StreamableHttpTransport(f"http://{machine.address('greeter')}:14110/mcp", auth=token)) as client:
         for channel in ("telegram", "email"):
             answer = await client.call_tool("notify", {"channel": channel, "message": TOLD})
             assert answer.structured_content is not None

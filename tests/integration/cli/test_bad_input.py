@@ -72,6 +72,9 @@ def test_a_broken_butler_toml_is_named_with_what_is_wrong(house: House, case: st
     demand_refused(house, ("migrate",), told.format(toml=fleet / "a" / "butler.toml"), {"BUTLERS_FLEET": str(fleet)})
 
 
+FLEET_AWAY = "Put it back, choose another with --fleet, or create a butler with `butlers init NAME`."
+
+
 def test_a_fleet_folder_that_is_no_fleet_is_named(house: House) -> None:
     at = house.folder
     butler(at / "impersonal", GOOD, persona=None)
@@ -85,8 +88,8 @@ def test_a_fleet_folder_that_is_no_fleet_is_named(house: House) -> None:
         "twins": "Two butlers in the fleet are called `a`. Rename one of them.",
         "nested": f"{at}/nested/a/butler.toml cannot be read: Is a directory. Correct it.",
         "empty": f"The fleet folder {at}/empty contains no butler. Create one with `butlers init NAME`.",
-        "nowhere": f"The fleet folder {at}/nowhere does not exist. Create a butler with `butlers init NAME`.",
-        "afile": f"The fleet folder {at}/afile is not a folder. Create a butler with `butlers init NAME`.",
+        "nowhere": f"The fleet folder {at}/nowhere does not exist. {FLEET_AWAY}",
+        "afile": f"The fleet folder {at}/afile is not a folder. {FLEET_AWAY}",
     }.items():
         for command in (("up",), ("run", "switchboard")):
             demand_refused(house, (*command, "--fleet", str(at / fleet)), told)
@@ -347,16 +350,31 @@ def test_wrong_usage_ends_with_two(house: House, argv: tuple[str, ...], part: st
     ],
     ids=" ".join,
 )
-def test_while_nothing_runs_a_command_says_how_to_start_and_makes_no_home(house: House, argv: tuple[str, ...]) -> None:
-    env = {"DATABASE_URL": DROPPED, "BUTLERS_HOME": str(house.folder / "nohome")}
-    demand_refused(house, argv, f"The database is not running. {START_UP}", env)
+def test_while_nothing_runs_a_command_says_how_to_start(house: House, argv: tuple[str, ...]) -> None:
+    demand_refused(house, argv, f"The database is not running. {START_UP}", {"DATABASE_URL": DROPPED})
+
+
+@pytest.mark.parametrize(
+    ("argv", "remedy"),
+    [
+        (("status",), "Correct --home or BUTLERS_HOME."),
+        (("--home", "{home}", "doctor"), "Correct --home or BUTLERS_HOME."),
+        (("run", "switchboard"), "Run `butlers migrate` first, or correct --home or BUTLERS_HOME."),
+    ],
+    ids=str,
+)
+def test_where_no_home_is_a_command_says_so_and_makes_none(house: House, argv: tuple[str, ...], remedy: str) -> None:
+    home = str(house.folder / "nohome")
+    argv = tuple(word.format(home=home) for word in argv)
+    demand_refused(house, argv, f"There is no installation in {home}. {remedy}", {"BUTLERS_HOME": home})
 
 
 def test_missing_and_broken_keys_are_named(house: House) -> None:
-    nohome = house.folder / "nohome"
+    begun = house.folder / "begun"
+    (begun / "keys").mkdir(parents=True)
     for argv, name in ((("run", "switchboard"), "switchboard"), (("contacts", "list"), "owner")):
-        told = f"There are no keys for {name} in {nohome}/keys/{name}. Run `butlers migrate` first."
-        demand_refused(house, (*argv, "--home", str(nohome)), told)
+        told = f"There are no keys for {name} in {begun}/keys/{name}. Run `butlers migrate` first."
+        demand_refused(house, (*argv, "--home", str(begun)), told)
     broken = house.folder / "broken" / "keys" / "owner"
     broken.mkdir(parents=True)
     for name in ("key.pem", "password", "secret"):

@@ -38,6 +38,7 @@ from tests.rig.forks import Process
 from tests.rig.waiting import eventually
 
 IS_ROOT = os.geteuid() == 0
+OUR_NAME = Path("/proc/self/comm").read_text().strip()
 NOBODY = 65534
 WAITING = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'public.schema_version'::regclass AND NOT granted)"
 CORRECT = "Start it, or correct DATABASE_URL."
@@ -194,8 +195,8 @@ def test_a_taken_port_is_named_before_anything_is_made(house: House) -> None:
     nohome = str(house.folder / "nohome")
     for offset in (0, 1, 2, 3, 4, 10, 11):
         with socket.create_server(("127.0.0.1", house.base + offset)):
-            stop = "Stop the program that uses it, or set BUTLERS_PORT_BASE or --port."
-            told = f"Port {house.base + offset} is in use. {stop}"
+            stop = "Stop that program, or choose other ports with `butlers up --port-base` or `butlers run --port`."
+            told = f"Port {house.base + offset} is in use by {OUR_NAME} (process {os.getpid()}). {stop}"
             demand_refused(house, ("up",), told)
             demand_refused(house, ("up", "--home", nohome), told, {"DATABASE_URL": DROPPED})
             if offset == 1:
@@ -390,9 +391,9 @@ def test_a_home_closed_to_this_user_is_named(house: House) -> None:
     told = f"PostgreSQL's files cannot be used: Permission denied: {closed}/h."
     access = "Give this user access to that path, or choose another folder with --home."
     demand_refused(house, ("migrate",), f"{told} {access}", env_of(closed / "h"), entry)
-    if IS_ROOT:  # these keys are another user's
-        told = f"The keys for owner in {house.home}/keys/owner cannot be read: Permission denied."
-        remedy = "Correct BUTLERS_HOME, or start as the user who made it."
+    if IS_ROOT:  # this home is another user's
+        told = f"{house.home}/settings.json cannot be read: Permission denied."
+        remedy = "Start as the user who made it, or correct --home."
         demand_refused(house, ("contacts", "list"), f"{told} {remedy}", entry=entry)
 
 
