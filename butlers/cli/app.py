@@ -47,6 +47,8 @@ FILES: Final[Mapping[str, str]] = {
     "tokens": "tokens",
     "brake": "brake",
     "restored": "brake",
+    "backup": "backup",
+    "restore": "backup",
     "deliveries": "deliveries",
     "audit": "audit",
     "keys": "keys",

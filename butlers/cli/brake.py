@@ -1,7 +1,6 @@
 """brake on, off, status: the owner's "stop, for now"."""
 
 import asyncio
-from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
@@ -101,7 +100,7 @@ def restored(home_folder: HomeOption = None) -> None:
         # The database is not up: put the witness ahead of whatever rows there are, so that the start finds them behind.
         places = witness.places(settings.home, "messenger", settings.witness)
         seen = witness.furthest(places) or Seen()
-        witness.write(places, replace(seen, beat=seen.beat + AHEAD))
+        witness.write(places, witness.ahead(seen, AHEAD))
     elif asyncio.run(write()) is None:
         raise ButlersError("That is already known.", "See `butlers brake status`.")
     say("Noted. Delivery of messages waiting for others becomes unconfirmed, and nothing is sent to others until")

@@ -88,6 +88,11 @@ def _read(path: Path) -> Seen | None:
         return None
 
 
+def ahead(seen: Seen, by: int) -> Seen:
+    """Return a witness so much further, behind which the rows of a backup are found to be."""
+    return replace(seen, beat=seen.beat + by)
+
+
 def write(paths: Sequence[Path], seen: Seen) -> None:
     """Make each place say at least this, on the disk before this returns; leave alone what says as much already.
 

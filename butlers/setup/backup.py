@@ -1,0 +1,158 @@
+"""A backup: one file with the home and its embedded database, for its owner alone; and a home made from it.
+
+The witness is left out, since it would come back with the rows it is to watch. The database comes before what lies
+beside it, so that no row in it is newer than the sandbox's journal.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from shared.db import witness
+from shared.errors import Misconfigured, Unavailable
+from shared.postgres import backup as database
+
+ABOUT: Final = "about.json"
+DATABASE: Final = "database.tar"
+HOME: Final = "home"
+FORM: Final = 1
+BROKEN: Final = (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, ValueError, KeyError, TypeError)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a backup says of itself."""
+
+    made_at: str
+    program: str
+    postgres: int
+    form: int = FORM
+
+
+def make(home: Path, file: Path, *, made_at: str, program: str) -> None:
+    """Write the backup of this home, all of it or nothing; raise Misconfigured if the file is there already."""
+    if file.exists():
+        raise Misconfigured(f"{file} already exists.", "Choose another name.")
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with _private(draft) as out, tempfile.TemporaryFile(dir=file.parent) as data:
+            about = About(made_at, program, database.copy_out(home, data))
+            with gzip.open(out, "wb", compresslevel=1) as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
+                _add(archive, ABOUT, json.dumps(asdict(about)).encode())
+                archive.addfile(_member(DATABASE, data.seek(0, os.SEEK_END)), _from_start(data))
+                for path in _kept(home):
+                    archive.add(path, f"{HOME}/{path.relative_to(home)}", recursive=False)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.rename(file)
+    except OSError as refused:
+        raise Unavailable(f"{file} cannot be written: {refused.strerror}.", "Nothing was kept of it.") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def put_back(file: Path, home: Path, *, ahead: int, elsewhere: Path | None = None) -> About:
+    """Make the home that the backup was made of, all of it or nothing, with a witness so far ahead of its rows.
+
+    Raises Misconfigured where the backup is not whole, or where there is something already.
+    """
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise Misconfigured(f"{home} is not empty.", "Choose another folder with --home, or move that one away first.")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{home.name}.", dir=home.parent))
+    try:
+        about = _unpack(file, draft)
+        places = witness.places(draft, "messenger", elsewhere)
+        seen = witness.furthest(places) or witness.Seen()
+        witness.write(places[:1], witness.ahead(seen, ahead))
+        draft.chmod(0o711)
+        draft.rename(home)
+    except BaseException:
+        _remove(draft)
+        raise
+    return about
+
+
+def _unpack(file: Path, draft: Path) -> About:
+    """Unpack into this folder; only what was read to its end, where its checksum stands, counts as whole."""
+    try:
+        with gzip.open(file) as packed, tempfile.TemporaryFile(dir=draft.parent) as data:
+            with tarfile.open(fileobj=packed, mode="r|") as archive:
+                about = _read(archive, draft, data)
+            while packed.read(1 << 20):
+                pass
+            data.seek(0)
+            database.copy_in(draft, data, about.postgres)
+    except BROKEN:
+        remedy = "Nothing was restored; use another copy of it."
+        raise Misconfigured(f"{file} is no whole backup: it was cut off, or changed.", remedy) from None
+    return about
+
+
+def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
+    """Read the parts in their order: what the backup says of itself, the database, and the files of the home."""
+    about: About | None = None
+    for member in archive:
+        content = archive.extractfile(member) if member.isreg() else None
+        if member.name == ABOUT and content is not None:
+            about = About(**json.loads(content.read()))
+        elif member.name == DATABASE and content is not None:
+            shutil.copyfileobj(content, data)
+        elif member.name.startswith(f"{HOME}/") and (member.isreg() or member.isdir()):
+            member.name = member.name.removeprefix(f"{HOME}/")
+            archive.extract(member, draft, filter="tar")
+        else:
+            raise ValueError(member.name)
+    if about is None or about.form != FORM:
+        raise ValueError(ABOUT)
+    return about
+
+
+def _kept(home: Path) -> Iterator[Path]:
+    """Yield what a backup keeps of a home: folders and files, but the database, the witness, drafts and locks."""
+    for path in sorted(home.rglob("*")):
+        parts = path.relative_to(home).parts
+        is_database = parts[0] == "postgres" and parts not in {("postgres",), ("postgres", "password")}
+        is_passing = path.name == witness.FILE or path.name.startswith(".")
+        if not is_database and not is_passing and not path.is_symlink() and (path.is_dir() or path.is_file()):
+            yield path
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        archive.addfile(_member(name, len(content)), _from_start(file))
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o600
+    return member
+
+
+def _from_start(file: BinaryIO) -> BinaryIO:
+    file.seek(0)
+    return file
+
+
+@contextmanager
+def _private(path: Path) -> Iterator[BinaryIO]:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
+        yield file
+
+
+def _remove(draft: Path) -> None:
+    """Remove a home that was not finished, with its data where that lies outside."""
+    where = draft / "postgres" / "where"
+    if where.exists():
+        shutil.rmtree(where.read_text().strip(), ignore_errors=True)
+    shutil.rmtree(draft, ignore_errors=True)
