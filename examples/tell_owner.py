@@ -12,6 +12,9 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 from fastmcp import Client
 
@@ -23,9 +26,24 @@ async def tell(config: Mapping[str, object], message: str) -> object:
         return result.structured_content
 
 
+def refusal(config: Mapping[str, Any]) -> str:
+    """Return why a butler lets nobody in, in its own sentence, which the MCP client keeps to itself."""
+    [server] = config["mcpServers"].values()
+    try:
+        with urlopen(Request(server["url"], b"{}", server["headers"]), timeout=10):  # noqa: S310  # what mcp-config says
+            return "The butler did not answer as it should. Try again."
+    except HTTPError as refused:
+        return str(json.loads(refused.read() or b"{}").get("error", refused.reason))
+    except (URLError, OSError):
+        return f"Nobody answers at {server['url']}. Start it with `butlers up`."
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 3:  # noqa: PLR2004  # the two words of the usage line
         sys.exit("Say: python tell_owner.py CONFIG.json MESSAGE")
     mcp_config = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    answer = asyncio.run(tell(mcp_config, sys.argv[2]))
+    try:
+        answer = asyncio.run(tell(mcp_config, sys.argv[2]))
+    except Exception:  # noqa: BLE001  # whichever the client's libraries raise
+        sys.exit(refusal(mcp_config))
     sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False) + "\n")

@@ -19,6 +19,7 @@ from typing import BinaryIO, Final
 
 from shared.db import witness
 from shared.errors import Misconfigured, Unavailable
+from shared.home_folder import LOGS
 from shared.postgres import backup as database
 
 ABOUT: Final = "about.json"
@@ -118,11 +119,11 @@ def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
 
 
 def _kept(home: Path) -> Iterator[Path]:
-    """Yield what a backup keeps of a home: folders and files, but the database, the witness, drafts and locks."""
+    """Yield what a backup keeps of a home: folders and files, but the database, the logs, the witness, drafts and locks."""
     for path in sorted(home.rglob("*")):
         parts = path.relative_to(home).parts
         is_database = parts[0] == "postgres" and parts not in {("postgres",), ("postgres", "password")}
-        is_passing = path.name == witness.FILE or path.name.startswith(".")
+        is_passing = parts[0] == LOGS or path.name == witness.FILE or path.name.startswith(".")
         if not is_database and not is_passing and not path.is_symlink() and (path.is_dir() or path.is_file()):
             yield path
 

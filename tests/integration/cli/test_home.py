@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ import pytest
 
 from tests.integration.cli.bad_input_runner import MOST, Told, files, finish, sentences
 from tests.rig.bench import Bench, House
-from tests.rig.cluster import write_fleet
+from tests.rig.cluster import ROOT, write_fleet
 from tests.rig.forks import Order, Process
 
 IS_ROOT = os.geteuid() == 0
@@ -110,6 +112,10 @@ def test_every_command_below_goes_by_what_the_house_was_started_with(place: Plac
         assert (place.home / "settings.json").stat().st_mode & 0o777 == 0o600
         config = json.loads(deep.done("mcp-config", "health"))
         assert config["mcpServers"]["health"]["url"] == f"http://127.0.0.1:{base + 10}/mcp"
+        assert json.loads(told_owner(deep, config)[1])["status"] == "ok"
+        config["mcpServers"]["health"]["headers"]["Authorization"] = "Bearer of.some.body"
+        refused = "The token is not one of ours. Create a new one with `butlers token NAME`.\n"
+        assert told_owner(deep, config) == (1, "", refused)
         answer = json.loads(deep.done("notify", "--as", "health", "--channel", "telegram", "--message", "hello"))
         assert answer["status"] == "ok"
         assert deep.done("token", "health").startswith("ey")
@@ -130,6 +136,14 @@ def test_every_command_below_goes_by_what_the_house_was_started_with(place: Plac
             f"butlers: The fleet folder {place.folder}/fleet does not exist. Put it back, choose another with --fleet"
         )
         assert deep.refused(*argv).startswith(told)
+
+
+def told_owner(place: Place, config: object) -> Told:
+    """How the example ends that tells the owner something, and what it says."""
+    (place.folder / "config.json").write_text(json.dumps(config))
+    argv = [sys.executable, str(ROOT / "examples" / "tell_owner.py"), "config.json", "It is done."]
+    ended = subprocess.run(argv, cwd=place.folder, capture_output=True, text=True, timeout=MOST, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def test_where_no_home_is_above_a_command_says_so_and_makes_none(place: Place) -> None:
