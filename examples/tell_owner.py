@@ -33,7 +33,8 @@ def refusal(config: Mapping[str, Any]) -> str:
         with urlopen(Request(server["url"], b"{}", server["headers"]), timeout=10):  # noqa: S310  # what mcp-config says
             return "The butler did not answer as it should. Try again."
     except HTTPError as refused:
-        return str(json.loads(refused.read() or b"{}").get("error", refused.reason))
+        said = json.loads(refused.read() or b"{}")
+        return str(said.get("error_description") or said.get("error") or refused.reason)
     except (URLError, OSError):
         return f"Nobody answers at {server['url']}. Start it with `butlers up`."
 

@@ -263,7 +263,7 @@ async def test_a_butler_s_process_finds_its_own_keys_its_own_cells_and_nothing_e
         }
     )
     assert set(told["files"]) == {str(machine.home / "ports"), *(str(path) for path in keys.rglob("*"))}
-    assert set(told["folders"]) == {str(machine.home / "keys"), str(keys)}
+    assert set(told["folders"]) == {str(keys)}
     assert told["doors"] == [own]
     assert told["cells"] == allowed
     assert len(tried) - len(allowed) > 100

@@ -113,9 +113,11 @@ def test_every_command_below_goes_by_what_the_house_was_started_with(place: Plac
         config = json.loads(deep.done("mcp-config", "health"))
         assert config["mcpServers"]["health"]["url"] == f"http://127.0.0.1:{base + 10}/mcp"
         assert json.loads(told_owner(deep, config)[1])["status"] == "ok"
-        config["mcpServers"]["health"]["headers"]["Authorization"] = "Bearer of.some.body"
-        refused = "The token is not one of ours. Create a new one with `butlers token NAME`.\n"
-        assert told_owner(deep, config) == (1, "", refused)
+        config["mcpServers"]["health"]["headers"]["Authorization"] = f"Bearer {deep.done('token', 'messenger').strip()}"
+        refused = (
+            "The token is for `messenger`, and this is `health`. `butlers mcp-config messenger` prints the address"
+        )
+        assert told_owner(deep, config) == (1, "", f"{refused} of `messenger`.\n")
         answer = json.loads(deep.done("notify", "--as", "health", "--channel", "telegram", "--message", "hello"))
         assert answer["status"] == "ok"
         assert deep.done("token", "health").startswith("ey")
