@@ -108,9 +108,8 @@ def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
             about = About(**json.loads(content.read()))
         elif member.name == DATABASE and content is not None:
             shutil.copyfileobj(content, data)
-        elif member.name.startswith(f"{HOME}/") and (member.isreg() or member.isdir()):
-            member.name = member.name.removeprefix(f"{HOME}/")
-            archive.extract(member, draft, filter="tar")
+        elif member.name.startswith(f"{HOME}/"):
+            database.unpack(archive, member, draft / member.name.removeprefix(f"{HOME}/"))
         else:
             raise ValueError(member.name)
     if about is None or about.form != FORM:
@@ -119,7 +118,7 @@ def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
 
 
 def _kept(home: Path) -> Iterator[Path]:
-    """Yield what a backup keeps of a home: folders and files, but the database, the logs, the witness, drafts and locks."""
+    """Yield what a backup keeps of a home: all but the database, the logs, the witness, drafts and locks."""
     for path in sorted(home.rglob("*")):
         parts = path.relative_to(home).parts
         is_database = parts[0] == "postgres" and parts not in {("postgres",), ("postgres", "password")}

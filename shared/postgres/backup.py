@@ -4,6 +4,7 @@ It is PostgreSQL's own base backup: all databases, logins and passwords, as they
 """
 
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -67,13 +68,32 @@ def copy_in(home: Path, data: BinaryIO, major: int, system_folder: Path = SYSTEM
     fresh = place.base / f"{place.data.name}.new"
     fresh.mkdir(mode=0o700)
     with tarfile.open(fileobj=data, mode="r|") as archive:
-        archive.extractall(fresh, filter="tar")
+        for member in archive:
+            unpack(archive, member, fresh / member.name)
     if place.account.uid is not None:
         for path in (fresh, *fresh.rglob("*")):
             os.chown(path, place.account.uid, -1 if place.account.gid is None else place.account.gid)
-    fresh.chmod(0o700)
+    os.sync()
     fresh.rename(place.data)
     return place
+
+
+def unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Unpack a folder or file with its mode and, as root, its owner; raise ValueError for anything else.
+
+    tarfile's own filters came with later releases of Python than the oldest that serves.
+    """
+    content = archive.extractfile(member) if member.isreg() else None
+    if ".." in path.parts or Path(member.name).is_absolute() or (content is None and not member.isdir()):
+        raise ValueError(member.name)
+    if content is None:
+        path.mkdir(mode=0o700, exist_ok=True)
+    else:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            shutil.copyfileobj(content, file)
+    path.chmod(member.mode & 0o755)
+    if os.geteuid() == 0:
+        os.chown(path, member.uid, member.gid)
 
 
 def _password(served: Server) -> str:
