@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help up test verify contract attacks long bench lock wheel clean
-LOCK := .venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet
+LOCK := .venv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile
@@ -28,9 +28,10 @@ long: .venv/.dev ## hours of them
 bench: .venv/.dev ## measure
 	@exec .venv/bin/python -m tests.bench
 
-lock: .venv/.dev ## write both lock files anew from pyproject.toml
-	@$(LOCK) --extra build --output-file requirements.lock
-	@$(LOCK) --extra build --extra dev --constraints requirements.lock --output-file requirements-dev.lock
+lock: .venv/.dev ## write both lock files anew from pyproject.toml, and that of the older clients
+	@$(LOCK) pyproject.toml --extra build --output-file requirements.lock
+	@$(LOCK) pyproject.toml --extra build --extra dev --constraints requirements.lock --output-file requirements-dev.lock
+	@printf 'fastmcp<3\nmcp<2\n' | $(LOCK) - --output-file tests/verify/clients/older.lock
 
 wheel: .venv/.dev ## build dist/*.whl
 	@.venv/bin/python -m build --wheel --no-isolation

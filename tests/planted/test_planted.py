@@ -21,7 +21,7 @@ from tests.rig.forks import Forks, Order
 
 ROOT = Path(__file__).resolve().parents[2]
 BUGS = [bug for bug in bugs().values() if bug.caught_by]
-COPIED = ("butlers", "messenger", "migrations", "shared", "switchboard", "tests", "docs", "examples")
+COPIED = ("butlers", "examples", "fleet", "messenger", "migrations", "shared", "switchboard", "tests", "docs")
 FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "docker-compose.yml", "Dockerfile", "Makefile")
 # Only what hangs takes so long: the slowest wait for what the bug keeps from coming, again and again.
 SECONDS = 900

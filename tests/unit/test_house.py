@@ -282,7 +282,7 @@ def ticket_or_machine(name: str, source: str) -> Iterator[str]:
 
 
 def lock_names_a_source(name: str, source: str) -> Iterator[str]:
-    if not re.fullmatch(r"requirements[\w-]*\.lock", name):
+    if not re.fullmatch(r"(?:requirements[\w-]*|tests/.+)\.lock", name):
         return
     for number, line in enumerate(source.splitlines(), 1):
         if not re.fullmatch(r"(?:[a-z0-9._-]+==\S+(?: ; .+)? \\|    --hash=sha256:[0-9a-f]{64}(?: \\)?)", line):
