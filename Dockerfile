@@ -19,14 +19,13 @@ RUN /opt/butlers/bin/python -m pip install --no-deps --no-build-isolation --no-i
     && /opt/butlers/bin/python -m pip uninstall --yes setuptools pip
 
 FROM python:${PYTHON}
-# The butlers whose key volumes docker-compose.yml has. A new named volume gets its owner from the image's folder.
-ARG BUTLERS="greeter"
+# A new named volume gets its owner from the image's folder.
 RUN groupadd --gid 10001 butlers \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/butlers --shell /usr/sbin/nologin butlers \
     && install --directory --owner=10001 --group=10001 --mode=0755 /run/database /run/console \
     && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/butlers /var/lib/butlers/sandbox \
         /var/lib/butlers/keys /var/lib/butlers/keys/owner \
-    && for name in switchboard messenger console ${BUTLERS}; do \
+    && for name in switchboard messenger console up; do \
         install --directory --owner=10001 --group=10001 --mode=0700 "/var/lib/butlers/keys/${name}"; \
     done
 COPY --from=build /opt/butlers /opt/butlers

@@ -11,7 +11,9 @@ from typing import Final
 from shared.errors import Misconfigured
 
 SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
-RESERVED: Final = frozenset({*SERVICES, "owner", "up", "fleet", "all"})
+# What `butlers run` calls all butlers together.
+WHOLE: Final = "fleet"
+RESERVED: Final = frozenset({*SERVICES, WHOLE, "owner", "up", "all"})
 KEYS: Final = ("name", "description", "modules")
 DEMO: Final = Path(__file__).parent / "demo"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")

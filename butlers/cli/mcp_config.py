@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
 from butlers.cli.client import demand_butler, mint, url_of
 from butlers.cli.options import FleetOption, HomeOption
 from butlers.cli.session import remark, say, say_json, settings_of
+from butlers.daemon.sockets import at_port
 from shared.errors import InvalidInput
 
 
@@ -100,6 +102,8 @@ def mcp_config(
 
     async def gather() -> Reached:
         url = await url_of(settings, name)
+        if settings.agents_url and (port := urlsplit(url).port):
+            url = at_port(settings.agents_url, port)
         return Reached(name, f"{url}/mcp", await mint(settings, name, timedelta(days=30)))
 
     reached = asyncio.run(gather())

@@ -22,7 +22,7 @@ from shared.auth import keystore
 from shared.channels import CHANNELS, realms
 from shared.config.settings import DEFAULT_HOME, Secret, Settings, current
 from shared.db.dsn import DATABASE, admin_dsn, dsn_as
-from shared.errors import Misconfigured
+from shared.errors import InvalidInput, Misconfigured
 from shared.home_folder import LOGS
 from shared.postgres import server as postgres
 from shared.postgres.files import find_data
@@ -222,28 +222,35 @@ def _places(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="switchboard, messenger, console, sandbox, or a butler.")],
+    name: Annotated[
+        str, typer.Argument(help="switchboard, messenger, console, sandbox, a butler, or fleet (all butlers).")
+    ],
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Instead of its own.")] = None,
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:
-    """Run one daemon (needs `butlers migrate` first)."""
+    """Run one daemon, or all butlers in one process (needs `butlers migrate` first)."""
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
 
     settings = settings_of(fleet_folder, home_folder, makes=name == "sandbox", is_shared=True)
     entries = fleet.load(settings.fleet)
-    sockets.default_port(settings, entries, name)
+    if name == fleet.WHOLE and port is not None:
+        raise InvalidInput("--port is for one daemon, and each butler has its own port.", "Leave it out.")
+    names = [entry.name for entry in entries] if name == fleet.WHOLE else [name]
+    for one in names:
+        sockets.default_port(settings, entries, one)
     dsn = "" if name == "sandbox" else admin_dsn(settings)
     _log(settings, name)
 
     async def ready(served: "Sequence[Served]") -> None:
-        if name != "sandbox" and not keystore.read(settings.home, name).has_login:
+        if name != "sandbox" and not keystore.read(settings.home, names[0]).has_login:
             say(logins.ONE_ROLE)
-        say(f"{name} is ready at {served[0].url}")
+        for one in served:
+            say(f"{one.daemon.name} is ready at {one.url}")
         sys.stdout.flush()
 
-    host.run_plan(Plan(settings, dsn, entries, [name], together=False, port=port), ready)
+    host.run_plan(Plan(settings, dsn, entries, names, together=False, port=port), ready)
 
 
 def init(

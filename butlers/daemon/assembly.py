@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -59,6 +59,10 @@ class Plan:
     # All daemons in one process: the login is then `up`, and each unit of work names its role.
     together: bool
     port: int | None = None
+
+    def by_login(self) -> "list[Plan]":
+        """Return a plan for each login of the database: one for all daemons, or one for each."""
+        return [self] if self.together else [replace(self, names=[name]) for name in self.names]
 
 
 @asynccontextmanager

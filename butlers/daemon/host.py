@@ -100,27 +100,33 @@ def _stop(stopping: asyncio.Event, reason: list[signal.Signals], number: signal.
 
 async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) -> tuple[list[Served], list[Loop]]:
     settings, loops, served = plan.settings, list[Loop](), list[Served]()
-    assembly: Assembly | None = None
-    if set(plan.names) != {"sandbox"}:
-        db = await stack.enter_async_context(database(plan, stopping))
-        assembly = Assembly(plan, db, stopping)
-        await once_there(assembly.directory.read_keys, stopping, PATIENCE_SECONDS)
-        loops.append(assembly.directory.keep_keys)
-        if topics := assembly.heard():
-            loops.append(partial(listen, partial(listening_dsn, plan), topics))
     http = fitting(len(plan.names))
     if http.MOST < BoundedConnection.MOST:
         log.warning("this process may open few files, so that each daemon has few connections", most=http.MOST)
-    for name in plan.names:
-        wanted = plan.port or default_port(settings, plan.entries, name)
-        listening = bind(settings.host, wanted, spare=not plan.together and plan.port is None)
-        url = url_of(settings, listening.getsockname()[1], together=plan.together)
-        daemon = sandbox(settings, url) if assembly is None or name == "sandbox" else assembly.daemon(name, url)
-        served.append(Served(daemon, url, _server(settings, daemon, http), listening))
-        loops.extend(daemon.loops)
-        if assembly is not None and name in assembly.contexts:
-            loops.append(partial(heartbeat, assembly.contexts[name], daemon, url))
+    for part in plan.by_login():
+        assembly = await _connect(part, stack, stopping, loops) if set(part.names) != {"sandbox"} else None
+        for name in part.names:
+            wanted = plan.port or default_port(settings, plan.entries, name)
+            listening = bind(settings.host, wanted, spare=not plan.together and plan.port is None)
+            port, several = listening.getsockname()[1], len(plan.names) > 1
+            url = url_of(settings, port, together=plan.together, several=several)
+            daemon = sandbox(settings, url) if assembly is None or name == "sandbox" else assembly.daemon(name, url)
+            served.append(Served(daemon, url, _server(settings, daemon, http), listening))
+            loops.extend(daemon.loops)
+            if assembly is not None and name in assembly.contexts:
+                loops.append(partial(heartbeat, assembly.contexts[name], daemon, url))
     return served, loops
+
+
+async def _connect(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event, loops: list[Loop]) -> Assembly:
+    """Connect by the plan's login; add the loops by which its daemons know keys and hear of work."""
+    db = await stack.enter_async_context(database(plan, stopping))
+    assembly = Assembly(plan, db, stopping)
+    await once_there(assembly.directory.read_keys, stopping, PATIENCE_SECONDS)
+    loops.append(assembly.directory.keep_keys)
+    if topics := assembly.heard():
+        loops.append(partial(listen, partial(listening_dsn, plan), topics))
+    return assembly
 
 
 def hung_up(app: ASGIApp) -> ASGIApp:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from butlers import fleet
 from butlers.setup import ports
@@ -31,15 +32,15 @@ def default_port(settings: Settings, entries: Sequence[fleet.Entry], name: str) 
         return settings.port_base + OFFSETS[name]
     names = [entry.name for entry in entries]
     if name not in names:
-        known = ", ".join([*fleet.SERVICES, *names])
+        known = ", ".join([*fleet.SERVICES, fleet.WHOLE, *names])
         raise Misconfigured(f"Unknown name `{name}`.", f"Choose from: {known}.")
     return settings.port_base + FIRST_BUTLER + ports.places(settings.home, names)[name]
 
 
-def url_of(settings: Settings, port: int, *, together: bool) -> str:
-    """Return the URL at which others reach a daemon."""
+def url_of(settings: Settings, port: int, *, together: bool, several: bool = False) -> str:
+    """Return the URL at which others reach a daemon; of several that share an advertised host, each has its port."""
     if settings.advertise_url and not together:
-        return settings.advertise_url.rstrip("/")
+        return at_port(settings.advertise_url, port) if several else settings.advertise_url.rstrip("/")
     scheme = "https" if settings.tls_cert else "http"
     host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104  # compared, not bound
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -80,6 +81,13 @@ def _listening(port: int) -> Iterator[str]:
                 _, local, _, state, *rest = line.split()
                 if state == LISTENING and int(local.rpartition(":")[2], 16) == port:
                     yield rest[5]
+
+
+def at_port(url: str, port: int) -> str:
+    """Return where the same host has something on another port."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def demand_free(host: str, wanted: Iterable[int]) -> None:

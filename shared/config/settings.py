@@ -104,6 +104,7 @@ class Settings:
     sandbox_smtp_url: Secret | None
     console_password: Secret | None
     public_url: str | None
+    agents_url: str | None
     witness: Path | None
     card_burst: int
     approval_ttl: timedelta
@@ -143,6 +144,7 @@ class Settings:
             sandbox_smtp_url=env.secret("BUTLERS_SANDBOX_SMTP_URL", parsers.smtp_url),
             console_password=env.secret("BUTLERS_CONSOLE_PASSWORD", str),
             public_url=env.read("BUTLERS_PUBLIC_URL", parsers.web_url),
+            agents_url=env.read("BUTLERS_AGENTS_URL", parsers.origin_url),
             witness=env.read("BUTLERS_WITNESS", Path),
             card_burst=env.read("BUTLERS_CARD_BURST", parsers.positive) or 3,
             approval_ttl=env.read("BUTLERS_APPROVAL_TTL", duration) or timedelta(hours=72),

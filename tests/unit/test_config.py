@@ -34,6 +34,7 @@ PLAIN = {
     "BUTLERS_TELEGRAM_BASE_URL": "http://127.0.0.1:41103/",
     "BUTLERS_EMAIL_FROM": "butlers@home.test",
     "BUTLERS_ADVERTISE_URL": "http://10.0.0.1:50000",
+    "BUTLERS_AGENTS_URL": "http://127.0.0.1",
     "BUTLERS_ALLOW_PLAINTEXT": "yes",
     "BUTLERS_TLS_CERT": "/etc/tls/cert.pem",
     "BUTLERS_TLS_KEY": "/etc/tls/key.pem",

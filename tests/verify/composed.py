@@ -17,11 +17,16 @@ VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[A-Z_]+):-(?P<default>[^
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One volume in one container."""
+    """One volume, or one folder beside the file, in one container."""
 
     volume: str
     target: str
     read_only: bool
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder beside the file."""
+        return self.volume.startswith("./")
 
 
 @dataclass(frozen=True, slots=True)

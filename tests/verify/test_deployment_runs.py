@@ -27,8 +27,8 @@ import aiohttp
 import asyncpg
 import pytest
 from fastmcp import Client
-from fastmcp.client.transports import StreamableHttpTransport
 
+from butlers import fleet
 from shared.postgres import server
 from shared.postgres.socket_folder import PORT
 from tests.rig.waiting import eventually
@@ -58,7 +58,7 @@ class Machine:
     def placed(self, name: str, text: str) -> str:
         """The text with its folders and hosts as they are here."""
         database = f"{urllib.parse.quote(str(self.database.folder), safe='')}:{PORT}"
-        for path in ("/run/database", "/run/console", HOME):
+        for path in ("/run/database", "/run/console", "/srv/fleet", HOME):
             text = text.replace(path, f"{self.root(name)}{path}")
         text = HOSTED.sub(lambda m: database if m[1] == "postgres" else f"{self.address(m[1])}:{m[2]}", text)
         return text.replace("0.0.0.0", self.address(name))
@@ -71,7 +71,8 @@ class Machine:
                 volume, target = self.folder / "volumes" / one.volume, self.root(name) / one.target[1:]
                 volume.mkdir(parents=True, exist_ok=True)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.symlink_to(volume)
+                if not target.is_symlink():  # a volume inside a volume is there for all who see the outer one
+                    target.symlink_to(volume)
             (self.root(name) / HOME[1:]).mkdir(parents=True, exist_ok=True)
 
     def surroundings(self, name: str) -> dict[str, str]:
@@ -182,7 +183,7 @@ async def all_known(machine: Machine, patience: float) -> None:
     """Wait until the fleet knows all its daemons as ready, as `status` says where the sandbox cannot be reached."""
     deadline = time.monotonic() + patience
     ready: set[str] = set()
-    while ready != set(DAEMONS) - {"sandbox"}:
+    while ready != {"switchboard", "messenger", "console", "greeter", "health"}:
         assert time.monotonic() < deadline, f"ready are only {ready}"
         ready = {one["name"] for one in json.loads(machine.once("cli", "status", "--json"))["daemons"] if one["ready"]}
 
@@ -256,8 +257,12 @@ def test_given_passwords_count_whatever_is_in_them(tmp_path: Path) -> None:
 async def test_every_container_starts_by_its_command_and_a_message_goes_all_the_way(machine: Machine) -> None:
     machine.once("password")
     await become_the_container(machine)
+    shutil.copytree(ROOT / "fleet", machine.folder / "volumes" / "fleet", dirs_exist_ok=True)
+    fleet.scaffold(machine.folder / "volumes" / "fleet", "health")
     machine.once("migrate")
     made = kept(machine)
+    keys = [path.name for path in (machine.folder / "volumes" / "keys-fleet").iterdir() if not path.is_symlink()]
+    assert sorted(keys) == ["greeter", "health"], "the butlers see keys of others"
     for name in ("password", "migrate"):
         machine.once(name)
     assert kept(machine) == made, "a second start changed a key or a password"
@@ -270,9 +275,12 @@ async def test_every_container_starts_by_its_command_and_a_message_goes_all_the_
     assert await signed_in(machine)
     await all_known(machine, patience=300)
 
-    token = machine.once("cli", "token", "greeter")
-    async with Client(StreamableHttpTransport(f"http://{machine.address('greeter')}:14110/mcp", auth=token)) as client:
-        for channel in ("telegram", "email"):
+    for butler, port, channel in (("greeter", 14110, "telegram"), ("health", 14111, "email")):
+        printed = machine.once("cli", "mcp-config", butler)
+        assert f"http://127.0.0.1:{port}/mcp" in printed
+        # What is published on this computer's loopback is here on the container's own address.
+        config = json.loads(printed.replace("//127.0.0.1:", f"//{machine.address('fleet')}:"))
+        async with Client(config) as client:
             answer = await client.call_tool("notify", {"channel": channel, "message": TOLD})
             assert answer.structured_content is not None
             assert answer.structured_content["status"] == "ok", answer.structured_content
