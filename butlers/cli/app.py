@@ -38,6 +38,7 @@ FILES: Final[Mapping[str, str]] = {
     "why": "why",
     "doctor": "doctor",
     "logs": "logs",
+    "go-live": "go_live",
     "pair": "pair",
     "config": "config",
     "contacts": "contacts",

@@ -35,7 +35,7 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
     bot = settings.telegram_token.reveal()
 
     async def offer() -> str:
-        name = await _bot_name(settings.telegram_base_url, bot)
+        name = await bot_name(settings.telegram_base_url, bot)
         async with as_owner(settings) as connection:
             await pairings.offer(connection, code, lasts)
         return name
@@ -46,7 +46,8 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
     )
 
 
-async def _bot_name(base_url: str, bot: str) -> str:
+async def bot_name(base_url: str, bot: str) -> str:
+    """Ask the provider for the bot's name, which also says whether the token is right."""
     import aiohttp  # noqa: PLC0415
 
     try:

@@ -15,7 +15,7 @@ import typer
 
 from butlers import fleet
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import say, settings_of
+from butlers.cli.session import MESSENGER, say, settings_of
 from butlers.daemon import sockets
 from butlers.setup import logins, ports
 from shared.auth import keystore
@@ -233,7 +233,9 @@ def run(
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
 
-    settings = settings_of(fleet_folder, home_folder, makes=name == "sandbox", is_shared=True)
+    settings = settings_of(
+        fleet_folder, home_folder, makes=name == "sandbox", is_shared=True, credentials=name == MESSENGER
+    )
     entries = fleet.load(settings.fleet)
     if name == fleet.WHOLE and port is not None:
         raise InvalidInput("--port is for one daemon, and each butler has its own port.", "Leave it out.")

@@ -4,10 +4,11 @@ INVARIANT: nothing of the command line is printed but from here, so that no word
 line of its own or hides a character, whatever a command prints.
 """
 
+import getpass
 import json
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,22 +32,31 @@ from shared.storage import contacts
 
 # The mark at the beginning of each row that continues a line too long for the screen.
 GOES_ON: Final = "  | "
+# Whose credentials those of the channels are.
+MESSENGER: Final = "messenger"
 Row = TypeVar("Row", Record, dict[str, object])
 
 
 def settings_of(
-    fleet: Path | None = None, where: Path | None = None, *, makes: bool = False, is_shared: bool = False
+    fleet: Path | None = None,
+    where: Path | None = None,
+    *,
+    makes: bool = False,
+    is_shared: bool = False,
+    credentials: bool = True,
 ) -> Settings:
     """Return the settings: what the command line says, else the environment, else what the home remembers.
 
-    Raise Misconfigured where there is no home, unless the command `makes` one.
+    Raise Misconfigured where there is no home, unless the command `makes` one. Without `credentials` those that the home
+    keeps for the Messenger are not read.
     """
     given = current()
     named = given.home if where is None else where
     home = _home_of(named)
     if not makes and not home_folder.is_installed(home):
         raise _no_home(home, is_named=named != DEFAULT_HOME, is_daemon=is_shared)
-    settings = current(home_folder.remembered(home, is_shared=is_shared))
+    kept = credentials_in(home) if credentials else {}
+    settings = current({**home_folder.remembered(home, is_shared=is_shared), **kept})
     for unknown in settings.unknown:
         complain(str(unknown))
     return replace(settings, home=home, fleet=settings.fleet if fleet is None else fleet)
@@ -67,6 +77,16 @@ def _no_home(home: Path, *, is_named: bool, is_daemon: bool) -> Misconfigured:
         )
     migrate = "Run `butlers migrate` first, or correct" if is_daemon else "Correct"
     return Misconfigured(f"There is no installation in {home}.", f"{migrate} --home or BUTLERS_HOME.")
+
+
+def credentials_in(home: Path) -> Mapping[str, str]:
+    """Return the settings of the channels that `butlers go-live` keeps in this home."""
+    content = keystore.read_credentials(home, MESSENGER)
+    try:
+        return {str(name): str(value) for name, value in json.loads(content or b"{}").items()}
+    except (ValueError, AttributeError):
+        path = keystore.folder(home, MESSENGER) / keystore.CREDENTIALS
+        raise Misconfigured(f"{path} is damaged.", "Remove it, and run `butlers go-live` again.") from None
 
 
 @asynccontextmanager
@@ -211,3 +231,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
     for row in ([title.upper() for title in head], *cells):
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def answer_to(question: str, *, secret: bool = False) -> str | None:
+    """Return a person's answer to a question, without showing it if it is secret; None where nobody is there."""
+    if not sys.stdin.isatty():
+        return None
+    if secret:
+        return getpass.getpass(printable(question) + " ").strip()
+    sys.stdout.write(printable(question) + " ")
+    sys.stdout.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        raise KeyboardInterrupt
+    return answer.strip()

@@ -13,6 +13,8 @@ OWNER = "owner"
 UP = "up"
 # The public keys that key.pem had before, one a line, the oldest first.
 FORMER = "former"
+# What `butlers go-live` keeps for the Messenger: its channels' settings, by their names.
+CREDENTIALS = "credentials.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,25 @@ def replace_key(home: Path, name: str, private_pem: bytes) -> None:
 def replace_password(home: Path, name: str, password: str) -> None:
     """Replace the password on file."""
     _replace(folder(home, name) / "password", password.encode())
+
+
+def replace_credentials(home: Path, name: str, content: bytes) -> None:
+    """Replace what that daemon opens its channels by."""
+    path = folder(home, name) / CREDENTIALS
+    try:
+        _replace(path, content)
+    except OSError as refused:
+        raise Misconfigured(
+            f"{path} cannot be written: {refused.strerror}.", "Set the variables of the channels instead."
+        ) from None
+
+
+def read_credentials(home: Path, name: str) -> bytes | None:
+    """Return what that daemon opens its channels by; None where there is nothing, or it is for another user."""
+    try:
+        return (folder(home, name) / CREDENTIALS).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -100,6 +100,8 @@ class AddressForm:
     field: str
     # What a stored value may begin with.
     prefix: str = ""
+    # Whether nobody can ever be at such an address, so that it is good for the sandbox only.
+    is_made_up: Callable[[str], bool] = lambda _address: False
 
 
 @dataclass(frozen=True, slots=True)

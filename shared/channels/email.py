@@ -34,6 +34,8 @@ _FORBIDDEN = re.compile(r"[\r\n\0]")
 # Readable as it is: printable ASCII, short enough for one line, and nothing that reads as encoded.
 _PLAIN_SUBJECT = re.compile(r"(?!.*=\?)[!-~](?:[ -~]{0,64}[!-~])?", re.ASCII)
 
+# Where no server will ever be (RFC 2606).
+NOBODYS_DOMAINS: Final = frozenset({"test", "example", "invalid"})
 _MAX_LOCAL: Final = 64  # RFC 5321 4.5.3.1.1
 _MAX_DOMAIN: Final = 253  # RFC 1035 2.3.4, in presentation form without the final dot
 _LOCAL: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
@@ -220,6 +222,7 @@ SPEC: Final = ChannelSpec(
         private="an e-mail address",
         missing="an e-mail address",
         field="E-mail address",
+        is_made_up=lambda address: address.rpartition(".")[2].lower() in NOBODYS_DOMAINS,
     ),
     thread=ThreadForm(spellings=_spellings, words="the mail {thread}"),
     render=render,

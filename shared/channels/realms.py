@@ -20,6 +20,7 @@ ASK_ELSEWHERE: Final = (
     "Set BUTLERS_TELEGRAM_TOKEN, or give the owner an address on the live channel by `butlers contacts set`."
 )
 
+NOTED = "SELECT channel, realm FROM shared.channels"
 SENDER = "SELECT sender FROM shared.channels WHERE channel = $1"
 WRITE = """
 INSERT INTO shared.channels AS c (channel, realm, sender) VALUES ($1, $2, $3)
@@ -125,6 +126,11 @@ async def sender(connection: Connection, channel: str) -> str:
     """Return the address that our messages on a channel come from, empty where it has none."""
     found: str = await connection.fetchval(SENDER, channel)
     return found
+
+
+async def noted(connection: Connection) -> dict[str, str]:
+    """Return by channel the realm that it was last set up for."""
+    return {row["channel"]: row["realm"] for row in await connection.fetch(NOTED)}
 
 
 async def write_channels(connection: Connection, set_up: Configured) -> None:

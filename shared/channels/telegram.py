@@ -25,6 +25,8 @@ _USERNAME = re.compile(r"@[A-Za-z0-9_]{1,64}", re.ASCII)
 _MESSAGE_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 _MAX_CHAT: Final = 2**63 - 1
+# Telegram promises that a chat's number has no more bits.
+LARGEST_CHAT: Final = 2**52
 _MAX_MESSAGE: Final = 2**31 - 1
 _CHAT: Final = re.compile(r"-?[1-9][0-9]{0,18}")
 _MESSAGE: Final = re.compile(r"[1-9][0-9]{0,9}")
@@ -292,6 +294,7 @@ SPEC: Final = ChannelSpec(
         missing="a Telegram address",
         field="Telegram chat id or @username",
         prefix="telegram:",
+        is_made_up=lambda address: address.lstrip("-").isdecimal() and abs(int(address)) >= LARGEST_CHAT,
     ),
     thread=ThreadForm(
         spellings=_spellings,

@@ -161,7 +161,8 @@ def current(beneath: Mapping[str, str] | None = None) -> Settings:
     """Read the settings of this process from its environment as it is now, and from `beneath` what that leaves open."""
     beneath = beneath or {}
     said = {name: value for name, value in os.environ.items() if value.strip() or name not in beneath}
-    return Settings.from_env({**beneath, **said})
+    left = {name: value for name, value in beneath.items() if not os.environ.get(f"{name}_FILE", "").strip()}
+    return Settings.from_env({**left, **said})
 
 
 def duration(text: str) -> timedelta:

@@ -66,9 +66,9 @@ RETURNING id::text
 """
 
 
-async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli") -> str:
-    """Add a rule and return its id; it holds in the realm its channel is configured for now."""
-    realm, origin = await _realm(connection, new), UUID(new.created_from) if new.created_from else None
+async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli", *, realm: str | None = None) -> str:
+    """Add a rule and return its id; it holds in the realm its channel is configured for now, or the one named."""
+    realm, origin = realm or await _realm(connection, new), UUID(new.created_from) if new.created_from else None
     args = (new.effect, new.constraints, describe(new), new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
     rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin))
     made = Event("rule_made", "owner", rule_id=rule_id, reason=describe(new))

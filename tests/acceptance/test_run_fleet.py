@@ -15,6 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 LOGINS = "SELECT DISTINCT usename::text FROM pg_stat_activity WHERE datname = current_database() AND usename LIKE $1"
 
 
+@pytest.mark.slow
 async def test_one_process_serves_all_butlers_each_by_its_own_login_and_port(bench: Bench) -> None:
     fleet = await Fleet.start(await bench.house(), "each")
     for name in ("greeter", "health"):

@@ -30,6 +30,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "butlers/cli/rules.py::add": "a rule's eight options, as options",
+    "butlers/cli/go_live.py::go_live": "an answer each, as options",
     "butlers/cli/notify.py::notify": "the contract's eight parameters, as options",
 }
 BROAD_EXCEPTS: dict[str, str] = {
