@@ -223,7 +223,7 @@ async def _carry_out(
     async with as_owner(settings) as connection:
         owner = await owner_id(connection)
         if address:
-            await contacts.set_identifier(connection, owner, MAIL, address, primary=True)
+            await contacts.add_address(connection, owner, MAIL, address, primary=True)
         taken = {owner, *(str(row["id"]) for row in people)}
         for row in await contacts.list_contacts(connection):
             await _leave_behind(connection, house, row, is_taken=str(row["id"]) in taken)
@@ -251,7 +251,7 @@ async def _leave_behind(connection: Connection, house: House, row: Record, *, is
         made_up = CHANNELS[kind].address.is_made_up(value)
         goes = made_up and _is_reached(row, kind) if is_owner else made_up or not is_taken
         if goes and kind in house.live:
-            await contacts.forget(connection, str(row["id"]), kind, value)
+            await contacts.remove_address(connection, str(row["id"]), kind, value)
             say(f"Left behind: {row['name']}, {kind} {value}.")
 
 
