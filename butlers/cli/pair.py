@@ -40,10 +40,8 @@ def pair_telegram(home_folder: HomeOption = None) -> None:
             await pairings.offer(connection, code, lasts)
         return name
 
-    bot_name = asyncio.run(offer())
-    say(
-        f"Open this within {lasts // timedelta(minutes=1)} minutes and press Start: https://t.me/{bot_name}?start={code}"
-    )
+    named = asyncio.run(offer())
+    say(f"Open this within {lasts // timedelta(minutes=1)} minutes and press Start: https://t.me/{named}?start={code}")
 
 
 async def bot_name(base_url: str, bot: str) -> str:

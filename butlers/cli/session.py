@@ -47,8 +47,8 @@ def settings_of(
 ) -> Settings:
     """Return the settings: what the command line says, else the environment, else what the home remembers.
 
-    Raise Misconfigured where there is no home, unless the command `makes` one. Without `credentials` those that the home
-    keeps for the Messenger are not read.
+    Raise Misconfigured where there is no home, unless the command `makes` one. Without `credentials` those that the
+    home keeps for the Messenger are not read.
     """
     given = current()
     named = given.home if where is None else where

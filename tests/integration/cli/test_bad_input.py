@@ -189,7 +189,7 @@ def test_an_owner_address_that_is_somebody_elses_is_refused_by_its_variable(hous
 COMMANDS = [
     (
         ("run", "nobody"),
-        ("Unknown name `nobody`. Choose from: switchboard, messenger, console, sandbox, greeter, health."),
+        ("Unknown name `nobody`. Choose from: switchboard, messenger, console, sandbox, fleet, greeter, health."),
     ),
     (("token", "nobody"), f"Unknown butler `nobody`. {KNOWN}"),
     (("mcp-config", "nobody"), f"Unknown butler `nobody`. {KNOWN}"),

@@ -169,6 +169,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "deliveries resolve": [Run((DELIVERY, HOSTILE), 1), Run((HOSTILE, "leave"), 1)],
     "deliveries retry": [Run((DELIVERY,), 1)],
     "doctor": [Run(code=1), Run(("--fleet", HOSTILE), 1)],
+    "go-live": [Run(("--email-from", HOSTILE), 1), Run(("--contacts", HOSTILE), 1)],
     "init": [Run((HOSTILE,), 1), Run(("ida", "--fleet", "{folder}/new\x1b[2K"))],
     "keys list": [Run()],
     "keys rotate": [Run((HOSTILE,), 1)],
