@@ -39,6 +39,8 @@ MOST: Final = 20
 IN_A_ROW: Final = 5
 OVER: Final = "All of these have been handled."
 NO_ANSWER_HERE: Final = "None of these is sent unless you approve it. Press a button to see the whole message."
+# What Telegram says of an edit that changes nothing.
+AS_IT_IS: Final = "message is not modified"
 NAME_ROOM: Final = 32
 ADDRESS_ROOM: Final = 64
 
@@ -154,8 +156,8 @@ async def pressed(connection: Connection, press: Press, presser: Presser, contex
 async def refresh(context: Context, telegram: TelegramChannel) -> int:
     """Let each digest in Telegram list what waits in it now; return how many were changed.
 
-    A change that Telegram refuses for good is not tried again. Raises ProviderRefused at the first that Telegram puts
-    off for all.
+    A message whose change Telegram refuses for good is left alone. Raises ProviderRefused at the first that Telegram
+    puts off for all.
     """
     async with context.db.work() as connection:
         found = await queries.digests_open(connection, context.settings.timings.digest_edit)
@@ -167,8 +169,9 @@ async def refresh(context: Context, telegram: TelegramChannel) -> int:
 
 
 async def _refresh_one(context: Context, telegram: TelegramChannel, card: Record) -> bool:
+    here = realms.realm_of(context.settings, "telegram")
     async with context.db.work() as connection:
-        rows = await waiting(connection, card["digest_id"], realms.realm_of(context.settings, "telegram"))
+        rows = await waiting(connection, card["digest_id"], here)
         to = await recipients_of(connection, rows)
     before, shown = list(card["shown"]), listed(rows)
     if shown != before:
@@ -178,13 +181,24 @@ async def _refresh_one(context: Context, telegram: TelegramChannel, card: Record
             if refused.is_for_all:
                 raise
             log.info("a digest was not changed", why=refused.message)
+            if not refused.retryable and AS_IT_IS not in refused.message:
+                await _leave(context, card)
+                return False
             shown = before if refused.retryable else shown
     async with context.db.work() as connection:
-        # Also where nothing is new: only a digest that is noted as looked at lets the others have their turn.
+        # Also where nothing is new: only a digest that is noted as looked at lets the others have their turn. From here
+        # on nobody puts a question into it before this is committed; what came meanwhile keeps it open.
         await cards.digest_shows(connection, card["digest_id"], shown)
-        if shown != before and not rows:
+        if shown != before and not rows and not await queries.digest_items(connection, card["digest_id"], here, 1):
             await cards.close_card(connection, card["id"], "closed")
     return shown != before
+
+
+async def _leave(context: Context, card: Record) -> None:
+    """Leave a message alone that the owner has deleted, and let another digest list what this one never listed."""
+    named = [one.partition(":")[0] for one in card["shown"] if ":" in one]
+    async with context.db.work() as connection:
+        await cards.leave_digest(connection, card["id"], named)
 
 
 def edited(context: Context, card: Record, rows: list[Record], to: Sequence[Addressee]) -> dict[str, object]:

@@ -39,10 +39,12 @@ WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id 
     AND NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id) AND NOT {OWNERS_CHANGE}
     AND (EXISTS (SELECT FROM messenger.owner_at WHERE realm <> 'sandbox') OR {REALM} = 'sandbox')
 """
+# The owner's word gives a card's place back, and nothing else: a butler that withdraws what it asked gains nothing.
 SPENT: Final = """
-SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
-WHERE class = 'card' AND counted AND created_at > clock_timestamp() - $3::interval
-    AND created_at <= clock_timestamp() GROUP BY origin_butler
+SELECT d.origin_butler, count(DISTINCT d.action_id) AS cards FROM messenger.deliveries d
+JOIN shared.pending_actions q ON q.id = d.action_id
+WHERE d.class = 'card' AND d.counted AND d.created_at > clock_timestamp() - $3::interval
+    AND d.created_at <= clock_timestamp() AND q.decided_by IS NULL GROUP BY d.origin_butler
 """
 # One step of the index for each, however much of it waits.
 WAITING_BUTLERS: Final = """
@@ -104,28 +106,58 @@ a AS (
         origin_butler, requested_at AS at, counted, {REALM} AS realm FROM waits q)
 {QUEUE}
 """
-# One digest for each butler in that while ($3). It begins shortly ($1) after the first question it has to hold, so that
-# it holds what is asked at once; of more than a thousand the rest stands in the next, so that a flood of one butler
-# keeps the cards of all waiting for a moment only.
-OPEN_DIGESTS: Final = f"""
+# The newest digest that each butler has in that while ($3), but for one whose questions the owner has all decided, or
+# that was never sent; and how many more it takes. It grows where its message will list what comes: one in Telegram is
+# edited, and one that waits to be sent is not written yet. A mail says what it said: what comes is for the next one.
+DIGESTS_NOW: Final = f"""
+SELECT DISTINCT ON (g.origin_butler) g.id, g.origin_butler,
+    {IN_A_DIGEST} - (SELECT count(*) FROM messenger.digest_items t WHERE t.digest_id = g.id) AS room,
+    coalesce(c.edited IS NOT NULL OR c.unwritten, true) AS grows, c.edited AS only_for
+FROM messenger.digests g CROSS JOIN LATERAL (
+    SELECT bool_and(d.status = 'queued') AS unwritten, bool_and(d.status = 'cancelled') AS unsent, min(d.realm) FILTER (
+        WHERE d.channel = 'telegram' AND d.status = 'sent' AND coalesce(d.reason, 'closed') = 'closed') AS edited
+    FROM messenger.deliveries d WHERE d.digest_id = g.id) c
+WHERE g.opened_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp() AND c.unsent IS NOT TRUE
+    AND EXISTS (SELECT FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
+        WHERE t.digest_id = g.id AND q.decided_by IS NULL)
+ORDER BY g.origin_butler, g.opened_at DESC
+"""
+# What is beyond the burst stands in its butler's digest of now. A new one begins shortly ($1) after the first question
+# it has to hold, so that it holds what is asked at once; of more than a thousand the rest stands in the next, so that a
+# flood of one butler keeps the cards of all waiting for a moment only.
+FILL_DIGESTS: Final = f"""
 WITH over AS MATERIALIZED (
-    SELECT id, origin_butler, requested_at FROM ({WITHIN}) u WHERE NOT fits AND place <= {IN_A_DIGEST}),
+    SELECT id, origin_butler, requested_at, place, {REALM} AS realm FROM ({WITHIN}) q
+    WHERE NOT fits AND place <= {IN_A_DIGEST} + $2),
+now AS MATERIALIZED ({DIGESTS_NOW}),
 opened AS (
     INSERT INTO messenger.digests (origin_butler) SELECT origin_butler FROM over
-    WHERE NOT EXISTS (SELECT FROM messenger.digests g WHERE g.origin_butler = over.origin_butler
-        AND g.opened_at BETWEEN clock_timestamp() - $3::interval AND clock_timestamp())
-    GROUP BY origin_butler
+    WHERE origin_butler NOT IN (SELECT origin_butler FROM now) GROUP BY origin_butler
         HAVING min(requested_at) NOT BETWEEN clock_timestamp() - $1::interval AND clock_timestamp() + $4::interval
-    RETURNING id, origin_butler)
+    RETURNING id, origin_butler),
+room AS (
+    SELECT id, origin_butler, {IN_A_DIGEST} AS room, NULL AS only_for FROM opened
+    UNION ALL SELECT id, origin_butler, room, only_for FROM now WHERE grows)
 INSERT INTO messenger.digest_items (action_id, digest_id)
-SELECT over.id, opened.id FROM over JOIN opened USING (origin_butler) RETURNING action_id
+SELECT o.id, o.digest_id FROM (
+    SELECT over.id, room.id AS digest_id, room.room, row_number() OVER (PARTITION BY room.id ORDER BY place) AS n
+    FROM over JOIN room USING (origin_butler)
+    WHERE room.only_for IS NULL OR room.only_for <> 'sandbox' OR over.realm = 'sandbox') o
+WHERE o.n <= o.room RETURNING digest_id
+"""
+# A digest all of whose questions were over, so that its message says so, lists others now.
+LIST_AGAIN: Final = """
+UPDATE messenger.deliveries SET reason = NULL
+WHERE digest_id = ANY ($1) AND card_kind = 'digest' AND channel = 'telegram' AND status = 'sent' AND reason = 'closed'
 """
 
 
 async def ask_approvals(connection: Connection, burst: int, timings: Timings) -> int:
     """Put what is asked beyond the burst into digests, and queue the cards of the questions that are to have one."""
     within = (burst, timings.burst_window)
-    await connection.execute(OPEN_DIGESTS, timings.digest_gathers, *within, timings.clock_slack)
+    filled = await connection.fetch(FILL_DIGESTS, timings.digest_gathers, *within, timings.clock_slack)
+    if filled:
+        await connection.execute(LIST_AGAIN, list({row["digest_id"] for row in filled}))
     return len(await connection.fetch(ASK_APPROVALS, timings.card_elsewhere, *within))
 
 
@@ -233,6 +265,20 @@ UPDATE messenger.digests SET shown = $2, shown_at = clock_timestamp() WHERE id =
 async def digest_shows(connection: Connection, digest_id: str, shown: list[str]) -> None:
     """Write down what a digest's message lists, and that it was looked at."""
     await connection.execute(DIGEST_SHOWS, UUID(digest_id), shown)
+
+
+# Its message is gone from the chat: what it has not listed, which is all but these, goes to the next digest.
+LEAVE_DIGEST: Final = """
+WITH gone AS (
+    UPDATE messenger.deliveries SET reason = 'gone' WHERE id = $1 AND card_kind = 'digest' RETURNING digest_id)
+DELETE FROM messenger.digest_items t USING gone, shared.pending_actions q
+WHERE t.digest_id = gone.digest_id AND q.id = t.action_id AND q.status = 'pending' AND t.action_id <> ALL ($2)
+"""
+
+
+async def leave_digest(connection: Connection, card_id: str, listed: list[str]) -> None:
+    """Note that a digest's message can be changed no more; the questions it never listed wait for the next one."""
+    await connection.execute(LEAVE_DIGEST, UUID(card_id), [UUID(one) for one in listed])
 
 
 # A late answer adds something to what a closed card says.

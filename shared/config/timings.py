@@ -50,13 +50,13 @@ class Timings:
     """Interval. The longest between two probes of a refused login, which grow, as a login tried too often is locked."""
 
     burst_window: timedelta = timedelta(minutes=10)
-    """Interval in which the cards of one butler are counted against its burst, and in which it gets one digest."""
+    """Interval in which a butler's cards count against its burst until they are decided, and its digest grows."""
     card_elsewhere: timedelta = timedelta(seconds=60)
     """Interval. A card that Telegram did not take within it goes by the next channel too."""
     digest_gathers: timedelta = timedelta(seconds=5)
     """Interval from the first question of a digest to the digest, so that it holds what is asked at once."""
-    digest_edit: timedelta = timedelta(seconds=5)
-    """Interval between two edits of a digest: an edit makes no sound, and Telegram takes only so many."""
+    digest_edit: timedelta = timedelta(seconds=3)
+    """Interval between two edits of a digest: Telegram takes only so many, and what is new is listed within 5 s."""
     end_told: timedelta = timedelta(hours=1)
     """Interval. That something was not delivered is told so long after its end, and later no more."""
     end_counted: timedelta = timedelta(days=1)

@@ -1,7 +1,7 @@
-"""Two hundred questions of one butler: four messages to the owner, and a way to decide each of them.
+"""Ten questions, each of which reaches the owner's phone; and two hundred, with four messages for them.
 
-There are three: its own card, the button of the digest that shows its card, and for what the digest does not list, or
-what came after it, the list of all that waits.
+Each of the two hundred can be decided in one of three ways: by its own card, by the button of the digest that shows its
+card, and for what the digest does not list by the list of all that waits.
 """
 
 import asyncio
@@ -50,6 +50,45 @@ async def ask(fleet: Fleet, said: str, contact: str, first: int) -> list[Answer]
     numbers = range(first, first + AT_ONCE)
     asked = (fleet.notify(channel="telegram", message=f"{said} n{n}.", contact_id=contact) for n in numbers)
     return await asyncio.gather(*asked)
+
+
+TEN = 10
+
+
+async def test_each_of_ten_questions_that_the_owner_answers_is_a_card_of_its_own(flooded: Fleet) -> None:
+    said, chat = fresh.words("tour"), fresh.chat()
+    contact = await flooded.contact("Anna", telegram=chat)
+    for n in range(TEN):
+        answer = await flooded.notify("greeter", channel="telegram", message=f"{said} n{n}.", contact_id=contact)
+        card = await flooded.outside.card(str(answer["action_id"]))
+        assert f"{said} n{n}." in card.text
+        await flooded.outside.press(card, "Approve")
+        await flooded.outside.arrived(f"{said} n{n}.", chat, LONGEST)
+
+
+async def test_each_of_ten_questions_that_nobody_answers_shows_on_the_phone(flooded: Fleet) -> None:
+    said, chat = fresh.words("silent"), fresh.chat()
+    contact = await flooded.contact("Bob", telegram=chat)
+
+    async def ask_one(n: int) -> None:
+        await flooded.notify("greeter", channel="telegram", message=f"{said} n{n}.", contact_id=contact)
+
+    async def lists(count: int, method: str) -> Entry:
+        head = f"▣ Greeter needs your approval for {count} more message{'s' if count > 1 else ''}:"
+        [found] = await flooded.outside.until(lambda e: e.method == method and e.text.startswith(head))
+        return found
+
+    for n in range(BURST):
+        await ask_one(n)
+        await flooded.outside.until(lambda e, n=n: asks(e) and f"{said} n{n}." in e.text)  # type: ignore[misc]
+    await ask_one(BURST)
+    first = await lists(1, "sendMessage")
+    await ask_one(BURST + 1)
+    await lists(2, "editMessageText")
+    await asyncio.gather(*(ask_one(n) for n in range(BURST + 2, TEN)))
+    last = await lists(TEN - BURST, "editMessageText")
+    assert last.payload["message_id"] == int(first.provider_id)
+    assert set(buttons(last)) == {f"Show {n}" for n in range(1, TEN - BURST + 1)}
 
 
 async def test_a_flood_of_questions_is_three_cards_and_a_digest(flooded: Fleet) -> None:

@@ -1,8 +1,8 @@
-"""A butler that asks too much: three cards in ten minutes, then one digest that shows each question on demand."""
+"""A butler that asks too much: three cards wait for the owner, then one digest that shows each question on demand."""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from uuid import uuid4
@@ -15,7 +15,7 @@ from messenger.cards import approval, base, kinds
 from messenger.cards import digest as digests
 from messenger.cards.base import Presser
 from messenger.channels.telegram import TelegramChannel
-from messenger.maintenance import resolver
+from messenger.maintenance import rechecker, resolver
 from messenger.storage import cards, queries
 from shared.channels.realms import SANDBOX
 from shared.config.timings import STANDARD
@@ -40,6 +40,15 @@ OLDER = "UPDATE shared.pending_actions SET requested_at = requested_at - interva
 # Asked within this breath, however long the test takes; and before it.
 JUST_NOW = "UPDATE shared.pending_actions SET requested_at = clock_timestamp() + interval '30 seconds'"
 LONG_AGO = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '36 seconds'"
+TAKE_BACK = """
+INSERT INTO shared.withdrawals (notification_id, origin_butler)
+SELECT notification_id, origin_butler FROM shared.pending_actions WHERE id = ANY ($1::uuid[])
+"""
+NO_CHAT = "DELETE FROM shared.contact_info WHERE type = 'telegram' AND value = '5000000000000001'"
+DELETED = """
+UPDATE messenger.parts SET provider_id = '999999' WHERE delivery_id IN (
+    SELECT id FROM messenger.deliveries WHERE card_kind = 'digest')
+"""
 TEN_MINUTES = """
 WITH g AS (UPDATE messenger.digests SET opened_at = opened_at - interval '10 minutes')
 UPDATE messenger.deliveries SET created_at = created_at - interval '10 minutes', status = 'sent'
@@ -118,9 +127,11 @@ async def test_three_cards_and_one_digest_in_ten_minutes_and_nothing_is_lost(qui
     assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST, [7])
     await ask(quiet, 5)
     assert await write(quiet) == 0
+    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST, [12])
     await quiet.sql.execute(TEN_MINUTES)
+    await ask(quiet, 5)
     assert await write(quiet) == BURST + 1
-    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (2 * BURST, [7, 2])
+    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (2 * BURST, [12, 2])
     await quiet.sql.execute(TEN_MINUTES)
     assert await write(quiet) == 0
 
@@ -140,7 +151,7 @@ async def test_several_messengers_count_together(quiet: House) -> None:
     assert sorted(await asyncio.gather(*(write(quiet) for _ in range(6)))) == [0, 0, 0, 0, 0, BURST + 1]
     await ask(quiet, 2)
     await asyncio.gather(*(write(quiet) for _ in range(6)))
-    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST, [17])
+    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST, [19])
 
 
 async def test_cards_of_long_ago_are_not_looked_at(quiet: House) -> None:
@@ -177,7 +188,111 @@ async def test_what_the_owner_changes_is_asked_at_once_and_counts_against_nobody
     await ask(quiet, 1)
     assert await write(quiet) == 0
     await quiet.sql.execute(TEN_MINUTES)
+    await ask(quiet, 1)
     assert await write(quiet) == 1
+
+
+async def withdraw(house: House, actions: Sequence[str]) -> None:
+    """Let their butler take these questions back, and the Messenger carry that out."""
+    await house.sql.execute(TAKE_BACK, actions)
+    async with house.context("messenger").db.work() as connection:
+        await rechecker.withdrawn(connection)
+
+
+async def deliver(house: House) -> list[str]:
+    """Send the cards that are queued; what the owner has been sent by now, and heard."""
+    while await house.sql.fetch("SELECT FROM messenger.deliveries WHERE class = 'card' AND status = 'queued'"):
+        await work(house.worker())
+    return texts(house, "sendMessage")
+
+
+async def look(house: House) -> list[str]:
+    """Let the digests list what waits in them now; all that they have listed, the last edit last."""
+    await house.sql.execute(LOOK_AGAIN)
+    telegram = house.worker().channels["telegram"]
+    assert isinstance(telegram, TelegramChannel)
+    await digests.refresh(house.context("messenger"), telegram)
+    return texts(house, "editMessageText")
+
+
+async def test_what_the_owner_decides_gives_its_place_back(quiet: House) -> None:
+    actions = await ask(quiet, BURST)
+    assert await write(quiet) == BURST
+    await quiet.decide(actions[0], approve=False)
+    await quiet.decide(actions[1])
+    await ask(quiet, 3)
+    assert await write(quiet) == 2 + 1
+    assert (await quiet.sql.fetchval(CARDS), await digests_of(quiet)) == (BURST + 2, [1])
+
+
+async def test_a_butler_that_asks_and_withdraws_without_end_is_heard_no_more_than_one_that_waits(quiet: House) -> None:
+    heard = list[str]()
+    for _ in range(4):
+        actions = await ask(quiet, BURST + 2)
+        await write(quiet)
+        heard = await deliver(quiet)
+        await withdraw(quiet, actions)
+        await look(quiet)
+    assert len(heard) == BURST + 1
+    assert len(await digests_of(quiet)) == 1
+    await ask(quiet, 1)
+    await write(quiet)
+    assert await deliver(quiet) == heard
+    assert "needs your approval for 1 more message:" in (await look(quiet))[-1]
+
+
+async def test_what_comes_after_a_digest_is_listed_in_it_by_an_edit(quiet: House) -> None:
+    await ask(quiet, BURST + 1)
+    await write(quiet)
+    heard = await deliver(quiet)
+    await ask(quiet, 2)
+    assert await write(quiet) == 0
+    assert "needs your approval for 3 more messages:" in (await look(quiet))[-1]
+    assert await deliver(quiet) == heard
+
+
+async def test_a_digest_whose_questions_are_all_decided_is_followed_by_another(quiet: House) -> None:
+    actions = await ask(quiet, BURST + 1)
+    await write(quiet)
+    await deliver(quiet)
+    await quiet.decide(actions[-1], approve=False)
+    assert (await look(quiet))[-1].endswith(digests.OVER)
+    await ask(quiet, 1)
+    assert await write(quiet) == 1
+    assert await digests_of(quiet) == [1, 1]
+
+
+async def test_whoever_has_only_mail_gets_no_mail_for_each_that_comes_later(quiet: House) -> None:
+    await quiet.sql.execute(NO_CHAT)
+    await ask(quiet, BURST + 1)
+    assert await write(quiet) == BURST + 1
+    await ask(quiet, 1)
+    assert await write(quiet) == 0
+    assert await digests_of(quiet) == [2], "what is not written yet will list it"
+    await deliver(quiet)
+    mails = len(quiet.box.sandbox.lines)
+    await ask(quiet, BURST + 2)
+    assert (await write(quiet), len(quiet.box.sandbox.lines)) == (0, mails)
+    assert await digests_of(quiet) == [2], "a mail that is sent lists nothing more"
+    await quiet.sql.execute(TEN_MINUTES)
+    assert await write(quiet) == BURST + 1
+    assert await digests_of(quiet) == [2, 2]
+
+
+async def test_what_comes_after_a_digest_that_the_owner_deleted_stands_in_the_next(quiet: House) -> None:
+    await ask(quiet, BURST + 1)
+    await write(quiet)
+    await deliver(quiet)
+    await quiet.sql.execute(DELETED)
+    await ask(quiet, 1)
+    await write(quiet)
+    assert await digests_of(quiet) == [2]
+    assert await look(quiet) == []
+    assert await digests_of(quiet) == [1]
+    assert await write(quiet) == 0
+    await quiet.sql.execute(TEN_MINUTES)
+    assert await write(quiet) == 1
+    assert len([text for text in await deliver(quiet) if "wants to message" in text]) == BURST + 1
 
 
 async def test_a_digest_that_telegram_refuses_is_mailed(quiet: House) -> None:
