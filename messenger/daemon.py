@@ -12,7 +12,7 @@ from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import lease, loop
-from messenger.inbound import bounces, mailbox, poller, updates
+from messenger.inbound import bounces, commands, mailbox, poller, updates
 from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
@@ -54,6 +54,7 @@ def build(context: Context) -> Components:
         partial(updater.run, context, telegram),
         partial(poller.poll, worker, telegram, bot),
         partial(updates.handle, worker, telegram, bot),
+        partial(commands.show_menu, worker, telegram),
         partial(purger.run, context, jitter),
         partial(sealer.run, context),
         partial(metrics.run, context),

@@ -1,6 +1,8 @@
 """brake on, off, status: the owner's "stop, for now"."""
 
 import asyncio
+import sys
+from datetime import UTC
 from typing import Annotated, Final
 
 import typer
@@ -9,7 +11,7 @@ from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_owner, contact_of, instant, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
-from shared.config.settings import stated_duration
+from shared.config.settings import Settings, stated_duration
 from shared.db import witness
 from shared.db.pool import Connection, Record
 from shared.db.witness import Seen
@@ -21,6 +23,7 @@ from shared.storage.brakes import Scope
 app = typer.Typer(help="Pause sending until you lift the brake.", no_args_is_help=True)
 # As far as the beat can have moved in three hundred years.
 AHEAD: Final = 10**10
+ALL: Final = "all"
 OwnerTooOption = Annotated[bool, typer.Option("--owner-too", help="Also hold messages to you.")]
 ButlerOption = Annotated[str | None, typer.Option("--butler", help="Only this butler.")]
 ContactOption = Annotated[str | None, typer.Option("--contact", help="Only this contact.")]
@@ -66,17 +69,27 @@ def on(
 
 @app.command()
 def off(
+    brake: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this one; a beginning is enough.")] = None,
     butler: ButlerOption = None,
     contact: ContactOption = None,
     channel: ChannelOption = None,
+    every: Annotated[bool, typer.Option("--all", help="Every brake that is on.")] = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Lift all brakes, or those for this butler, contact or channel; waiting messages are sent."""
+    """Lift the brake; where several are on, say which. Waiting messages are sent."""
+    settings, narrowed = settings_of(None, home_folder), bool(butler or contact or channel)
+    if not (brake or narrowed or every) and len(on_now := asyncio.run(_standing(settings))) > 1:
+        brake = _which(on_now)
 
     async def write() -> list[str]:
-        async with as_owner(settings_of(None, home_folder)) as connection:
-            scope = await _scope(connection, butler, contact, channel)
-            return await brakes.lift(connection, scope, await owner_id(connection))
+        async with as_owner(settings) as connection:
+            by = await owner_id(connection)
+            if brake is None or brake == ALL:
+                return await brakes.lift(connection, await _scope(connection, butler, contact, channel), by)
+            found = [row["id"] for row in await brakes.standing(connection) if row["id"].startswith(brake.lower())]
+            if len(found) > 1:
+                raise InvalidInput(f"{len(found)} brakes have an id that begins with {brake}.", "Give more of it.")
+            return [one for one in found if await brakes.lift_one(connection, one, by)]
 
     lifted = asyncio.run(write())
     if not lifted:
@@ -86,6 +99,33 @@ def off(
         if len(lifted) == 1
         else f"{len(lifted)} lifted. Waiting messages are being sent."
     )
+
+
+def _which(rows: list[Record]) -> str:
+    """Ask which of several brakes is meant, or say so where nobody can answer; return the beginning of its id."""
+    ids = [row["id"][:SHORT] for row in rows]
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        these = "; ".join(f"{short}: {held(row)}" for short, row in zip(ids, rows, strict=True))
+        raise InvalidInput(
+            f"{len(rows)} brakes are on ({these}).", "Name one with `butlers brake off ID`, or lift them with `--all`."
+        )
+    _show(rows)
+    return str(typer.prompt(f"Which one? Its id, or {ALL}"))
+
+
+def held(row: Record) -> str:
+    """Return which messages a brake holds back, and since when."""
+    butler = f" from {row['butler']}" if row["butler"] else ""
+    to = row["contact"] or ("others and to you" if row["owner_too"] else "others")
+    channel = f" by {row['channel']}" if row["channel"] else ""
+    why = ", as a backup was restored" if row["reason"] == "restored" else ""
+    since = row["made_at"].astimezone(UTC)
+    return f"messages{butler} to {to}{channel} wait since {since:%Y-%m-%d %H:%M} UTC{why}"
+
+
+async def _standing(settings: Settings) -> list[Record]:
+    async with as_owner(settings) as connection:
+        return await brakes.standing(connection)
 
 
 def restored(home_folder: HomeOption = None) -> None:
@@ -113,27 +153,26 @@ def status(
     home_folder: HomeOption = None,
 ) -> None:
     """Show the brakes that are on."""
-
-    async def read() -> list[Record]:
-        async with as_owner(settings_of(None, home_folder)) as connection:
-            return await brakes.standing(connection)
-
-    rows = asyncio.run(read())
+    rows = asyncio.run(_standing(settings_of(None, home_folder)))
     if as_json:
         say_json({"brakes": [dict(row) for row in rows]})
     elif not rows:
         say("No brake is on.")
     else:
-        cells = [
-            [
-                r["id"][:SHORT],
-                r["butler"] or "all",
-                r["contact"] or "all",
-                r["channel"] or "both",
-                "yes" if r["owner_too"] else "no",
-                instant(r["until"], "seconds") if r["until"] else "lifted",
-                "a backup was restored" if r["reason"] == "restored" else "",
-            ]
-            for r in rows
+        _show(rows)
+
+
+def _show(rows: list[Record]) -> None:
+    cells = [
+        [
+            r["id"][:SHORT],
+            r["butler"] or "all",
+            r["contact"] or "all",
+            r["channel"] or "both",
+            "yes" if r["owner_too"] else "no",
+            instant(r["until"], "seconds") if r["until"] else "lifted",
+            "a backup was restored" if r["reason"] == "restored" else "",
         ]
-        table(("id", "butler", "contact", "channel", "owner too", "until", "why"), cells)
+        for r in rows
+    ]
+    table(("id", "butler", "contact", "channel", "owner too", "until", "why"), cells)

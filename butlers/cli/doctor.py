@@ -9,6 +9,7 @@ from typing import Final, Literal
 import typer
 
 from butlers import fleet
+from butlers.cli import brake
 from butlers.cli.audit import unsealed_too_long
 from butlers.cli.options import FleetOption, HomeOption, JsonOption
 from butlers.cli.session import as_owner, say, say_json, settings_of
@@ -22,7 +23,7 @@ from shared.config.settings import Settings
 from shared.db import dsn
 from shared.db.pool import Connection
 from shared.errors import ButlersError
-from shared.storage import contacts, keyring
+from shared.storage import brakes, contacts, keyring
 
 NOT_FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -115,6 +116,8 @@ async def _rows(connection: Connection, settings: Settings) -> AsyncIterator[Res
         yield result
     async for result in _watched(connection):
         yield result
+    for one in await brakes.standing(connection):
+        yield Result("brake", "warning", f"It is on: {brake.held(one)}.", "Lift it with `butlers brake off`.")
     expected = [name for name in migrate.names_of(fleet.load(settings.fleet)) if name != keystore.OWNER]
     async for result in _keyring(connection, settings, expected):
         yield result

@@ -1,4 +1,4 @@
-"""status: which daemons there are and whether they answer, and which channels and chats have to wait."""
+"""status: which daemons there are and whether they answer, what has to wait, and the brakes that are on."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,13 +8,15 @@ from urllib.parse import urlsplit
 import typer
 
 from butlers import fleet
+from butlers.cli import brake
 from butlers.cli.client import exchange, own_url
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, instant, say_json, settings_of, table
+from butlers.cli.session import as_owner, instant, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.config.settings import Settings
 from shared.db.pool import Record
 from shared.errors import Unavailable
+from shared.storage import brakes
 
 LOOKS_SECONDS = 2.0
 READY = 200
@@ -29,23 +31,26 @@ def status(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
-    """Ask each daemon whether it is ready, and show paused channels."""
+    """Ask each daemon whether it is ready, and show paused channels and the brakes that are on."""
     settings = settings_of(None, home_folder)
 
-    async def read() -> tuple[list[dict[str, object]], list[Record]]:
+    async def read() -> tuple[list[dict[str, object]], list[Record], list[Record]]:
         async with as_owner(settings) as connection:
             rows = await discovery.daemons(connection)
             waits = await discovery.held_up(connection)
-        return await _asked(_known(settings, rows)), waits
+            on = await brakes.standing(connection)
+        return await _asked(_known(settings, rows)), waits, on
 
-    daemons, waits = asyncio.run(read())
+    daemons, waits, on = asyncio.run(read())
     if as_json:
-        say_json({"daemons": daemons, "waiting": [dict(row) for row in waits]})
+        say_json({"daemons": daemons, "waiting": [dict(row) for row in waits], "brakes": [dict(row) for row in on]})
         return
     cells = [[d["name"], d["kind"], d["url"], d["state"], _last(d), _why(d)] for d in daemons]
     table(("name", "kind", "url", "state", "last seen", "why"), cells)
     if waits:
         table(("waits", "why", "until"), [[w["what"], w["why"], _seen(w["until"])] for w in waits])
+    for one in on:
+        say(f"The brake is on: {brake.held(one)}. `butlers brake off` lifts it.")
 
 
 def _known(settings: Settings, rows: Sequence[Record]) -> list[dict[str, object]]:

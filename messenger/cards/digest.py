@@ -4,8 +4,9 @@ A digest decides nothing. Each line is data only, and its button sends the card 
 the message and takes the yes; the button binds the action, its revision and its content like any button of a card.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -65,11 +66,20 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
 
 async def waiting(connection: Connection, digest_id: str, realm: str) -> list[Record]:
     """Return the first questions in it that may be asked there; end one that cannot be read, and keep the others."""
-    rows = await queries.digest_items(connection, digest_id, realm, MOST)
+    return await _sound(connection, partial(queries.digest_items, connection, digest_id, realm, MOST))
+
+
+async def all_waiting(connection: Connection, realm: str) -> list[Record]:
+    """Return the first questions of all butlers that may be asked there, as `waiting` does those of a digest."""
+    return await _sound(connection, partial(queries.questions, connection, realm, MOST))
+
+
+async def _sound(connection: Connection, read: Callable[[], Awaitable[list[Record]]]) -> list[Record]:
+    rows = await read()
     while unread := [row for row in rows if not _readable(row)]:
         for row in unread:
             await poison.end(connection, row["notification_id"], poison.SAID)
-        rows = await queries.digest_items(connection, digest_id, realm, MOST)
+        rows = await read()
     return rows
 
 
@@ -106,12 +116,12 @@ def words(rows: list[Record], to: Sequence[Addressee], where: str) -> tuple[str,
     """Return title and a numbered line for each; `where` is the page that lists those for which there is no room."""
     total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
     title = f"{titled(butler)} needs your approval for {total} more message{'' if total == 1 else 's'}"
-    lines = [f"{n}. {_line(row, one)}" for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)]
+    lines = [f"{n}. {line(row, one)}" for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
     return title, Sheet(f"{title}:", foot="\n".join([*lines, *more, "", NO_ANSWER_HERE]), link=where)
 
 
-def _line(row: Record, one: Addressee) -> str:
+def line(row: Record, one: Addressee) -> str:
     """Return whom it is for, by which channel, and how long it is: no word of the message itself."""
     delivery = notifications.envelope_of(row).delivery
     address = one.address or NO_ADDRESS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from telegram import Bot, ReactionType
+from telegram import Bot, BotCommand, ReactionType
 
 from messenger.channels.base import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
 from messenger.channels.held_request import Answer, Broken, Connections, HeldRequest, Late
@@ -32,6 +32,7 @@ PROBE_SECONDS = 10.0
 # What Bot API numbers can be at most: they fit a double without loss.
 MAX_ID = 2**53
 _HOST = re.compile(r"[0-9A-Za-z.:_-]+", re.ASCII)
+LISTS = {"reaction": ReactionType.de_list, "commands": BotCommand.de_list}
 
 
 class ProviderRefused(ButlersError):
@@ -183,9 +184,13 @@ def _checked(base_url: str) -> str:
 
 
 def _typed(fields: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the fields as the library takes them: it looks into a reaction, and into nothing else."""
-    reactions = fields.get("reaction")
-    return {**fields, "reaction": ReactionType.de_list(reactions)} if isinstance(reactions, list) else fields
+    """Return the fields as the library takes them: it looks into a reaction and a menu, and into nothing else."""
+    made = dict(fields)
+    for name, listed in LISTS.items():
+        value = fields.get(name)
+        if isinstance(value, list):
+            made[name] = listed(value)
+    return made
 
 
 def judge(wire: Wire, answer: Answer) -> Receipt | SendFailed:

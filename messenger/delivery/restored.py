@@ -1,8 +1,8 @@
 """What follows when a backup was put back: what waited in it for others may have left since, so the owner looks first.
 
-One transaction: what was queued or approved becomes uncertain, what is asked is asked anew, presses and words of the
-owner that nobody had carried out are let go, and the owner is told (`messenger/cards/restored.py`). The brake that the
-house puts on comes before all that.
+One transaction: what was queued or approved becomes uncertain, what is asked is asked anew, presses, commands and
+words of the owner that nobody had carried out are let go, and the owner is told (`messenger/cards/restored.py`). The
+brake that the house puts on comes before all that.
 """
 
 from typing import Final
@@ -51,7 +51,7 @@ async def carry_out(connection: Connection, context: Context) -> None:
     brake = await brakes.unhandled(connection)
     if brake is None or not await brakes.carried_out(connection, brake):
         return
-    await updates.let_go_presses(connection)
+    await updates.let_go_words(connection)
     await resolutions.let_go(connection)
     doubts = [one for one in await queries.queued(connection) if await _may_have_left(connection, one)]
     asked = [one for one in await queries.asked_about_others(connection) if await _ask_anew(connection, one, context)]

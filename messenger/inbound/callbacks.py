@@ -26,6 +26,7 @@ REFUSED: Final = {
     "not_paired": "A pairing code that is none, has run out, or came from no private chat.",
     "chat_taken": "A valid pairing code from a chat that belongs to another contact.",
     NOT_HERE: "A press in the sandbox on what is live.",
+    "command_not_here": "A command in the sandbox while a channel is live.",
     "not_paired_here": "A pairing code in the sandbox, where anybody can be anybody.",
 }
 
@@ -35,13 +36,13 @@ async def handle_press(connection: Connection, worker: Worker, bot: str, row: Re
     query = row["body"]["callback_query"]
     query = query if isinstance(query, dict) else {}
     outcome, calls = await _press(connection, worker, query)
-    await _note_refusal(connection, worker, query, outcome)
+    await note_refusal(connection, worker, query, outcome)
     await updates.handled(connection, bot, row["update_id"], outcome)
     return calls
 
 
-async def _note_refusal(connection: Connection, worker: Worker, update: Mapping[str, object], outcome: str) -> None:
-    """Write into the audit who pressed, or said a pairing code, and what came of it, if that was refused."""
+async def note_refusal(connection: Connection, worker: Worker, update: Mapping[str, object], outcome: str) -> None:
+    """Write into the audit who pressed, or wrote what is no message, and what came of it, if that was refused."""
     if outcome not in REFUSED:
         return
     sender = update.get("from")
@@ -63,7 +64,7 @@ async def _press(connection: Connection, worker: Worker, query: Mapping[str, obj
         return "not_ours", [spinner]
     chat = message.get("chat")
     at = chat.get("id") if isinstance(chat, dict) else None
-    if not await _is_owner(connection, str(sender.get("id")), str(at)):
+    if not await is_owner(connection, str(sender.get("id")), str(at)):
         log.warning("press by a stranger", sender=str(sender.get("id")))
         return "stranger", [spinner]
     kind, press = found
@@ -77,7 +78,7 @@ def acknowledge(query: Mapping[str, object], text: str) -> Call:
     return "answerCallbackQuery", {"callback_query_id": query.get("id"), "text": text[:190]}
 
 
-async def _is_owner(connection: Connection, sender: str, chat: str) -> bool:
+async def is_owner(connection: Connection, sender: str, chat: str) -> bool:
     """Return whether this is the owner in the owner's own private chat: both are the stored number."""
     if sender != chat or not is_private_chat(chat):
         return False

@@ -1,4 +1,4 @@
-"""Messages that came in: a pairing code, or words for a butler."""
+"""Messages that came in: a pairing code, a command of the owner's, or words for a butler."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -8,13 +8,14 @@ from pydantic import ValidationError
 
 from messenger.channels.telegram import Call
 from messenger.delivery.lease import Worker
-from messenger.inbound.callbacks import _note_refusal
+from messenger.inbound import commands
+from messenger.inbound.callbacks import note_refusal
 from messenger.storage import updates
 from shared.channels import realms
 from shared.channels.telegram import is_private_chat
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
 from shared.db.pool import Connection, Record
-from shared.display.visible import MARK, visible
+from shared.display.visible import visible
 from shared.errors import HopFailed, InvalidInput
 from shared.storage import contacts, pairings, pending_actions
 from shared.telemetry.logs import logger
@@ -22,34 +23,32 @@ from shared.telemetry.logs import logger
 log = logger("messenger.inbound.messages")
 
 # A date from this on, in seconds since 1970, is taken for none; a text longer than this is cut.
-LATEST: Final = 2**32
+LATEST: Final = commands.LATEST
 LONGEST: Final = 20_000
+LINKED: Final = "Linked. Your butlers will message you here. Send /help for what you can do here."
 
 
 async def handle_message(connection: Connection, worker: Worker, bot: str, row: Record) -> Sequence[Call]:
-    """Pair the chat, or bring the words to the Switchboard; return what Telegram is to be called with afterwards."""
+    """Pair the chat, obey the owner, or bring the words to the Switchboard.
+
+    Return what Telegram is to be called with afterwards.
+    """
     message = row["body"].get("message")
-    outcome = "ignored"
+    outcome: str = "ignored"
+    calls: Sequence[Call] = ()
     if isinstance(message, dict) and isinstance(message.get("text"), str):
-        code = _pairing_code(message)
+        code, command = _pairing_code(message), await commands.given(connection, message)
         if code is not None:
             outcome = await _pair(connection, code, message, realms.realm_of(worker.context.settings, "telegram"))
-            await _note_refusal(connection, worker, message, outcome)
+            calls = [commands.answer(message, LINKED)] if outcome == "paired" else ()
+        elif command is not None:
+            outcome, calls = await commands.carry_out(connection, worker, command, message)
         else:
             await _bring_in(worker, bot, row["update_id"], message)
-            outcome = "ingested"
+            outcome, calls = "ingested", await commands.unread(connection, worker, message)
+        await note_refusal(connection, worker, message, outcome)
     await updates.handled(connection, bot, row["update_id"], outcome)
-    if outcome != "paired":
-        return ()
-    return [
-        (
-            "sendMessage",
-            {
-                "chat_id": message["chat"]["id"],
-                "text": f"{MARK} Linked. Your butlers will message you here.",
-            },
-        )
-    ]
+    return calls
 
 
 def _pairing_code(message: Mapping[str, object]) -> str | None:

@@ -19,12 +19,15 @@ log = logger("messenger.inbound.updates")
 
 
 async def handle(worker: Worker, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
-    """Handle what is stored; no press waits for more than one message, and a message waits for the Switchboard."""
+    """Handle what is stored.
+
+    No word of the owner's waits for more than one message, and a message waits for the Switchboard.
+    """
     while not stopping.is_set():
         ticket = worker.context.wakes["updates"].ticket()
         try:
             turn = partial(_turn, worker, telegram, bot)
-            while await turn(presses=True) or await turn(presses=False):
+            while await turn(words=True) or await turn(words=False):
                 pass
         except ButlersError as failed:
             log.warning("inbound left for later", why=failed.message)
@@ -34,8 +37,8 @@ async def handle(worker: Worker, telegram: TelegramChannel, bot: str, stopping: 
             task.cancel()
 
 
-async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, presses: bool) -> bool:
-    """Handle the oldest press, or the oldest other update; return whether another may follow at once.
+async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, words: bool) -> bool:
+    """Handle the oldest press or command, or the oldest other update; return whether another may follow at once.
 
     What fails is tried again when all others had their turn, and is given up after a minute: what fails each time keeps
     nobody waiting.
@@ -45,9 +48,10 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, presses:
     done = False
     with apart(log, "an update was not handled", through=PASSING):
         async with worker.context.db.work() as connection:
-            row = await updates.oldest_unhandled(connection, bot, presses=presses)
+            row = await updates.oldest_unhandled(connection, bot, words=words)
             if row is not None:
-                calls = await (handle_press if presses else handle_message)(connection, worker, bot, row)
+                handled = handle_press if "callback_query" in row["body"] else handle_message
+                calls = await handled(connection, worker, bot, row)
         done = True
     if row is None:
         return False
@@ -56,7 +60,7 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, presses:
             await updates.failed(connection, bot, row["update_id"], worker.context.settings.timings.update_given_up)
         query = (row["body"] or {}).get("callback_query")
         calls = [acknowledge(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
-    for wake in ("released", "deliveries") if presses else ():
+    for wake in ("released", "deliveries") if words else ():
         worker.context.wakes[wake]()
     for method, payload in calls:
         try:

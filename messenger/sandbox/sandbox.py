@@ -76,6 +76,8 @@ class Sandbox:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     endings: set[Callable[[], None]] = field(default_factory=set)
     lines: list[Mapping[str, object]] = field(default_factory=list)
+    # The menus of commands by bot and chat, as long as this process lives: a bot sets them when it starts.
+    menus: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     @property
     def version(self) -> int:

@@ -269,6 +269,37 @@ async def digest_items(connection: Connection, digest_id: str, realm: str, most:
     return list(await connection.fetch(DIGEST_ITEMS, UUID(digest_id), realm, most))
 
 
+# As a digest lists its own, whoever asks and whatever has a card.
+QUESTIONS = """
+SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
+    n.whom, count(*) OVER () AS total
+FROM shared.pending_actions q JOIN shared.notifications n ON n.id = q.notification_id
+WHERE ($1 <> 'sandbox' OR n.realm = 'sandbox') AND q.status = 'pending' AND q.expires_at > clock_timestamp()
+ORDER BY q.requested_at, q.id LIMIT $2
+"""
+
+
+async def questions(connection: Connection, realm: str, most: int) -> list[Record]:
+    """Return the first questions that wait for the owner, with the fields of `digest_items`."""
+    return list(await connection.fetch(QUESTIONS, realm, most))
+
+
+LIVE = "SELECT EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')"
+
+
+async def is_live(connection: Connection) -> bool:
+    """Return whether any channel reaches real people."""
+    return bool(await connection.fetchval(LIVE))
+
+
+WRITTEN_LATELY = "SELECT to_timestamp($1::float8) BETWEEN clock_timestamp() - $2::interval AND clock_timestamp() + $2"
+
+
+async def written_lately(connection: Connection, seconds: int, within: timedelta) -> bool:
+    """Return whether that moment (seconds since 1970) is no further off than this."""
+    return bool(await connection.fetchval(WRITTEN_LATELY, seconds, within))
+
+
 DIGEST_OF = "SELECT digest_id::text FROM messenger.digest_items WHERE action_id = $1"
 
 

@@ -45,6 +45,11 @@ async def spend(connection: Connection, channel: str, address: str, counted: Col
     return len(await connection.fetch(SPEND, list(asked), bursts, spans)) == len(asked)
 
 
+async def first_in(connection: Connection, key: str, every: timedelta) -> bool:
+    """Return whether nothing was let through under this key for so long; if so, this is what is let through."""
+    return bool(await connection.fetch(SPEND, [key], [1], [every]))
+
+
 FREE_AT: Final = """
 SELECT extract(epoch FROM max(free_at))::float FROM messenger.rate_limits
 WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()

@@ -11,9 +11,23 @@ _WHO: Fields = {"id": {}, "first_name": {}}
 _CHAT: Fields = {"id": {}, "type": {}}
 USED: Fields = {
     "update_id": {},
-    "message": {"message_id": {}, "date": {}, "text": {}, "from": _WHO, "chat": _CHAT},
+    "message": {
+        "message_id": {},
+        "date": {},
+        "text": {},
+        "from": _WHO,
+        "chat": _CHAT,
+        # Whose words they are, where they are not the sender's own.
+        "forward_origin": {"type": {}},
+        "forward_date": {},
+        "via_bot": {"id": {}},
+    },
     "callback_query": {"id": {}, "data": {}, "from": _WHO, "message": {"message_id": {}, "chat": _CHAT}},
 }
+
+# What the owner may write to the bot, alone in a message, and is obeyed at once.
+COMMANDS = ("/pause", "/resume", "/pending", "/help", "/start")
+OTHERS_WORDS = ("forward_origin", "forward_date", "via_bot")
 
 # Higher numbers are no provider's, and a row could not count on from them.
 HIGHEST = 2**53
@@ -112,31 +126,35 @@ def _sound(value: object) -> object:
     return _storable(value) if isinstance(value, Mapping) else value
 
 
-# A press on a state that is gone speaks of nothing that is here.
-LET_GO_PRESSES = """
+# A press or a command on a state that is gone speaks of nothing that is here.
+LET_GO_WORDS = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'restored'
-WHERE handled_at IS NULL AND body ? 'callback_query'
+WHERE handled_at IS NULL AND (body ? 'callback_query' OR body #>> '{message,text}' = ANY ($1))
 """
 
 
-async def let_go_presses(connection: Connection) -> None:
-    """End every press that waits unhandled: the rows it was made for are not those that are here."""
-    await connection.execute(LET_GO_PRESSES)
+async def let_go_words(connection: Connection) -> None:
+    """End every press and command that waits unhandled: the rows it was made for are not those that are here."""
+    await connection.execute(LET_GO_WORDS, list(COMMANDS))
 
 
+# A press, or a command in the owner's chat: neither needs the Switchboard, for which other messages wait in turn.
 WAITING = """
 SELECT update_id, body, outcome FROM messenger.updates
-WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query') = $2
+WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query' OR coalesce(
+    body #>> '{message,text}' = ANY ($3) AND NOT body -> 'message' ?| $4 AND body #>> '{message,chat,id}' IN (
+        SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+        WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false)) = $2
 ORDER BY outcome IS NOT NULL, update_id LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 
 
-async def oldest_unhandled(connection: Connection, bot: str, *, presses: bool) -> Record | None:
-    """Return the oldest press, or other update, that nobody has handled, locked by this transaction.
+async def oldest_unhandled(connection: Connection, bot: str, *, words: bool) -> Record | None:
+    """Return the oldest word of the owner's, or other update, that nobody has handled, locked by this transaction.
 
-    What failed comes last.
+    A word is a press, whoever's, or a command. What failed comes last.
     """
-    return await connection.fetchrow(WAITING, bot, presses)
+    return await connection.fetchrow(WAITING, bot, words, list(COMMANDS), list(OTHERS_WORDS))
 
 
 HANDLED = """

@@ -79,6 +79,12 @@ class Timings:
     """Seconds until a poller looks again whether it is its turn, or after a poll that failed."""
     update_given_up: timedelta = timedelta(minutes=1)
     """Interval. An update that fails is tried again for so long."""
+    command_counts: timedelta = timedelta(minutes=5)
+    """Interval. A /resume that comes later than this after it was written is not obeyed: much may have happened."""
+    unread_again: timedelta = timedelta(minutes=5)
+    """Interval. So long the owner is not told again that nobody reads what is written to the bot."""
+    commands_shown: float = 60.0
+    """Seconds between two looks whether the menu of commands stands in the owner's chat of now."""
     update_numbers: timedelta = timedelta(days=6)
     """Interval. After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update)."""
     mailbox_look: float = 110.0

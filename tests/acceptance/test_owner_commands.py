@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from tests.rig import fresh
+from tests.rig.bench import OWNER
 from tests.rig.fleet import Fleet
 
 BRAKED = "The owner has put the brake on. It will be delivered when the brake is lifted; do not send it again."
@@ -100,6 +101,36 @@ async def test_the_brake_delays_and_lifting_it_sends_at_once(fleet: Fleet) -> No
     assert (await fleet.outside.arrived(words, chat)).text == words
     assert await said(fleet, "brake", "status") == "No brake is on."
     await said(fleet, "rules", "revoke", rule)
+
+
+async def test_the_brake_is_seen_and_pulled_everywhere(fleet: Fleet) -> None:
+    async def told(text: str, answer: str) -> None:
+        after = len(await fleet.outside.journal())
+        await fleet.outside.say(OWNER, text)
+        await fleet.outside.until(
+            lambda e: e.n > after and e.to == str(OWNER) and e.text.startswith(f"\u25a3 {answer}")
+        )
+
+    await told("/pause", "Paused.")
+    [on] = json.loads(await said(fleet, "status", "--json"))["brakes"]
+    assert (on["butler"], on["contact_id"], on["channel"]) == (None, None, None)
+    seen = "messages to others wait since 2"
+    assert f"\nThe brake is on: {seen}" in await said(fleet, "status")
+    _, doctor, _ = await fleet.house.butlers("doctor")
+    assert f"warning  brake: It is on: {seen}" in doctor
+    await said(fleet, "brake", "on", "--butler", "greeter")
+    which = await refused(fleet, "brake", "off")
+    assert which.startswith(f"butlers: 2 brakes are on ({on['id'][:8]}: messages to others wait since 2")
+    assert "messages from greeter to others wait since 2" in which
+    assert "`butlers brake off ID`" in which
+    assert await said(fleet, "brake", "off", on["id"][:8]) == "Lifted. Waiting messages are being sent."
+    await told("/resume", "Nothing is paused for everybody. Another brake is still on.")
+    assert await said(fleet, "brake", "off") == "Lifted. Waiting messages are being sent."
+    assert "No such brake" in await refused(fleet, "brake", "off", on["id"][:8])
+    for _ in range(2):
+        await said(fleet, "brake", "on")
+    assert await said(fleet, "brake", "off", "--all") == "2 lifted. Waiting messages are being sent."
+    assert "The brake" not in await said(fleet, "status")
 
 
 async def test_a_message_explains_itself(fleet: Fleet) -> None:

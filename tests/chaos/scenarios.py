@@ -78,7 +78,7 @@ async def braked_before_the_marker(stage: Stage) -> None:
     await stage.fleet.house.butlers("brake", "on")
     stage.goes_on(first)
     await telling
-    await stage.fleet.house.butlers("brake", "off")
+    await stage.fleet.house.butlers("brake", "off", "--all")
 
 
 async def stopped_past_the_lease(stage: Stage) -> None:

@@ -259,7 +259,7 @@ class Drill:
         answers = {said: await self.again(said) for said in self.calls}
         assert await self.fleet.value(ENDED)
         assert answers[self.lost] == "pending_approval"
-        code, _, err = await self.fleet.house.butlers("brake", "off")
+        code, _, err = await self.fleet.house.butlers("brake", "off", "--all")
         assert code == 0, err
         answers |= {said: await self.again(said) for said in self.calls}
         assert {answers[said] for said in (self.queued, self.approved)} == {"uncertain"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from messenger.sandbox.botapi import checks, shapes
 from messenger.sandbox.botapi.checks import Params, bad
 from messenger.sandbox.sandbox import Accepted, Sandbox
-from messenger.sandbox.world import FIRST_UPDATE_ID, Message, Polling
+from messenger.sandbox.world import FIRST_UPDATE_ID, Message, Polling, as_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,15 @@ def delete_webhook(call: Call) -> object:
 
 
 def set_my_commands(call: Call) -> object:
-    """Check the commands; the pages do not show them."""
+    """Check the commands and keep them by whom they are for; the pages do not show them."""
     checks.check_commands(call.params)
+    call.sandbox.menus[_menu(call)] = [str(one["command"]) for one in as_list(call.params.get("commands"))]
+    return True
+
+
+def delete_my_commands(call: Call) -> object:
+    """Forget the commands for the same."""
+    call.sandbox.menus.pop(_menu(call), None)
     return True
 
 
@@ -118,9 +125,16 @@ METHODS: Mapping[str, Callable[[Call], object]] = {
     "setMessageReaction": set_message_reaction,
     "deleteWebhook": delete_webhook,
     "setMyCommands": set_my_commands,
+    "deleteMyCommands": delete_my_commands,
     "sendChatAction": send_chat_action,
 }
 ALL_METHODS = frozenset(METHODS) | {"getUpdates"}
+
+
+def _menu(call: Call) -> tuple[str, str]:
+    """Return the bot and the chat that a menu is for; no chat where it is for all."""
+    scope = call.params.get("scope")
+    return call.token_id, str(scope.get("chat_id", "")) if isinstance(scope, Mapping) else ""
 
 
 def _accept(call: Call, to: str, payload: Mapping[str, object], provider_id: str) -> None:
