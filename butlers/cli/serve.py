@@ -296,5 +296,5 @@ def _log(settings: Settings, name: str) -> None:
     from shared.telemetry import logs  # noqa: PLC0415
 
     found = [getattr(settings, field.name) for field in fields(settings)]
-    folder = settings.home / LOGS
-    logs.configure(name, secrets=[one for one in found if isinstance(one, Secret)], folder=folder)
+    secrets = [one for one in found if isinstance(one, Secret)]
+    logs.configure(name, pretty=sys.stderr.isatty(), secrets=secrets, folder=settings.home / LOGS)

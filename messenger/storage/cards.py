@@ -7,6 +7,7 @@ only writer of digests and of what stands in them.
 from typing import Final
 from uuid import UUID
 
+from messenger.storage.deliveries import ended, log_ends
 from shared.config.timings import Timings
 from shared.db.pool import Connection
 
@@ -294,14 +295,15 @@ async def show_again(connection: Connection, delivery_id: str, attempt: int) -> 
 
 
 # A press on a card that has no receipt proves that it arrived, whoever has it in hand or is to send it again.
-ADOPT: Final = """
+ADOPT: Final = f"""
 WITH d AS (
     UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp(), claimed_by = NULL,
         lease_until = NULL
     WHERE card_kind = $1 AND channel = 'telegram' AND (action_id = $2 OR about = $2 OR digest_id = $2) AND revision = $3
-        AND status IN ('queued', 'claimed', 'sending') AND attempt > 0 RETURNING id)
+        AND status IN ('queued', 'claimed', 'sending') AND attempt > 0 RETURNING id, {ended("deliveries")})
 UPDATE messenger.parts SET status = 'sent', provider_id = $4 FROM d
-WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id) RETURNING n
+WHERE delivery_id = d.id AND n = (SELECT max(n) FROM messenger.parts last WHERE last.delivery_id = d.id)
+RETURNING d.ended
 """
 
 
@@ -310,7 +312,9 @@ async def adopt(connection: Connection, card_kind: str, about: str, revision: in
 
     The card, which is about that id, is not sent again.
     """
-    return await connection.fetchval(ADOPT, card_kind, UUID(about), revision, message_id) is not None
+    row = await connection.fetchrow(ADOPT, card_kind, UUID(about), revision, message_id)
+    log_ends(connection, [row])
+    return row is not None
 
 
 CLOSE_CARD: Final = "UPDATE messenger.deliveries SET reason = $2 WHERE id = $1 AND class = 'card'"

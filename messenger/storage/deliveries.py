@@ -3,18 +3,43 @@
 Every change asks for the state it comes from, so that the second of two changes nothing. All times are the database's.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import asyncpg
 
 from messenger.storage.queries import LASTS
 from shared.config.timings import Timings
-from shared.db.pool import Connection, Record
+from shared.db.pool import Connection, Record, after_commit
 from shared.errors import IdempotencyConflict, Unavailable
 from shared.storage import pending_actions
+from shared.telemetry.logs import logger
+
+log = logger("messenger.storage.deliveries")
+# A state in which nothing more happens to a delivery by itself.
+ENDS = frozenset({"sent", "failed", "expired", "dead", "cancelled", "refused", "uncertain", "abandoned", "bounced"})
+
+
+def ended(of: str) -> str:
+    """Return the column, of the deliveries of this name in a statement, with what the log says of an end.
+
+    It holds no word of the message and no address.
+    """
+    return f"""
+jsonb_strip_nulls(jsonb_build_object('delivery', {of}.id, 'notification', {of}.notification_id,
+    'butler', {of}.origin_butler, 'kind', coalesce({of}.card_kind, {of}.class), 'channel', {of}.channel,
+    'state', {of}.status, 'reason', {of}.reason, 'attempt', {of}.attempt,
+    'seconds', round(extract(epoch FROM {of}.settled_at - {of}.created_at), 3))) AS ended"""
+
+
+def log_ends(connection: Connection, rows: Iterable[Record | None]) -> None:
+    """Write a line for each of these deliveries that a statement has ended, once that is committed."""
+    for told in [dict(row["ended"]) for row in rows if row is not None]:
+        if told["state"] in ENDS:
+            after_commit(connection, partial(log.info, "delivery_ended", **told))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +219,11 @@ async def mark(
         raise IdempotencyConflict("The same message to the same address was already sent in this request.") from None
 
 
-TURN = """
+TURN = f"""
 UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timestamp() + $6,
     settled_at = CASE WHEN $4 IN ('queued', 'parked') THEN NULL ELSE clock_timestamp() END,
     claimed_by = NULL, lease_until = NULL
-WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING id
+WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING {ended("deliveries")}
 """
 
 
@@ -207,7 +232,9 @@ async def turn(
 ) -> bool:
     """Move the delivery on and return whether it moved; `after` is the timedelta until it may be tried again."""
     args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
-    return await connection.fetchval(TURN, *args) is not None
+    row = await connection.fetchrow(TURN, *args)
+    log_ends(connection, [row])
+    return row is not None
 
 
 # A delay is no attempt: the count goes back, so that neither its chat nor its own next try waits for it.
@@ -250,8 +277,8 @@ d AS (
         status = CASE WHEN lost.out THEN 'uncertain' ELSE 'queued' END,
         reason = CASE WHEN lost.out THEN 'lease_lost' END, claimed_by = NULL, lease_until = NULL,
         settled_at = CASE WHEN lost.out THEN clock_timestamp() END
-    FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id, d.channel)
-SELECT id::text, status, notification_id::text, channel FROM d
+    FROM lost WHERE d.id = lost.id RETURNING d.id, d.status, d.notification_id, d.channel, {ended("d")})
+SELECT id::text, status, notification_id::text, channel, ended FROM d
 """
 
 
@@ -260,7 +287,9 @@ async def reap(connection: Connection, deliveries: Sequence[str], lease: timedel
 
     What is unsent goes back to the queue, what was possibly sent becomes `uncertain`.
     """
-    return list(await connection.fetch(REAP, lease, list(deliveries)))
+    rows = list(await connection.fetch(REAP, lease, list(deliveries)))
+    log_ends(connection, rows)
+    return rows
 
 
 READDRESS = """

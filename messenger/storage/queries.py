@@ -210,6 +210,18 @@ async def by_state(connection: Connection) -> list[Record]:
     return list(await connection.fetch(BY_STATE))
 
 
+WAITING_BY_BUTLER = """
+SELECT origin_butler, count(*) AS n,
+    extract(epoch FROM clock_timestamp() - least(min(requested_at), clock_timestamp()))::float8 AS age
+FROM shared.pending_actions WHERE status = 'pending' AND expires_at > clock_timestamp() GROUP BY origin_butler
+"""
+
+
+async def waiting_by_butler(connection: Connection) -> list[Record]:
+    """Return how many questions of each butler wait, and the seconds since the oldest was asked."""
+    return list(await connection.fetch(WAITING_BY_BUTLER))
+
+
 OWNER_AT = "SELECT address FROM messenger.owner_at WHERE channel = $1"
 
 

@@ -8,34 +8,40 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from messenger.storage.deliveries import Claimed
+from messenger.storage.deliveries import Claimed, ended, log_ends
 from shared.db.pool import Connection, Record
 
 # A parked delivery whose question got a no, or no answer, ends with it.
-CLOSE_ANSWERED: Final = """
+CLOSE_ANSWERED: Final = f"""
 UPDATE messenger.deliveries d SET status = 'cancelled', reason = 'answered', settled_at = clock_timestamp()
 FROM shared.notifications n WHERE n.id = d.notification_id AND d.status = 'parked' AND n.status = 'error'
+RETURNING {ended("d")}
 """
 
 
 async def close_answered(connection: Connection) -> None:
     """End the parked deliveries that nobody waits for any more."""
-    await connection.execute(CLOSE_ANSWERED)
+    log_ends(connection, await connection.fetch(CLOSE_ANSWERED))
 
 
-CANCEL: Final = """
-UPDATE messenger.deliveries SET status = 'cancelled', reason = 'withdrawn', settled_at = clock_timestamp()
-WHERE notification_id = $1 AND status IN ('queued', 'parked', 'cancelled') RETURNING id
+CANCEL: Final = f"""
+WITH was AS (
+    SELECT id, status FROM messenger.deliveries
+    WHERE notification_id = $1 AND status IN ('queued', 'parked', 'cancelled') FOR UPDATE)
+UPDATE messenger.deliveries d SET status = 'cancelled', reason = 'withdrawn', settled_at = clock_timestamp()
+FROM was WHERE d.id = was.id RETURNING was.status AS was, {ended("d")}
 """
 
 
 async def cancel(connection: Connection, notification_id: str) -> bool:
     """End the delivery of a notification before anybody took it; return False while somebody holds it."""
-    return await connection.fetchval(CANCEL, UUID(notification_id)) is not None
+    row = await connection.fetchrow(CANCEL, UUID(notification_id))
+    log_ends(connection, [row] if row is not None and row["was"] != "cancelled" else [])
+    return row is not None
 
 
 # What is queued past its time was tried in vain, or never: the authority's own time counts.
-OUT_OF_TIME: Final = """
+OUT_OF_TIME: Final = f"""
 UPDATE messenger.deliveries d SET status = CASE WHEN tried.times > 0 THEN 'dead' ELSE 'expired' END,
     reason = 'too_late', settled_at = clock_timestamp()
 FROM shared.notifications n CROSS JOIN LATERAL (
@@ -43,7 +49,7 @@ FROM shared.notifications n CROSS JOIN LATERAL (
         (array_agg(coalesce(a.outcome, '') ORDER BY a.attempt DESC, a.n DESC))[1] AS last
     FROM messenger.deliveries o JOIN messenger.attempts a ON a.delivery_id = o.id WHERE o.notification_id = n.id) tried
 WHERE n.id = $1 AND n.not_after <= clock_timestamp() AND d.notification_id = n.id AND d.status = 'queued'
-RETURNING d.channel, d.status, tried.times, tried.last
+RETURNING d.channel, d.status, tried.times, tried.last, {ended("d")}
 """
 
 
@@ -52,7 +58,9 @@ async def out_of_time(connection: Connection, notification_id: str) -> Record | 
 
     The fields are channel, status, times tried, the last outcome.
     """
-    return await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
+    row = await connection.fetchrow(OUT_OF_TIME, UUID(notification_id))
+    log_ends(connection, [row])
+    return row
 
 
 # From here on it is like anything that waited: `parked` is put in the queue by the next route.
@@ -84,7 +92,7 @@ async def identified(connection: Connection) -> list[str]:
 
 # The three answers. Each asks for the attempt it speaks of, so that of two words only the first finds its state. What
 # follows the part that arrived has not been tried yet and goes on.
-ARRIVED: Final = """
+ARRIVED: Final = f"""
 WITH d AS (
     SELECT id FROM messenger.deliveries WHERE id = $1 AND status = 'uncertain' AND attempt = $2 FOR UPDATE),
 p AS (
@@ -95,7 +103,7 @@ rest AS (
 UPDATE messenger.deliveries SET reason = 'owner_said', status = CASE WHEN rest.waits THEN 'queued' ELSE 'sent' END,
     send_at = clock_timestamp(), settled_at = CASE WHEN rest.waits THEN NULL ELSE clock_timestamp() END,
     not_after = CASE WHEN rest.waits THEN clock_timestamp() + $4 ELSE not_after END
-FROM d, rest WHERE deliveries.id = d.id RETURNING deliveries.status
+FROM d, rest WHERE deliveries.id = d.id RETURNING {ended("deliveries")}
 """
 
 
@@ -104,13 +112,19 @@ async def arrived(connection: Connection, delivery_id: str, attempt: int, receip
 
     Return `queued` where parts follow that nobody has tried; `rest` is the time there is for them.
     """
-    found: str | None = await connection.fetchval(ARRIVED, UUID(delivery_id), attempt, receipt, rest)
-    return found
+    return await _state(connection, ARRIVED, UUID(delivery_id), attempt, receipt, rest)
 
 
-LEAVE: Final = """
+async def _state(connection: Connection, statement: str, *args: object) -> str | None:
+    """Return what the statement has made of its delivery, None if nothing; log the end if it is one."""
+    row = await connection.fetchrow(statement, *args)
+    log_ends(connection, [row])
+    return str(row["ended"]["state"]) if row is not None else None
+
+
+LEAVE: Final = f"""
 UPDATE messenger.deliveries SET status = 'abandoned', reason = 'left', settled_at = clock_timestamp()
-WHERE id = $1 AND status = 'uncertain' AND attempt = $2 RETURNING id
+WHERE id = $1 AND status = 'uncertain' AND attempt = $2 RETURNING {ended("deliveries")}
 """
 
 
@@ -119,7 +133,7 @@ async def leave(connection: Connection, delivery_id: str, attempt: int) -> bool:
 
     Nobody will know whether it arrived, and nobody sends it again.
     """
-    return await connection.fetchval(LEAVE, UUID(delivery_id), attempt) is not None
+    return await _state(connection, LEAVE, UUID(delivery_id), attempt) is not None
 
 
 # What goes to the owner is repeated whole, as the words that mark it move the ends of its parts.
@@ -146,7 +160,7 @@ async def again(connection: Connection, delivery_id: str, attempt: int, lasts: t
 # A receipt says that its part arrived, whatever was tried or said since: what waits to be sent again is not, whoever
 # has taken it, and what is uncertain is so no more; a question goes on waiting if anything is left, and an answered
 # one keeps its answer. A repeat to the owner begins with its first part, and is let go.
-EVIDENT: Final = """
+EVIDENT: Final = f"""
 WITH d AS (
     SELECT id, status, status = 'parked' AS asks FROM messenger.deliveries WHERE id = $1
         AND (status = 'uncertain' OR (status IN ('queued', 'claimed', 'parked') AND class = 'third_party'))
@@ -161,7 +175,7 @@ rest AS (
 UPDATE messenger.deliveries SET reason = NULL, send_at = clock_timestamp(), claimed_by = NULL, lease_until = NULL,
     status = CASE WHEN NOT rest.waits THEN 'sent' WHEN d.asks THEN 'parked' ELSE 'queued' END,
     settled_at = CASE WHEN NOT rest.waits THEN clock_timestamp() END
-FROM d, p, rest WHERE deliveries.id = d.id RETURNING deliveries.status
+FROM d, p, rest WHERE deliveries.id = d.id RETURNING {ended("deliveries")}
 """
 
 
@@ -170,8 +184,7 @@ async def evident(connection: Connection, claimed: Claimed, n: int, receipt: str
 
     Return what that makes of its delivery: `sent`, `queued` or `parked`, or None.
     """
-    found: str | None = await connection.fetchval(EVIDENT, UUID(claimed.id), n, receipt)
-    return found
+    return await _state(connection, EVIDENT, UUID(claimed.id), n, receipt)
 
 
 # Where a later attempt came to its marker, both may have arrived.
@@ -189,29 +202,31 @@ async def late(connection: Connection, claimed: Claimed, n: int, receipt: str) -
 
 
 # A report of what came back proves that the mail server had taken what nobody answered for.
-TAKEN: Final = """
+TAKEN: Final = f"""
 WITH d AS (
     UPDATE messenger.deliveries SET status = 'sent', reason = NULL, settled_at = clock_timestamp()
-    WHERE id = $1 AND status IN ('uncertain', 'abandoned') RETURNING id)
-UPDATE messenger.parts SET status = 'sent', provider_id = $2 FROM d
-WHERE delivery_id = d.id AND parts.status = 'uncertain'
+    WHERE id = $1 AND status IN ('uncertain', 'abandoned') RETURNING id, {ended("deliveries")}),
+p AS (
+    UPDATE messenger.parts SET status = 'sent', provider_id = $2 FROM d
+    WHERE delivery_id = d.id AND parts.status = 'uncertain')
+SELECT ended FROM d
 """
 
 
 async def taken(connection: Connection, delivery_id: str, receipt: str) -> None:
     """Note that the provider had taken what nobody knew of."""
-    await connection.execute(TAKEN, UUID(delivery_id), receipt)
+    await _state(connection, TAKEN, UUID(delivery_id), receipt)
 
 
-BOUNCED: Final = """
+BOUNCED: Final = f"""
 UPDATE messenger.deliveries SET status = 'bounced', reason = $2, settled_at = clock_timestamp()
-WHERE id = $1 AND status = 'sent' RETURNING id
+WHERE id = $1 AND status = 'sent' RETURNING {ended("deliveries")}
 """
 
 
 async def bounced(connection: Connection, delivery_id: str, status: str) -> bool:
     """Note that a sent delivery came back, with that status code; return whether it was noted."""
-    return await connection.fetchval(BOUNCED, UUID(delivery_id), status) is not None
+    return await _state(connection, BOUNCED, UUID(delivery_id), status) is not None
 
 
 # No wait is longer than that ($1), and nothing is made or tried in the future: such a row was written by a wrong clock.
@@ -230,23 +245,24 @@ async def sooner(connection: Connection, longest: timedelta) -> int:
 
 # A backup was put back: what waited for somebody else then may have left since. It is an attempt of its own, so that no
 # earlier card, word or answer speaks of it.
-RESTORED: Final = """
+RESTORED: Final = f"""
 WITH d AS (
     UPDATE messenger.deliveries SET status = 'uncertain', reason = 'restored', attempt = attempt + 1, claimed_by = NULL,
         lease_until = NULL, settled_at = clock_timestamp()
-    WHERE notification_id = $1 AND class = 'third_party' AND status IN ('queued', 'claimed', 'sending') RETURNING id),
+    WHERE notification_id = $1 AND class = 'third_party' AND status IN ('queued', 'claimed', 'sending')
+    RETURNING id, {ended("deliveries")}),
 a AS (
     UPDATE messenger.attempts SET ended_at = clock_timestamp(), outcome = 'restored' FROM d
     WHERE delivery_id = d.id AND (ended_at IS NULL OR outcome = 'lease_lost')),
 p AS (
     UPDATE messenger.parts SET status = 'uncertain' FROM d WHERE delivery_id = d.id AND parts.status <> 'sent')
-SELECT id FROM d
+SELECT ended FROM d
 """
 
 
 async def make_uncertain(connection: Connection, notification_id: str) -> bool:
     """Make the delivery uncertain if it waited, and return whether it did."""
-    return await connection.fetchval(RESTORED, UUID(notification_id)) is not None
+    return await _state(connection, RESTORED, UUID(notification_id)) is not None
 
 
 # Stateless, so that any Messenger may do it: whatever is delayed is asked again for a while after a brake was lifted.

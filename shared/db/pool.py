@@ -61,6 +61,8 @@ NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
 BRIEFLY = "SET LOCAL lock_timeout = '2s'"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
+# What is to happen when a unit of work is committed, by its connection.
+_after: dict[int, list[Callable[[], None]]] = {}
 
 
 async def prepare_connection(connection: Connection) -> None:
@@ -69,6 +71,15 @@ async def prepare_connection(connection: Connection) -> None:
     What is written is sorted and compact, so that equal values are equal texts.
     """
     await connection.set_type_codec("jsonb", encoder=canonical_json, decoder=decoded, schema="pg_catalog")
+
+
+def after_commit(connection: Connection, then: Callable[[], None]) -> None:
+    """Call `then` once this unit of work is committed, and never if it is undone; at once outside of any."""
+    waiting = _after.get(id(connection))
+    if waiting is None:
+        then()
+    else:
+        waiting.append(then)
 
 
 def is_away(lost: BaseException) -> bool:
@@ -152,6 +163,7 @@ class Database:
         Raises Away where the connection is lost, because the database was there when the pool was opened.
         """
         connection = await self._connection()
+        waiting = _after[id(connection)] = []
         try:
             await connection.execute(self._begin)
             try:
@@ -161,6 +173,8 @@ class Database:
                 await connection.execute("ROLLBACK")
                 raise
             await connection.execute("COMMIT")
+            for then in waiting:
+                then()
         except LOST as lost:
             if isinstance(lost, asyncpg.InternalClientError):
                 connection.terminate()
@@ -169,6 +183,7 @@ class Database:
             # PostgreSQL's own words may quote what somebody wrote; the kind of error is enough.
             raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
         finally:
+            del _after[id(connection)]
             # Whether the work counted is known by now; the pool drops a connection that is lost on its way back.
             with suppress(*LOST):
                 await self._pool.release(connection, timeout=5)

@@ -24,6 +24,7 @@ import structlog
 from prometheus_client import ProcessCollector
 
 from shared.config.settings import MASK, Secret
+from shared.display.visible import visible
 from shared.errors import ButlersError
 from shared.telemetry.metrics import REGISTRY
 
@@ -130,12 +131,13 @@ def configure(
     name: `structlog.contextvars.bind_contextvars(daemon=...)`.
     """
     literals = tuple(sorted({form for one in secrets for form in forms(one.reveal())}, key=len, reverse=True))
-    renderer = structlog.dev.ConsoleRenderer(colors=False) if pretty else structlog.processors.JSONRenderer()
+    plain = structlog.processors.JSONRenderer()
+    for_a_person = [_visible, structlog.dev.ConsoleRenderer(colors=False)]
     handlers: list[logging.Handler] = [logging.StreamHandler(stream or sys.stderr)]
-    handlers[0].setFormatter(_formatter(daemon, literals, renderer))
+    handlers[0].setFormatter(_formatter(daemon, literals, *(for_a_person if pretty else [plain])))
     if folder is not None:
         handlers.append(OwnFile(folder / f"{daemon}.jsonl"))
-        handlers[1].setFormatter(_formatter(daemon, literals, structlog.processors.JSONRenderer()))
+        handlers[1].setFormatter(_formatter(daemon, literals, plain))
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
     structlog.configure(
         processors=[
@@ -151,7 +153,7 @@ def configure(
 
 
 def _formatter(
-    daemon: str, literals: tuple[str, ...], renderer: structlog.typing.Processor
+    daemon: str, literals: tuple[str, ...], *written: structlog.typing.Processor
 ) -> structlog.stdlib.ProcessorFormatter:
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_BEFORE,
@@ -162,7 +164,7 @@ def _formatter(
             _first_line_of_asyncio,
             _of_daemon(daemon),
             _redaction(literals),
-            renderer,
+            *written,
         ],
     )
 
@@ -231,6 +233,11 @@ def _first_line_of_asyncio(_logger: object, _method: str, event: Event) -> Event
     if event.get("logger") == "asyncio":
         event["event"] = str(event["event"]).partition("\n")[0]
     return event
+
+
+def _visible(_logger: object, _method: str, event: Event) -> Mapping[str, object]:
+    """Write out what a terminal would obey, or not show: a library's line may quote what somebody sent."""
+    return {key: visible(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _redaction(literals: tuple[str, ...]) -> Processor:

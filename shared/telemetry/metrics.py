@@ -1,5 +1,6 @@
 """The metrics of a process, for Prometheus."""
 
+from importlib.metadata import version
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -39,6 +40,15 @@ purged_total: Final = Counter(
 hint_floods_total: Final = Counter(
     "butlers_hint_floods", "Times that too many wake hints came, by whose login.", ["login"], registry=REGISTRY
 )
+approvals_waiting: Final = Gauge(
+    "butlers_approvals_waiting", "Approval requests that wait for the owner.", ["origin"], registry=REGISTRY
+)
+oldest_approval_seconds: Final = Gauge(
+    "butlers_oldest_approval_seconds", "Age of the oldest approval request that waits.", registry=REGISTRY
+)
+brakes_on: Final = Gauge("butlers_brakes_on", "Brakes that are on.", registry=REGISTRY)
+build_info: Final = Gauge("butlers_build_info", "1, with the version of this process.", ["version"], registry=REGISTRY)
+build_info.labels(version=version("butlers")).set(1)
 channel_paused: Final = Gauge(
     "butlers_channel_paused", "1 while a channel has paused itself, else 0.", ["channel"], registry=REGISTRY
 )
