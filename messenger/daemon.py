@@ -2,11 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from butlers.butler import Butler, Components, Context, Tool
+from butlers.butler import Butler, Components, Context, Loop, Tool
 from messenger.cards import updater
 from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
@@ -36,14 +36,13 @@ def build(context: Context) -> Components:
     worker = lease.Worker(context, channels, jitter=jitter, limited=rate_limits.limited(context.settings, set_up))
     paused: dict[str, str] = {}
     unread: dict[str, str] = {}
-    bot = set_up.token.reveal().partition(":")[0]
     tool = Tool("route.execute", "Deliver what a route.v1 envelope holds.", OBJECT, partial(execute, worker), hop=True)
 
     async def close() -> None:
         for channel in channels.values():
             await channel.close()
 
-    loops: list[Callable[[asyncio.Event], Awaitable[None]]] = [
+    loops: list[Loop] = [
         partial(_set_up, worker, set_up),
         partial(loop.run, worker),
         partial(lease.renew, worker),
@@ -52,22 +51,29 @@ def build(context: Context) -> Components:
         partial(circuit_breaker.run, context, channels, paused),
         partial(rechecker.run, context),
         partial(updater.run, context, telegram),
-        partial(poller.poll, worker, telegram, bot),
-        partial(updates.handle, worker, telegram, bot),
-        partial(commands.show_menu, worker, telegram),
+        *_inbound(worker, telegram, set_up.token.reveal().partition(":")[0], unread),
         partial(purger.run, context, jitter),
         partial(sealer.run, context),
         partial(metrics.run, context),
         partial(sandbox.run, context),
     ]
-    if context.settings.imap_url is not None:
-        account = mailbox.account_from(context.settings.imap_url.reveal())
-        loops.append(partial(bounces.run, context, account, unread))
 
     def remarks() -> list[str]:
         return [*paused.values(), *unread.values(), *filter(None, [worker.witness.trouble])]
 
     return Components([tool], loops, remarks=remarks, close=close)
+
+
+def _inbound(worker: lease.Worker, telegram: TelegramChannel, bot: str, unread: dict[str, str]) -> Sequence[Loop]:
+    """Return the loops by which something comes in: updates, commands, and bounces where a mailbox is configured."""
+    imap_url = worker.context.settings.imap_url
+    account = None if imap_url is None else mailbox.account_from(imap_url.reveal())
+    return [
+        partial(poller.poll, worker, telegram, bot),
+        partial(updates.handle, worker, telegram, bot),
+        partial(commands.show_menu, worker, telegram),
+        *([] if account is None else [partial(bounces.run, worker.context, account, unread)]),
+    ]
 
 
 async def _set_up(worker: lease.Worker, set_up: Configured, stopping: asyncio.Event) -> None:

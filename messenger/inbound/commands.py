@@ -102,7 +102,7 @@ async def carry_out(
         return "command", [answer(message, HELP)]
     here = realms.realm_of(worker.context.settings, "telegram")
     # INVARIANT: the sandbox, which asks nobody who they are, neither holds nor lets go what is live.
-    if here == realms.SANDBOX and await queries.is_live(connection):
+    if here == realms.SANDBOX and await queries.reaches_people(connection):
         return "command_not_here", [answer(message, NOT_HERE)]
     does = _pause if command == "/pause" else _resume
     return "command", [answer(message, await does(connection, worker, message))]

@@ -299,7 +299,7 @@ async def questions(connection: Connection, realm: str, most: int) -> list[Recor
 LIVE = "SELECT EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')"
 
 
-async def is_live(connection: Connection) -> bool:
+async def reaches_people(connection: Connection) -> bool:
     """Return whether any channel reaches real people."""
     return bool(await connection.fetchval(LIVE))
 

@@ -2,7 +2,7 @@
 
 from migrations.raw import execute
 
-revision = "0040"
+revision = "0038"
 down_revision = "0037"
 
 GRANTS = """
