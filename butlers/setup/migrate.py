@@ -23,12 +23,10 @@ from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
 from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.storage import contacts, keyring
-from shared.telemetry.logs import logger
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
 
-log = logger("butlers.setup.migrate")
 VERSIONS: Final = Path(__file__).parents[2] / "migrations" / "versions"
 CORE: Final = Chain(None, VERSIONS)
 OLDEST_POSTGRES: Final = 15
@@ -186,9 +184,8 @@ async def _upgrade_module(connection: Connection, dsn: str, chain: Chain, one_ro
             await _upgrade(dsn, chain, found, one_role)
     except Misconfigured as failed:
         return str(failed)
-    except Exception as bug:
-        log.exception("a module's revision broke", module=chain.module)
-        return f"A revision of the module `{chain.module}` breaks ({type(bug).__name__})."
+    except Exception as bug:  # noqa: BLE001  # code of others: the caller says it, and goes on
+        return f"A revision of the module `{chain.module}` breaks: {type(bug).__name__}, {str(bug)[:200]!a}."
     return None
 
 

@@ -3,6 +3,7 @@
 from typing import Final
 from uuid import UUID
 
+from messenger.inbound import commands
 from shared.db.pool import Record
 from shared.rpc import Answer
 from tests.rig import fresh
@@ -106,5 +107,9 @@ async def refused(fleet: Fleet, begins: str, **arguments: object) -> None:
 
 
 async def traces(fleet: Fleet) -> tuple[object, int]:
-    """How much has been written down and sent so far; what shows the end of an earlier question is no part of it."""
-    return await fleet.value(TRACES), len([e for e in await fleet.outside.journal() if e.method not in SHOWING])
+    """How much has been written down and sent so far.
+
+    What shows the end of an earlier question is no part of it, nor what the house answers to the owner who writes.
+    """
+    sent = [e for e in await fleet.outside.journal() if e.method not in SHOWING and commands.UNREAD not in e.text]
+    return await fleet.value(TRACES), len(sent)

@@ -98,9 +98,9 @@ def _marker(kind: str | None = None) -> When:
     )
 
 
-def _handles(*, presses: bool) -> When:
-    """The transaction in which an update of that kind is handled."""
-    return lambda seen: seen.get("row") is not None and seen["presses"] is presses
+def _handles(*, words: bool) -> When:
+    """The transaction in which a press or a command is handled, or another update."""
+    return lambda seen: seen.get("row") is not None and seen["words"] is words
 
 
 B, S, M = "butler", "switchboard", "messenger"
@@ -183,10 +183,10 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("poll.stored", M, "poller._poll_once"),
     before("press.judged", M, "pending_actions.decide"),
     after("press.decided", M, "approval.apply"),
-    *commit("press.handled", M, "updates._turn", when=_handles(presses=True)),
+    *commit("press.handled", M, "updates._turn", when=_handles(words=True)),
     after("press.shown", M, "telegram.TelegramChannel.call", within="_turn"),
     after("message.brought", M, "messages._bring_in"),
-    *commit("message.handled", M, "updates._turn", when=_handles(presses=False)),
+    *commit("message.handled", M, "updates._turn", when=_handles(words=False)),
     *commit("withdraw.looked", M, "rechecker._withdrawn"),
     after("withdraw.cancelled", M, "transitions.cancel", when=_true, rare=True),
     after("identifier.looked", M, "transitions.identified", when=_true, rare=True),

@@ -46,7 +46,7 @@ TAGS = frozenset(
     | {"strong", "details", "summary", "textarea", "select", "option", "dl", "dt", "dd", "code", "time", "blockquote"}
 )
 # The one address on a page that is not the console's own.
-SANDBOX = "http://127.0.0.1:41103/"
+SANDBOX = "http://127.0.0.1:14103/"
 
 
 class Parts(HTMLParser):
