@@ -86,10 +86,10 @@ def area(name: str, *, where: tuple[str, ...] = ()) -> Step:
     return suite(name, f"tests/integration/{name}", timeout=900, where=where and (*where, f"tests/integration/{name}"))
 
 
-def planted(wanted: str, timeout: float) -> Step:
-    """A step that tries so many planted bugs, a third of them, or all."""
-    path = "tests/planted"
-    return Step("planted", (str(BIN / "pytest"), "-q", f"--planted={wanted}", path), timeout, (path,))
+def planted(wanted: str, timeout: float, share: str = "1/1") -> Step:
+    """A step that tries so many planted bugs, a third of them, or all; or the share of these that is named so."""
+    path, name = "tests/planted", "planted" if share == "1/1" else f"planted-{share[0]}"
+    return Step(name, (str(BIN / "pytest"), "-q", f"--planted={wanted}", f"--share={share}", path), timeout, (path,))
 
 
 # Files are made there twenty times as fast as on a disk.
@@ -99,8 +99,8 @@ ROOM = 8 << 30
 FEW = 5
 
 # A step's timeout ends what hangs: it is several times what a busy machine of two cores takes.
-# Most tests wait as much as they compute, so four steps at once use two cores; the longest begin first.
-AT_ONCE = {"test": 4, "verify": 2}
+# Most tests wait as much as they compute, so three or four steps at once use two cores; the longest begin first.
+AT_ONCE = {"test": 4, "verify": 3, "long": 2}
 # A campaign uses all there is, and comes when the others are done.
 ALONE = {("verify", "campaign")}
 TABLES: dict[str, tuple[Step, ...]] = {
@@ -126,7 +126,8 @@ TABLES: dict[str, tuple[Step, ...]] = {
         tool("lint-imports", "--no-logo", label="imports"),
     ),
     "verify": (
-        planted("third", timeout=3600),  # `long` tries them all
+        planted("third", timeout=3600, share="1/2"),  # `long` tries them all
+        planted("third", timeout=3600, share="2/2"),
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
         suite("shapes", "tests/acceptance", timeout=3600, only="", options=("--modes=one,each,two",)),
         suite("verify", "tests/verify", timeout=3600, only=""),
@@ -141,7 +142,8 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign and not cold")),
     ),
     "long": (
-        planted("all", timeout=7200),
+        planted("all", timeout=7200, share="1/2"),
+        planted("all", timeout=7200, share="2/2"),
         suite("cold", "tests/chaos", timeout=1800, only="slow", options=("-k", "from_cold")),
         suite("long", "tests/long", timeout=86_400, only=""),
     ),

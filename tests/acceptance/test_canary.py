@@ -235,6 +235,7 @@ def told(hits: list[str]) -> str:
     return "\n".join(hits[:20])
 
 
+@pytest.mark.slow
 async def test_no_log_holds_a_secret_or_a_word(canary: Canary, bench: Bench) -> None:
     said = {**dict(logs(canary)), "postgres.log": (bench.folder / "postgres/postgres/postgres.log").read_text()}
     assert sum(len(text) for text in said.values()) > 1000

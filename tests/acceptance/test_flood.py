@@ -66,6 +66,7 @@ async def test_each_of_ten_questions_that_the_owner_answers_is_a_card_of_its_own
         await flooded.outside.arrived(f"{said} n{n}.", chat, LONGEST)
 
 
+@pytest.mark.slow
 async def test_each_of_ten_questions_that_nobody_answers_shows_on_the_phone(flooded: Fleet) -> None:
     said, chat = fresh.words("silent"), fresh.chat()
     contact = await flooded.contact("Bob", telegram=chat)

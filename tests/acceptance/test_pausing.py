@@ -9,6 +9,7 @@ from tests.rig.fleet import Fleet
 from tests.rig.waiting import LONGEST
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_token_refused_for_a_while_delays_everything_and_loses_nothing(bench: Bench) -> None:
     fleet = await Fleet.start(await bench.house(BUTLERS_SWEEP_SECONDS="0.2", BUTLERS_RATE_LIMITS="1"), "one")

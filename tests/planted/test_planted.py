@@ -33,7 +33,8 @@ MOST_TOUCHED = 60
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per bug that is tried."""
     if "bug" in metafunc.fixturenames:
-        chosen = rotation(str(metafunc.config.getoption("--planted", default="all")))
+        number, _, many = str(metafunc.config.getoption("--share", default="1/1")).partition("/")
+        chosen = rotation(str(metafunc.config.getoption("--planted", default="all")))[int(number) - 1 :: int(many)]
         metafunc.parametrize("bug", chosen, ids=[bug.name for bug in chosen])
 
 
