@@ -119,7 +119,7 @@ def house() -> Iterator[House]:
         try:
             yield made
         finally:
-            _remove_data(made.home)
+            remove_data(made.home)
 
 
 def free_port_base() -> int:
@@ -158,7 +158,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _remove_data(home: Path) -> None:
+def remove_data(home: Path) -> None:
     """As root the database lies outside the house; where, it says itself."""
     pointer = home / "postgres" / "where"
     if pointer.exists():
