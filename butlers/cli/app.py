@@ -51,7 +51,7 @@ FILES: Final[Mapping[str, str]] = {
     "backup": "backup",
     "restore": "backup",
     "deliveries": "deliveries",
-    "audit": "audit",
+    "audit": "audit_log",
     "keys": "keys",
 }
 

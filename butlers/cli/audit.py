@@ -26,11 +26,6 @@ SHOWN: Final = 100
 MESSENGER: Final = "messenger"
 
 
-def add_to(line: typer.Typer) -> None:
-    """Put these commands on the command line."""
-    line.add_typer(app, name="audit")
-
-
 @dataclass(slots=True)
 class Report:
     """What `audit verify` found: of the flaws the first hundred, and how many there are."""

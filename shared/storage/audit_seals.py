@@ -3,13 +3,15 @@
 The only writer of shared.audit_seals. Reading takes no lock that an INSERT into the audit would wait for.
 """
 
+import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from shared.audit import BEGINNING, Line, Seal, Spans, line_of, text_of
-from shared.db.pool import Connection
+from shared.db.pool import Connection, Record
 
 PAGE: Final = 1000
 # Lines of one seal: more than the busiest house writes in a minute. The sealer holds so many in memory, the verifier
@@ -18,6 +20,18 @@ MOST: Final = 100_000
 # Every column, as one text that no setting of a session changes.
 COLUMNS: Final = """seq, to_json(at AT TIME ZONE 'UTC')::text AS at, event_type, action_id::text, rule_id::text,
     notification_id::text, actor, reason, detail::text"""
+# What these columns are called, in their order.
+LINE: Final = (
+    "seq",
+    "at",
+    "event_type",
+    "action_id",
+    "rule_id",
+    "notification_id",
+    "actor",
+    "reason",
+    "detail",
+)
 # A Messenger seals each minute: a line that waits so long shows that none does, or that it cannot keep up.
 WAITS_AT_MOST: Final = timedelta(minutes=10)
 
@@ -171,3 +185,46 @@ async def uncovered(connection: Connection, spans: Spans, slack: timedelta) -> A
     """
     async for row in connection.cursor(UNCOVERED, text_of(spans), slack, prefetch=PAGE):
         yield Uncovered(**row)
+
+
+EVERY_LINE: Final = f"SELECT {COLUMNS} FROM shared.approval_events ORDER BY seq"
+
+
+async def every_line(connection: Connection) -> AsyncIterator[Sequence[str | None]]:
+    """Yield every line as the texts of its columns, which are what its digest is made of; within a transaction."""
+    async for row in connection.cursor(EVERY_LINE, prefetch=PAGE):
+        seq, *columns = row
+        yield [str(seq), *columns]
+
+
+LATEST: Final = f"""
+SELECT * FROM (SELECT {COLUMNS} FROM shared.approval_events
+    WHERE ($1 = '' OR action_id::text LIKE $1 || '%' OR notification_id::text LIKE $1 || '%'
+        OR rule_id::text LIKE $1 || '%') AND ($2 = '' OR event_type = $2)
+    ORDER BY seq DESC LIMIT $3) AS latest ORDER BY seq
+"""
+
+
+async def latest(connection: Connection, about: str, event: str, most: int) -> list[dict[str, str | None]]:
+    """Return the latest lines, oldest first: about the id that begins so, and of that event, unless it is empty."""
+    return [_readable(row) for row in await connection.fetch(LATEST, _literal(about), event, most)]
+
+
+ONE_LINE: Final = f"SELECT {COLUMNS} FROM shared.approval_events WHERE seq = $1"
+
+
+async def line(connection: Connection, seq: int) -> dict[str, str | None] | None:
+    """Return one line by its number, or None."""
+    row = await connection.fetchrow(ONE_LINE, seq)
+    return None if row is None else _readable(row)
+
+
+def _literal(text: str) -> str:
+    """Return the text so that LIKE takes no character of it for a pattern."""
+    return re.sub(r"([\\%_])", r"\\\1", text)
+
+
+def _readable(row: Record) -> dict[str, str | None]:
+    """Return a line by the names of its columns, its time in UTC as RFC 3339 has it."""
+    found = {name: None if value is None else str(value) for name, value in zip(LINE, row, strict=True)}
+    return found | {"at": f"{json.loads(str(found['at']))}Z"}
