@@ -26,6 +26,8 @@ class Message:
     # E-mail only: the From address, a stored row and never a caller's word.
     sender: str = ""
     created_at: datetime | None = None
+    # A reply goes out also where the message it answers is gone.
+    alone_if_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class ChannelSpec:
     refusals: Mapping[str, str] = field(default_factory=dict)
     # The subject of a message; None where messages have none.
     subject: Callable[[Message], str] | None = None
-    has_reactions: bool = False
+    # The emoji a reaction may be; none where the channel has no reactions.
+    reactions: Sequence[str] = ()
     # Whether the owner can press an answer below a message.
     has_buttons: bool = False

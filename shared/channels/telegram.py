@@ -89,6 +89,15 @@ def _spellings(thread: str) -> tuple[str]:
     return (f"{named.chat}:{named.message}",)
 
 
+# Those that anybody may set, as Telegram lists them (Bot API, ReactionTypeEmoji).
+_EMOJIS: Final = (
+    "👍 👎 ❤ 🔥 🥰 👏 😁 🤔 🤯 😱 🤬 😢 🎉 🤩 🤮 💩 🙏 👌 🕊 🤡 🥱 🥴 😍 🐳 ❤‍🔥 "
+    "🌚 🌭 💯 🤣 ⚡ 🍌 🏆 💔 🤨 😐 🍓 🍾 💋 🖕 😈 😴 😭 🤓 👻 👨‍💻 👀 🎃 🙈 😇 😨 "
+    "🤝 ✍ 🤗 🫡 🎅 🎄 ☃ 💅 🤪 🗿 🆒 💘 🙉 🦄 😘 💊 🙊 😎 👾 🤷‍♂ 🤷 🤷‍♀ 😡"
+)
+REACTIONS: Final = tuple(_EMOJIS.split())
+
+
 def limits(address: str) -> Mapping[str, Limit]:
     """Return what one message spends from: the bot's limit, and the chat's."""
     return {"telegram": BOT, f"telegram:{address}": CHAT if is_private_chat(address) else GROUP}
@@ -125,7 +134,10 @@ def _text(message: Message, part: str, *, first: bool) -> Wire:
         "text": part,
     }
     if first and message.intent == "reply":
-        body["reply_parameters"] = {"message_id": _answered(message)}
+        answered: dict[str, object] = {"message_id": _answered(message)}
+        if message.alone_if_gone:
+            answered["allow_sending_without_reply"] = True
+        body["reply_parameters"] = answered
     return Wire(verb="sendMessage", to=message.address, body=canonical(body))
 
 
@@ -317,6 +329,6 @@ SPEC: Final = ChannelSpec(
         words="the bot's token",
         remedy="Put the token that @BotFather shows into BUTLERS_TELEGRAM_TOKEN and start the Messenger again.",
     ),
-    has_reactions=True,
+    reactions=REACTIONS,
     has_buttons=True,
 )

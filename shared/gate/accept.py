@@ -32,6 +32,8 @@ PARAMETERS: Final = (
 LONGEST: Final = {"message": 10_000, "recipient": 320, "subject": 500, "emoji": 32, "contact_id": 64}
 REQUIRED_CONTEXT: Final = ("request_id", "source_channel", "source_endpoint_identity", "source_sender_identity")
 DEEPEST: Final = 20
+# Asks for the coloured form; an emoji is the same with it and without.
+_EMOJI_STYLE: Final = "\ufe0f"
 _LINE_BREAKS: Final = re.compile(r"[\r\n\x00]")
 _UNSENDABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
 # JSON text escapes a NUL; after a doubled backslash the same six characters are plain text.
@@ -49,6 +51,8 @@ class NotifyCall:
     said_sha: str
     lineage: str | None
     note: str | None = None
+    # The session that calls, if one does.
+    session: str | None = None
 
 
 def thread_of(envelope: NotifyEnvelope) -> str | None:
@@ -250,11 +254,6 @@ def _demand_context_values(context: Mapping[str, object]) -> None:
     for name in ("request_id", "idempotency_key"):
         if len(str(context.get(name) or "")) > 200:  # noqa: PLR2004
             raise InvalidInput(f"request_context.{name} has more than 200 characters.", "Shorten it.")
-    received = context.get("received_at")
-    if received is not None and not _has_zone(str(received)):
-        raise InvalidInput(
-            "request_context.received_at must be an ISO 8601 time with a time zone.", "Pass it on unchanged."
-        )
 
 
 def _has_zone(text: str) -> bool:
@@ -270,6 +269,11 @@ def _demand_context(intent: str, channel: str, context: Mapping[str, object]) ->
             raise InvalidInput(
                 f"Intent '{intent}' needs request_context.{name}.", "Pass on the request_context you received."
             )
+    received = context.get("received_at")
+    if received is not None and not _has_zone(str(received)):
+        raise InvalidInput(
+            "request_context.received_at must be an ISO 8601 time with a time zone.", "Pass it on unchanged."
+        )
     family = channel_of(str(context["source_channel"]))
     if family != channel:
         raise InvalidInput(
@@ -288,10 +292,15 @@ def _demand_context(intent: str, channel: str, context: Mapping[str, object]) ->
 
 
 def _demand_reaction(channel: str, emoji: str | None) -> None:
-    if not CHANNELS[channel].has_reactions:
-        raise InvalidInput(f"{CHANNELS[channel].label.capitalize()} has no reactions.", "Use intent 'reply'.")
+    spec = CHANNELS[channel]
+    if not spec.reactions:
+        raise InvalidInput(f"{spec.label.capitalize()} has no reactions.", "Use intent 'reply'.")
     if emoji is None:
         raise InvalidInput("Missing required 'emoji' parameter.", "Intent 'react' needs the emoji to set.")
+    if emoji.strip().replace(_EMOJI_STYLE, "") not in spec.reactions:
+        raise InvalidInput(
+            f"{spec.label.capitalize()} has no reaction {emoji[:20]!r}.", f"Choose from: {' '.join(spec.reactions)}."
+        )
 
 
 def _uuid(text: str) -> str:

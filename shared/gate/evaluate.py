@@ -103,6 +103,8 @@ def render(
         thread=thread_of(envelope),
         sender=sender,
         created_at=row["created_at"],
+        # The owner deletes messages and is still told; to others an answer that answers nothing may mean another thing.
+        alone_if_gone=target.is_owner,
     )
     if target.is_owner:
         mark = marking(envelope.origin_butler, row["admitted_by"])

@@ -7,7 +7,9 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from telegram.constants import ReactionEmoji
 
+from shared.channels.telegram import REACTIONS
 from shared.contracts import NotifyEnvelope, wire
 from shared.errors import InvalidInput
 from shared.gate.accept import accept, accept_envelope, thread_of
@@ -81,7 +83,9 @@ def with_context(given: Mapping[str, object], **changes: object) -> dict[str, ob
             {**SEND, "request_context": {"idempotency_key": "k" * 201}},
             "request_context.idempotency_key has more than 200",
         ),
-        pytest.param({**SEND, "request_context": {"received_at": "yesterday"}}, "request_context.received_at must be"),
+        pytest.param(with_context(REPLY, received_at="yesterday"), "request_context.received_at must be"),
+        pytest.param(with_context(REPLY, received_at="2026-01-01T00:00:00"), "request_context.received_at must be"),
+        pytest.param({**REACT, "emoji": "🍕"}, "Telegram has no reaction '🍕'. Choose from: 👍 👎 ❤"),
         pytest.param(without(REPLY, "message"), "Missing required 'message' parameter", id="a reply says something"),
         pytest.param(without(REPLY, "request_context"), "Intent 'reply' needs request_context", id="reply to what"),
         pytest.param(without(REACT, "request_context"), "Intent 'react' needs request_context", id="react to what"),
@@ -144,6 +148,17 @@ def test_the_context_is_forwarded_as_it_is() -> None:
 def test_the_context_may_be_json_text() -> None:
     as_text = {**REPLY, "request_context": json.dumps(CONTEXT)}
     assert accept("health", as_text) == accept("health", REPLY)
+
+
+def test_a_message_of_its_own_may_carry_a_context_of_any_time() -> None:
+    call = accept("health", {**SEND, "request_context": {"received_at": "yesterday"}})
+    assert call.envelope.request_context == {"received_at": "yesterday"}
+
+
+def test_every_reaction_of_telegram_can_be_set_in_either_style_and_no_other() -> None:
+    assert {one.value.replace("\ufe0f", "") for one in ReactionEmoji} == set(REACTIONS)
+    for one in ReactionEmoji:
+        assert accept("health", {**REACT, "emoji": one.value}).envelope.delivery.emoji == one.value
 
 
 def test_a_reaction_needs_no_message() -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from messenger.sandbox.botapi.shapes import units
+from shared.channels.telegram import REACTIONS
 
 Params = Mapping[str, object]
 MAX_TEXT_UNITS = 4096
@@ -65,12 +66,6 @@ ENTITY_TYPES = frozenset(
         "date_time",
     }
 )
-EMOJIS = (
-    "👍 👎 ❤ 🔥 🥰 👏 😁 🤔 🤯 😱 🤬 😢 🎉 🤩 🤮 💩 🙏 👌 🕊 🤡 🥱 🥴 😍 🐳 ❤‍🔥 "
-    "🌚 🌭 💯 🤣 ⚡ 🍌 🏆 💔 🤨 😐 🍓 🍾 💋 🖕 😈 😴 😭 🤓 👻 👨‍💻 👀 🎃 🙈 😇 😨 "
-    "🤝 ✍ 🤗 🫡 🎅 🎄 ☃ 💅 🤪 🗿 🆒 💘 🙉 🦄 😘 💊 🙊 😎 👾 🤷‍♂ 🤷 🤷‍♀ 😡 "
-)
-REACTIONS = frozenset(EMOJIS.split())
 
 
 class Refused(Exception):
@@ -178,7 +173,7 @@ def check_reaction(params: Params) -> None:
     if len(reactions) > 1:
         raise bad("REACTIONS_TOO_MANY")
     for reaction in reactions:
-        if reaction.get("type") != "emoji" or str(reaction.get("emoji")).rstrip("\ufe0f") not in REACTIONS:
+        if reaction.get("type") != "emoji" or str(reaction.get("emoji")).replace("\ufe0f", "") not in REACTIONS:
             raise bad("REACTION_INVALID")
 
 

@@ -104,6 +104,18 @@ async def test_a_proved_thread_is_asked_about_and_answered_in(house: House, mess
     assert payload(house, message)["reply_parameters"] == {"message_id": int(thread.partition(":")[2])}
 
 
+async def test_a_reply_to_a_message_that_is_gone_reaches_the_owner_and_nobody_else(house: House, message: str) -> None:
+    chat, gone = new_chat(), 999_999
+    answer = await house.notify(message=message, **by_telegram(f"{OWNER}:{gone}"))
+    assert (answer["status"], len(house.sent(message))) == ("ok", 1)
+    await received(house, f"{chat}:{gone}", chat)
+    other = f"{message} to others"
+    answer = await house.notify(message=other, **by_telegram(f"{chat}:{gone}"))
+    assert (await house.decide(answer["action_id"])).code == "approved"
+    await house.settled(answer["notification_id"], "error")
+    assert house.sent(other) == []
+
+
 async def test_an_invented_thread_is_asked_about_and_sent_as_a_new_message(house: House, message: str) -> None:
     chat = new_chat()
     answer = await house.notify(message=message, **by_telegram(f"{chat}:77"))
