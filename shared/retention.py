@@ -62,6 +62,7 @@ LIST: Final = (
     Kept("shared.channels", "channel realm sender", "kept", None, "one row per channel, without its credentials"),
     Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
     Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
+    Kept("shared.sessions", "butler request_context", "removed", WORDS, "after the session's end"),
     Kept(
         "shared.notifications",
         "envelope answer owner_text",

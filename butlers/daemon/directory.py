@@ -5,12 +5,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from butlers.daemon import discovery
+from shared.auth.tokens import Caller
 from shared.config.timings import STANDARD, Timings
 from shared.db.clock import DatabaseClock, boot
 from shared.db.pool import Database
 from shared.errors import ButlersError
 from shared.loops import pause
-from shared.storage import keyring
+from shared.storage import keyring, sessions
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.directory")
@@ -54,10 +55,12 @@ class Directory:
             await self.clock.read(connection)
             self._keys = await keyring.counting(connection)
 
-    async def is_live(self, jti: str) -> bool:
-        """Return whether a client token still counts; raise Unavailable if that cannot be known."""
+    async def is_live(self, caller: Caller) -> bool:
+        """Return whether a client's or a session's token still counts; raise Unavailable if that cannot be known."""
         async with self._db.work() as connection:
-            return await discovery.is_live(connection, jti)
+            if caller.kind == "session":
+                return await sessions.is_running(connection, caller.name, caller.jti)
+            return await discovery.is_live(connection, caller.jti)
 
     async def keep_keys(self, stopping: asyncio.Event) -> None:
         """Read the keyring again and again, so that a new or retired key counts within seconds."""

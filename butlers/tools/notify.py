@@ -14,7 +14,7 @@ from shared.contracts import Intent, NotifyResponse, RouteResponse, route_reques
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
-from shared.storage import contacts
+from shared.storage import contacts, sessions
 from shared.storage.contacts import UnknownContact
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import notifications_total
@@ -70,16 +70,21 @@ def notify_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
 
     async def notify(call: ToolCall) -> Result:
-        return Result(await tell(context, call.arguments))
+        return Result(await tell(context, call.arguments, call.caller.session))
 
     return Tool("notify", DESCRIPTION, PARAMETERS, notify)
 
 
-async def tell(context: Context, arguments: Arguments) -> Answer:
-    """Return the answer of the contract, also for an error, as the object the caller gets."""
+async def tell(context: Context, arguments: Arguments, session: str | None = None) -> Answer:
+    """Return the answer of the contract, also for an error, as the object the caller gets; `session` says whose it is.
+
+    A session's reply or reaction that names no request_context answers the request that the session is about.
+    """
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
-        call = await _accept(context, arguments)
+        if session is not None:
+            arguments = await _of_session(context, arguments, session)
+        call = replace(await _accept(context, arguments), session=session)
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
@@ -102,6 +107,14 @@ async def tell(context: Context, arguments: Arguments) -> Answer:
             log.warning("the outcome is not known yet", code=lost.code, why=lost.message)
     notifications_total.labels(origin=context.name, outcome=answer.status).inc()
     return answers.as_tool_answer(answer)
+
+
+async def _of_session(context: Context, arguments: Arguments, session: str) -> Arguments:
+    async with context.db.work() as connection:
+        request = await sessions.context_of(connection, context.name, session)
+    if arguments.get("request_context") or arguments.get("intent") not in ("reply", "react"):
+        return arguments
+    return {**arguments, "request_context": request}
 
 
 async def _accept(context: Context, arguments: Arguments) -> NotifyCall:

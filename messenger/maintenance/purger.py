@@ -171,6 +171,10 @@ DELETE FROM shared.client_tokens WHERE jti IN (
     SELECT jti FROM shared.client_tokens WHERE expires_at < to_timestamp($1::float8)
     ORDER BY jti LIMIT $2)
 """
+SESSIONS: Final = """
+DELETE FROM shared.sessions WHERE id IN (
+    SELECT id FROM shared.sessions WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
+"""
 ROUTES: Final = """
 DELETE FROM switchboard.routes WHERE id IN (
     SELECT id FROM switchboard.routes WHERE at < to_timestamp($1::float8) ORDER BY at LIMIT $2)
@@ -210,6 +214,7 @@ CHORES: Final = (
     Chore("messenger.pairings", "removed", retention.PAIRINGS, PAIRINGS),
     Chore("shared.request_windows", "removed", retention.REQUEST_WINDOWS, REQUEST_WINDOWS),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
+    Chore("shared.sessions", "removed", retention.WORDS, SESSIONS),
     Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
     Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),
     Chore("switchboard.inbox", "removed", retention.FENCES, INBOX),

@@ -1,4 +1,4 @@
-"""Tokens that prove who is calling: short hop tokens between daemons, client tokens, and the one verifier.
+"""Tokens that prove who is calling: hop tokens between daemons, client and session tokens, and the one verifier.
 
 A token is a JWT (RFC 7519) of exactly seven claims, signed with EdDSA (RFC 8037) by an Ed25519 key. The key is chosen
 by the issuer that the token names and never by anything else in it, so a stolen key can only speak for its owner. Times
@@ -24,7 +24,6 @@ from shared.errors import ButlersError
 
 Clock = Callable[[], float]
 Keyring = Callable[[str], Collection[str]]  # name -> its public keys, several while one replaces another
-IsLive = Callable[[str], Awaitable[bool]]  # whether a client token's jti is a row that nobody revoked
 Tell = Callable[[str, str], Awaitable[None]]  # who was refused, although it proved who it is, and why
 
 OWNER: Final = "owner"
@@ -55,16 +54,28 @@ class NotForHere(Unauthorized):
     """The error where a token of ours does not count here or now; its bearer is told why."""
 
 
-CallerKind = Literal["hop", "client"]
+CallerKind = Literal["hop", "client", "session"]
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The one a verified token speaks for: a daemon itself (hop), or a client that acts as one butler."""
+    """The one a verified token speaks for: a daemon itself (hop), or who acts as one butler.
+
+    That is a client with a token of the owner's, or a session, the jti of whose token is its own id.
+    """
 
     name: str
     kind: CallerKind
     jti: str
+
+    @property
+    def session(self) -> str | None:
+        """Return the id of the session that calls, or None."""
+        return self.jti if self.kind == "session" else None
+
+
+# Whether the row that a caller's jti names counts still: a client token that nobody revoked, a session that goes on.
+IsLive = Callable[[Caller], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +130,10 @@ class Signer:
             self._minted[callee] = (now, token)
         return token
 
-    def mint(self, claims: Mapping[str, str], seconds: int) -> ClientToken:
+    def mint(self, claims: Mapping[str, str], seconds: int, jti: str | None = None) -> ClientToken:
         """Mint a token of these claims (sub, aud, scope) in our name, valid for so many seconds from now."""
         now = int(self._clock())
-        jti = self._new_id()
+        jti = jti or self._new_id()
         payload = {"iss": self.name, **claims, "iat": now, "exp": now + seconds, "jti": jti}
         return ClientToken(jwt.encode(payload, self._key, algorithm=_ALGORITHM), jti, now, now + seconds)
 
@@ -135,12 +146,18 @@ def mint_client_token(owner: Signer, butler: str, lifetime: timedelta) -> Client
     return owner.mint(claims, max(1, int(lifetime.total_seconds())))
 
 
+def mint_session_token(butler: Signer, session_id: str, lifetime: timedelta) -> str:
+    """Mint the token by which one session acts as its butler, until it ends; the butler's own key signs it."""
+    claims = {"sub": f"session:{butler.name}", "aud": butler.name, "scope": "session"}
+    return butler.mint(claims, max(1, int(lifetime.total_seconds())), session_id).token
+
+
 class Verifier:
     """The verifier that tells one audience who is calling, from the token alone.
 
-    `accepts` names the daemons whose hop tokens count (None: all the keyring knows); client tokens count if `is_live`
-    is given. A verified token is remembered by its SHA-256 for at most two minutes and never beyond its end or that of
-    its key; whether a client token was revoked is asked again after five seconds.
+    `accepts` names the daemons whose hop tokens count (None: all the keyring knows); the tokens of clients and sessions
+    count if `is_live` is given. A verified token is remembered by its SHA-256 for at most two minutes and never beyond
+    its end or that of its key; whether a client or a session still counts is asked again after five seconds.
     """
 
     def __init__(
@@ -161,7 +178,7 @@ class Verifier:
         self._tell = tell
         # Each end stands with what ends: a cache with a clock of its own would double the price of a look.
         self._verified: FIFOCache[bytes, _Proved] = FIFOCache(_MOST)
-        self._live: FIFOCache[str, tuple[bool, float]] = FIFOCache(_MOST)
+        self._live: FIFOCache[Caller, tuple[bool, float]] = FIFOCache(_MOST)
 
     async def verify(self, token: str) -> Caller:
         """Return the caller this token proves; raise Unauthorized, or what `is_live` raises if it cannot tell."""
@@ -174,9 +191,9 @@ class Verifier:
                 caller = self._caller(claims, now)
             known = _Proved(caller, claims.iss, key, min(claims.exp + _LEEWAY, now + HOP_SECONDS))
             self._verified[digest] = known
-        if known.caller.kind == "client":
-            async with self._telling(f"client:{known.caller.name}"):
-                await self._demand_live(known.caller.jti, now)
+        if known.caller.kind != "hop":
+            async with self._telling(f"{known.caller.kind}:{known.caller.name}"):
+                await self._demand_live(known.caller, now)
         return known.caller
 
     @asynccontextmanager
@@ -200,16 +217,16 @@ class Verifier:
                 self._accepts is None or claims.sub in self._accepts, "belongs to a daemon that may not call this one"
             )
             return Caller(claims.sub, "hop", claims.jti)
-        _demand(claims.sub == f"client:{self._audience}", "is for another butler")
-        _demand(self._is_live is not None, "is a client token, and clients are not served here")
-        return Caller(self._audience, "client", claims.jti)
+        _demand(claims.sub == f"{claims.scope}:{self._audience}", "is for another butler")
+        _demand(self._is_live is not None, f"is a {claims.scope} token, and {claims.scope}s are not served here")
+        return Caller(self._audience, "session" if claims.scope == "session" else "client", claims.jti)
 
-    async def _demand_live(self, jti: str, now: float) -> None:
-        live, until = self._live.get(jti, (False, now))
+    async def _demand_live(self, caller: Caller, now: float) -> None:
+        live, until = self._live.get(caller, (False, now))
         if now >= until and self._is_live is not None:
-            live = await self._is_live(jti)
-            self._live[jti] = (live, now + _LIVE_SECONDS)
-        _demand(live is True, "was revoked")
+            live = await self._is_live(caller)
+            self._live[caller] = (live, now + _LIVE_SECONDS)
+        _demand(live is True, "was revoked" if caller.kind == "client" else "is of a session that has ended")
 
 
 def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
@@ -253,7 +270,7 @@ def _claims(payload: Mapping[str, object]) -> _Claims:
     _demand(all(type(time) is int for time in times.values()), "has a time of the wrong type")
     claims = _Claims(**texts, **times)  # type: ignore[arg-type]  # the two lines above are the check
     _demand(_JTI.fullmatch(claims.jti) is not None, "has no valid id")
-    _demand(_is_hop(claims) or _is_client(claims), "contradicts itself about who it is from")
+    _demand(_is_hop(claims) or _is_client(claims) or _is_session(claims), "contradicts itself about who it is from")
     return claims
 
 
@@ -263,6 +280,11 @@ def _is_hop(claims: _Claims) -> bool:
 
 def _is_client(claims: _Claims) -> bool:
     return claims.scope == "client" and claims.iss == OWNER and claims.sub.startswith("client:")
+
+
+def _is_session(claims: _Claims) -> bool:
+    """Return whether a butler says it of a session of its own: no other key can."""
+    return claims.scope == "session" and claims.iss != OWNER and claims.sub == f"session:{claims.iss}"
 
 
 def _utc(seconds: int) -> str:

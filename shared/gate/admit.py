@@ -20,7 +20,7 @@ from shared.gate.resolve import action_of, resolve
 from shared.idempotency import notification_key
 from shared.model import Decision, Finding
 from shared.storage import cooldown, notifications, pending_actions
-from shared.storage.contacts import MissingIdentifier
+from shared.storage.contacts import MissingIdentifier, Target
 from shared.storage.notifications import Current, NewNotification
 from shared.storage.pending_actions import Event, Parked
 
@@ -43,7 +43,8 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
     async with by.db.work() as connection:
         delivery = call.envelope.delivery
         target = await resolve(connection, call.envelope, call.whom)
-        lineage = await _lineage(connection, by, call)
+        is_owner = isinstance(target, Target) and target.is_owner
+        lineage = await _lineage(connection, by, call, to_others=not is_owner)
         new = _new(by, call, lineage)
         facts = await gather(connection, delivery.channel, new.id)
         new = replace(new, realm=facts.realm)
@@ -63,9 +64,15 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         return replace(current, note=" ".join(filter(None, [current.note, about])) or None)
 
 
-async def _lineage(connection: Connection, by: Admitter, call: NotifyCall) -> str:
+async def _lineage(connection: Connection, by: Admitter, call: NotifyCall, *, to_others: bool) -> str:
+    """Return what makes equal calls one: what the caller stated, else its session, else that they come at once.
+
+    A session tells the owner the same words as often as it says them, and anybody else once.
+    """
     origin, delivery = call.envelope.origin_butler, call.envelope.delivery
     lineage = call.lineage
+    if lineage is None and call.session is not None and to_others:
+        lineage = f"session:{call.session}"
     if lineage is None:
         fresh = f"recent:{by.new_id()}"
         lineage = await notifications.recent_lineage(connection, by.name, call.request_sha, fresh)
@@ -89,6 +96,7 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
         whom=str(call.whom),
         third_party=True,
         answer=answers.queued(notification_id),
+        session=call.session,
     )
 
 
@@ -142,7 +150,8 @@ async def _refuse(connection: Connection, by: Admitter, new: NewNotification, de
 
 
 async def _park(connection: Connection, by: Admitter, new: NewNotification, action_id: str, summary: str) -> None:
-    parked = Parked(action_id, new.id, new.origin, tool_args(new.envelope, new.whom), new.content_sha, summary)
+    args = tool_args(new.envelope, new.whom)
+    parked = Parked(action_id, new.id, new.origin, args, new.content_sha, summary, new.session)
     await pending_actions.park(connection, parked, by.approval_ttl, by.name)
     await tell(connection, "cards")
 

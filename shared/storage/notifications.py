@@ -42,6 +42,8 @@ class NewNotification:
     contact_id: str | None = None
     entry_id: str | None = None
     lasts: timedelta | None = None
+    # The session that asked, for its pending action.
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

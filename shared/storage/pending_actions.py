@@ -47,14 +47,15 @@ class Parked:
     tool_args: Mapping[str, object]
     content_sha: str | None
     summary: str
+    session: str | None = None
 
 
 # The login that parks may not read what is parked, so nothing is returned here.
 PARK = """
 WITH parked AS (
     INSERT INTO shared.pending_actions (id, origin_butler, tool_args, content_sha, agent_summary, notification_id,
-        expires_at)
-    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7))
+        expires_at, session_id)
+    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7, $9))
 INSERT INTO shared.approval_events (event_type, action_id, notification_id, actor, reason, detail)
 VALUES ('parked', $1, $6, $8, $5, '{"revision": 1}')
 """
@@ -66,7 +67,7 @@ async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) 
     The caller's transaction holds its notification too.
     """
     args = (UUID(parked.action_id), parked.origin, parked.tool_args, parked.content_sha, parked.summary)
-    await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by)
+    await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by, parked.session)
 
 
 @dataclass(frozen=True, slots=True)

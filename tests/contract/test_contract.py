@@ -166,7 +166,8 @@ async def test_request_context_from_runtime_session(fleet: Fleet) -> None:
     text = "SELECT request_context FROM switchboard.inbox WHERE text = $1"
     routed = dict((await eventually(lambda: fleet.sql(text, question)))[0]["request_context"])
     assert routed.keys() >= set(REQUIRED)
-    answer = await fleet.notify(channel="telegram", intent="reply", message=said, request_context=routed)
+    _, token = await fleet.session("health", routed)
+    answer = await fleet.notify_by(token, channel="telegram", intent="reply", message=said)
     assert answer["status"] == "ok", answer
     assert (await envelope(fleet, answer))["request_context"] == routed
     parameters = (await fleet.outside.arrived(said, OWNER)).payload["reply_parameters"]

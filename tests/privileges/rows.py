@@ -59,6 +59,11 @@ TABLES: Final = {
         "detail",
         "INSERT INTO shared.approval_events (event_type, actor) VALUES ('tried', $1)",
     ),
+    "shared.sessions": (
+        "butler",
+        "ended_at",
+        "INSERT INTO shared.sessions (id, butler) VALUES (gen_random_uuid(), $1)",
+    ),
     "shared.withdrawals": (
         "origin_butler",
         "outcome",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, cast
+from uuid import uuid4
 
 import aiohttp
 import asyncpg
@@ -16,10 +17,10 @@ from fastmcp.client.transports import StreamableHttpTransport
 
 from butlers.cli.client import mint
 from shared.auth import keystore
-from shared.auth.tokens import Signer
+from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Record, prepare_connection
 from shared.rpc import Answer, request_of, tool_object
-from shared.storage import contacts
+from shared.storage import contacts, sessions
 from tests.rig.bench import House
 from tests.rig.cluster import BUTLERS
 from tests.rig.forks import Process
@@ -221,6 +222,20 @@ class Fleet:
     async def notify(self, name: str = "health", /, **arguments: object) -> Answer:
         """The answer of `notify`."""
         return await self.call(name, "notify", arguments)
+
+    async def session(self, name: str, request_context: Mapping[str, object] | None = None) -> tuple[str, str]:
+        """A session of that butler that answers this request: its id, and the token its daemon would give it."""
+        session_id = str(uuid4())
+        await sessions.begin(self.db, session_id, name, request_context)
+        signer = Signer(name, keystore.read(self.house.home, name).private_pem, time.time)
+        return session_id, mint_session_token(signer, session_id, timedelta(hours=1))
+
+    async def notify_by(self, token: str, name: str = "health", /, **arguments: object) -> Answer:
+        """The answer of `notify` to whoever bears this token."""
+        async with Client(f"{self.url(name)}/mcp", auth=token, timeout=30) as client:
+            result = await client.call_tool("notify", arguments, raise_on_error=False)
+        assert result.structured_content is not None, result
+        return cast("Answer", result.structured_content)
 
     async def hop(self, caller: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         """What a daemon's own token gets from another daemon's tool, by the raw request."""

@@ -13,7 +13,7 @@ import pytest
 
 from shared.auth.keypairs import generate_key, public_key, sign
 from shared.auth.mac import tag, tag_matches
-from shared.auth.tokens import Caller, Signer, Unauthorized, Verifier, mint_client_token
+from shared.auth.tokens import Caller, Signer, Unauthorized, Verifier, mint_client_token, mint_session_token
 from shared.errors import Misconfigured, Unavailable
 
 NOW = 1_800_000_000
@@ -30,15 +30,15 @@ class Clock:
 
 
 class Tokens:
-    """The live rows of shared.client_tokens, counting how often they were asked."""
+    """The ids of live client tokens and sessions, counting how often they were asked."""
 
     def __init__(self) -> None:
         self.live: set[str] = set()
         self.asked = 0
 
-    async def __call__(self, jti: str) -> bool:
+    async def __call__(self, caller: Caller) -> bool:
         self.asked += 1
-        return jti in self.live
+        return caller.jti in self.live
 
 
 def keyring(name: str) -> list[str]:
@@ -98,6 +98,13 @@ def tampered(token: str) -> str:
 def client(**changes: object) -> dict[str, object]:
     return claims(
         **{"iss": "owner", "sub": "client:switchboard", "scope": "client", "exp": NOW + 3600, "jti": "live-token"}
+        | changes
+    )
+
+
+def session(**changes: object) -> dict[str, object]:
+    return claims(
+        **{"aud": "health", "sub": "session:health", "scope": "session", "exp": NOW + 3600, "jti": "live-token"}
         | changes
     )
 
@@ -187,6 +194,13 @@ BAD_TOKENS = {
     "a client token a butler signed as owner": signed(client(), by="health"),
     "a client with scope hop": signed(client(scope="hop", exp=NOW + 60), by="owner"),
     "a revoked client token": signed(client(jti="revoked-token"), by="owner"),
+    "a session of another butler": signed(session(), by="health"),
+    "a session here that another butler signed": signed(session(aud="switchboard", sub="session:switchboard")),
+    "a session that names another audience": signed(session(aud="switchboard")),
+    "a session the owner signed": signed(
+        session(iss="owner", aud="switchboard", sub="session:switchboard"), by="owner"
+    ),
+    "a session that says it is a client": signed(session(sub="client:health", aud="switchboard")),
     "an expired client token": signed(client(iat=NOW - 3600, exp=NOW - 60), by="owner"),
 }
 
@@ -290,12 +304,29 @@ async def test_a_key_that_is_retired_proves_nothing_more_not_even_what_was_seen_
 
 
 async def test_a_revocation_check_that_cannot_tell_lets_nobody_in() -> None:
-    async def cannot_tell(_jti: str) -> bool:
+    async def cannot_tell(_: Caller) -> bool:
         raise Unavailable("The database is away.")
 
     ours = Verifier("switchboard", keyring, Clock(), is_live=cannot_tell)
     with pytest.raises(Unavailable):
         await ours.verify(signed(client(), by="owner"))
+
+
+async def test_a_session_acts_as_its_butler_until_it_ends() -> None:
+    clock, sessions = Clock(), Tokens()
+    token = mint_session_token(Signer("health", PEMS["health"], clock), "a-session-of-health", timedelta(hours=1))
+    ours = Verifier("health", keyring, clock, is_live=sessions)
+    with pytest.raises(Unauthorized, match="is of a session that has ended"):
+        await ours.verify(token)
+    sessions.live.add("a-session-of-health")
+    clock.now += 6
+    caller = await ours.verify(token)
+    assert caller == Caller("health", "session", "a-session-of-health")
+    assert caller.session == "a-session-of-health"
+    sessions.live.clear()
+    clock.now += 6
+    with pytest.raises(Unauthorized, match="is of a session that has ended"):
+        await ours.verify(token)
 
 
 def test_a_client_token_is_minted_by_the_owner_alone() -> None:
