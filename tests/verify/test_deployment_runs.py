@@ -29,6 +29,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import fleet
+from shared.home_folder import LOGS
 from shared.postgres import server
 from shared.postgres.socket_folder import PORT
 from tests.rig.waiting import eventually
@@ -61,6 +62,7 @@ class Machine:
         for path in ("/run/database", "/run/console", "/srv/fleet", HOME):
             text = text.replace(path, f"{self.root(name)}{path}")
         text = HOSTED.sub(lambda m: database if m[1] == "postgres" else f"{self.address(m[1])}:{m[2]}", text)
+        text = text.replace("http://fleet", f"http://{self.address('fleet')}")  # each butler adds its port
         return text.replace("0.0.0.0", self.address(name))
 
     def furnish(self) -> None:
@@ -74,6 +76,8 @@ class Machine:
                 if not target.is_symlink():  # a volume inside a volume is there for all who see the outer one
                     target.symlink_to(volume)
             (self.root(name) / HOME[1:]).mkdir(parents=True, exist_ok=True)
+            # The image is read-only: where logs would be kept nothing can be made.
+            (self.root(name) / HOME[1:] / LOGS).touch()
 
     def surroundings(self, name: str) -> dict[str, str]:
         """What the process finds: the image's variables, the file's, and where our packages and /tmp are here."""
