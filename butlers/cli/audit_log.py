@@ -41,7 +41,7 @@ def list_lines(
 
     async def read() -> list[dict[str, str | None]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return await audit_seals.latest(connection, (about or "").lower(), event or "", most)
+            return await audit_seals.latest_lines(connection, (about or "").lower(), event or "", most)
 
     found = asyncio.run(read())
     if as_json:
@@ -67,7 +67,7 @@ def show_line(
 
     async def read() -> dict[str, str | None] | None:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return await audit_seals.line(connection, line)
+            return await audit_seals.one_line(connection, line)
 
     found = asyncio.run(read())
     if found is None:
@@ -106,7 +106,7 @@ async def _write(settings: Settings, put: Callable[[str], object]) -> None:
     ):
         keys = known or list(await keyring.all_of(connection, MESSENGER))
         async for record in _records(connection, keys):
-            put(json.dumps(record, ensure_ascii=False) + "\n")
+            put(json.dumps(record) + "\n")  # in ASCII: it may go to a terminal
 
 
 async def _records(connection: Connection, keys: Sequence[str]) -> AsyncIterator[dict[str, object]]:

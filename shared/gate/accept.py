@@ -32,8 +32,6 @@ PARAMETERS: Final = (
 LONGEST: Final = {"message": 10_000, "recipient": 320, "subject": 500, "emoji": 32, "contact_id": 64}
 REQUIRED_CONTEXT: Final = ("request_id", "source_channel", "source_endpoint_identity", "source_sender_identity")
 DEEPEST: Final = 20
-# Asks for the coloured form; an emoji is the same with it and without.
-_EMOJI_STYLE: Final = "\ufe0f"
 _LINE_BREAKS: Final = re.compile(r"[\r\n\x00]")
 _UNSENDABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
 # JSON text escapes a NUL; after a doubled backslash the same six characters are plain text.
@@ -269,8 +267,7 @@ def _demand_context(intent: str, channel: str, context: Mapping[str, object]) ->
             raise InvalidInput(
                 f"Intent '{intent}' needs request_context.{name}.", "Pass on the request_context you received."
             )
-    received = context.get("received_at")
-    if received is not None and not _has_zone(str(received)):
+    if (received := context.get("received_at")) is not None and not _has_zone(str(received)):
         raise InvalidInput(
             "request_context.received_at must be an ISO 8601 time with a time zone.", "Pass it on unchanged."
         )
@@ -297,7 +294,7 @@ def _demand_reaction(channel: str, emoji: str | None) -> None:
         raise InvalidInput(f"{spec.label.capitalize()} has no reactions.", "Use intent 'reply'.")
     if emoji is None:
         raise InvalidInput("Missing required 'emoji' parameter.", "Intent 'react' needs the emoji to set.")
-    if emoji.strip().replace(_EMOJI_STYLE, "") not in spec.reactions:
+    if emoji.strip().replace("\ufe0f", "") not in spec.reactions:  # an emoji is the same in either style
         raise InvalidInput(
             f"{spec.label.capitalize()} has no reaction {emoji[:20]!r}.", f"Choose from: {' '.join(spec.reactions)}."
         )

@@ -205,7 +205,7 @@ SELECT * FROM (SELECT {COLUMNS} FROM shared.approval_events
 """
 
 
-async def latest(connection: Connection, about: str, event: str, most: int) -> list[dict[str, str | None]]:
+async def latest_lines(connection: Connection, about: str, event: str, most: int) -> list[dict[str, str | None]]:
     """Return the latest lines, oldest first: about the id that begins so, and of that event, unless it is empty."""
     return [_readable(row) for row in await connection.fetch(LATEST, _literal(about), event, most)]
 
@@ -213,7 +213,7 @@ async def latest(connection: Connection, about: str, event: str, most: int) -> l
 ONE_LINE: Final = f"SELECT {COLUMNS} FROM shared.approval_events WHERE seq = $1"
 
 
-async def line(connection: Connection, seq: int) -> dict[str, str | None] | None:
+async def one_line(connection: Connection, seq: int) -> dict[str, str | None] | None:
     """Return one line by its number, or None."""
     row = await connection.fetchrow(ONE_LINE, seq)
     return None if row is None else _readable(row)

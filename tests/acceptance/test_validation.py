@@ -111,7 +111,7 @@ CASES: dict[str, Case] = {
         "request_context.request_id has more than 200 characters.",
     ),
     "received_at no time": (
-        {**HELLO, "request_context": {"request_id": "r", "received_at": "yesterday"}},
+        {**HELLO, "intent": "reply", "request_context": {**CONTEXT, "received_at": "yesterday"}},
         "request_context.received_at must be an ISO 8601 time with a time zone.",
     ),
 }
