@@ -106,6 +106,7 @@ async def test_a_proved_thread_is_asked_about_and_answered_in(house: House, mess
 
 async def test_a_reply_to_a_message_that_is_gone_reaches_the_owner_and_nobody_else(house: House, message: str) -> None:
     chat, gone = new_chat(), 999_999
+    await received(house, f"{OWNER}:{gone}", str(OWNER))
     answer = await house.notify(message=message, **by_telegram(f"{OWNER}:{gone}"))
     assert (answer["status"], len(house.sent(message))) == ("ok", 1)
     await received(house, f"{chat}:{gone}", chat)
