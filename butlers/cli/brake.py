@@ -15,6 +15,7 @@ from shared.config.settings import Settings, stated_duration
 from shared.db import witness
 from shared.db.pool import Connection, Record
 from shared.db.witness import Seen
+from shared.display.brakes import held_back
 from shared.errors import ButlersError, InvalidInput
 from shared.postgres import server
 from shared.storage import brakes, contacts
@@ -115,12 +116,9 @@ def _which(rows: list[Record]) -> str:
 
 def held(row: Record) -> str:
     """Return which messages a brake holds back, and since when."""
-    butler = f" from {row['butler']}" if row["butler"] else ""
-    to = row["contact"] or ("others and to you" if row["owner_too"] else "others")
-    channel = f" by {row['channel']}" if row["channel"] else ""
     why = ", as a backup was restored" if row["reason"] == "restored" else ""
     since = row["made_at"].astimezone(UTC)
-    return f"messages{butler} to {to}{channel} wait since {since:%Y-%m-%d %H:%M} UTC{why}"
+    return f"{held_back(dict(row))} wait since {since:%Y-%m-%d %H:%M} UTC{why}"
 
 
 async def _standing(settings: Settings) -> list[Record]:

@@ -7,8 +7,9 @@ the fleet's folder, beside the butlers' folders.
 import difflib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -71,11 +72,16 @@ def _built(one: Loaded, context: Context) -> Components:
 
 def load(entry: Entry) -> list[Loaded]:
     """Return the butler's modules; raise Misconfigured for a name that is none, and for a table that does not fit."""
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    return [_load(one, installed) for one in entry.modules]
+    return [_load(one, _installed()) for one in entry.modules]
 
 
-def _load(entry: ModuleEntry, installed: dict[str, EntryPoint]) -> Loaded:
+@cache
+def _installed() -> Mapping[str, EntryPoint]:
+    """Return the modules of installed distributions, all of whose metadata is read for it, once."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _load(entry: ModuleEntry, installed: Mapping[str, EntryPoint]) -> Loaded:
     fleet_folder = str(entry.file.resolve().parents[1])
     if fleet_folder not in sys.path:
         sys.path.append(fleet_folder)  # at the end: it takes the place of nothing that is installed

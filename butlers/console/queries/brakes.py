@@ -5,6 +5,7 @@ from typing import Final
 
 from butlers.console.labels import ago, moment
 from shared.db.pool import Connection, Record
+from shared.display.brakes import held_back
 from shared.display.visible import in_line
 
 RESTORED: Final = "A backup was restored. Check rules, brakes, contacts and keys before you lift this."
@@ -39,20 +40,12 @@ async def brakes_on(connection: Connection) -> tuple[Brake, ...]:
 def _brake(row: Record) -> Brake:
     return Brake(
         id=row["id"],
-        words=RESTORED if row["reason"] == "restored" else f"{_held(row)} wait.",
+        words=RESTORED if row["reason"] == "restored" else f"M{held_back(dict(row))[1:]} wait.",
         since=ago(row["age"]),
         at=moment(row["made_at"]),
         until=moment(row["until"]),
         by="you" if row["is_owner"] else in_line(row["maker"] or "the Messenger"),
     )
-
-
-def _held(row: Record) -> str:
-    """Return which messages a brake holds back, as the beginning of a sentence."""
-    butler = f" from {in_line(row['butler'])}" if row["butler"] else ""
-    to = in_line(row["contact"]) if row["contact"] else "others"
-    channel = f" by {in_line(row['channel'])}" if row["channel"] else ""
-    return f"Messages{butler} to {to}{' and to you' if row['owner_too'] else ''}{channel}"
 
 
 IN_SANDBOX: Final = "SELECT coalesce(bool_or(realm = 'sandbox'), true) FROM shared.channels"
