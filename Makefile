@@ -29,8 +29,8 @@ bench: .venv/.dev ## measure
 	@exec .venv/bin/python -m tests.bench
 
 lock: .venv/.dev ## write both lock files anew from pyproject.toml, and that of the older clients
-	@$(LOCK) pyproject.toml --extra build --output-file requirements.lock
-	@$(LOCK) pyproject.toml --extra build --extra dev --constraints requirements.lock --output-file requirements-dev.lock
+	@$(LOCK) pyproject.toml --extra build --extra manictime --output-file requirements.lock
+	@$(LOCK) pyproject.toml --extra build --extra manictime --extra agent --extra dev --constraints requirements.lock --output-file requirements-dev.lock
 	@printf 'fastmcp<3\nmcp<2\n' | $(LOCK) - --output-file tests/verify/clients/older.lock
 
 wheel: .venv/.dev ## build dist/*.whl

@@ -25,7 +25,9 @@ def normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
 
-DECLARED = {normal(one) for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = [one for name in ("agent", "manictime") for one in PROJECT["optional-dependencies"][name]]
+DECLARED = {normal(one) for one in PROJECT["dependencies"] + EXTRAS}
 
 
 def carried(name: str) -> set[str]:
