@@ -152,7 +152,7 @@ ORDER BY d.created_at DESC, d.id LIMIT 20
 """
 NOT_DELIVERED = """
 SELECT count(*) FROM messenger.deliveries d
-WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead')
+WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead', 'bounced')
     AND d.settled_at > clock_timestamp() - $1::interval
     AND NOT EXISTS (SELECT FROM shared.pending_actions q
         WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
