@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from tests.integration.cli.bad_input_runner import files
 from tests.integration.cli.test_home import Place
-from tests.rig.bench import Bench
+from tests.rig.bench import Bench, House
 from tests.rig.cluster import write_fleet
 
 STRANGER: Final = 64009
@@ -39,15 +40,21 @@ COMMANDS: Final = (
 ABOUT: Final = json.dumps({"made_at": "2026-01-01T00:00:00Z", "program": "0.1.0", "postgres": 18, "form": 1})
 
 
+@pytest.fixture(scope="module")
+def house(bench: Bench) -> Iterator[House]:
+    """Its environment and its fork server are what is used here."""
+    made = asyncio.run(bench.house())
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def place(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """An empty folder below one with a fleet, in which commands are run."""
-    house = asyncio.run(bench.house())
-    made = Place(house, house.folder / "here")
-    made.folder.mkdir()
+def place(house: House) -> Iterator[Place]:
+    """An empty folder with a fleet in it, in which commands are run."""
+    made = Place(house, Path(tempfile.mkdtemp(dir=house.folder)))
+    made.folder.chmod(0o755)
     write_fleet(made.folder / "fleet", ["health"])
     yield made
-    house.close()
     shutil.rmtree(made.folder)
 
 
