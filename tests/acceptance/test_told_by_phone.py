@@ -98,7 +98,8 @@ async def test_what_the_provider_refuses_after_a_yes(
     told = await heard(fleet, card, said, "Not delivered: health's message to Frank by ")
     assert why in told.text
     status, _, told_at = await ended(fleet, notification)
-    assert (status, told_at - await fleet.value(DECIDED, notification) < PROMISED) == ("failed", True)
+    [pressed] = await fleet.sql(DECIDED, notification)
+    assert (status, told_at - pressed["decided_at"] < PROMISED) == ("failed", True)
 
 
 async def test_what_ran_out_of_time_after_a_yes(fleet: Fleet) -> None:
