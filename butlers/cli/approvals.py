@@ -254,7 +254,11 @@ def _args(row: Record) -> Mapping[str, object] | None:
     from shared.storage.readable import question  # noqa: PLC0415  # keeps --help quick
 
     found, kept = question(row), row["tool_args"]
-    return None if found is None else {**(kept if isinstance(kept, Mapping) else {}), **found}
+    if found is None:
+        return None
+    # What would not go out is kept, and is no part of what the owner decides.
+    args = {**(kept if isinstance(kept, Mapping) else {}), **found}
+    return {name: value for name, value in args.items() if name != "as_called"}
 
 
 def _message(row: Record) -> str:

@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from sys import float_info
 from typing import Final, get_args
@@ -51,6 +51,8 @@ class NotifyCall:
     note: str | None = None
     # The session that calls, if one does.
     session: str | None = None
+    # The arguments as they came, used or not; equal calls may be worded differently.
+    came: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 def thread_of(envelope: NotifyEnvelope) -> str | None:
@@ -86,7 +88,8 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
     sent = as_sent(delivery)
     envelope = NotifyEnvelope(origin_butler=origin, delivery=sent, request_context=context or None)
     call = _call(envelope, texts["contact_id"])
-    return replace(call, note=" ".join(filter(None, [call.note, _unused(delivery, sent)])) or None)
+    note = " ".join(filter(None, [call.note, _unused(delivery, sent)])) or None
+    return replace(call, envelope=_without_unused_recipient(envelope, call.whom), note=note, came=given)
 
 
 def _unused(given: Delivery, sent: Delivery) -> str:
@@ -95,6 +98,16 @@ def _unused(given: Delivery, sent: Delivery) -> str:
     words = f"no {' and no '.join(unused)}"
     said = f"Intent '{given.intent}' on {given.channel} takes {words}; it was ignored."
     return said if unused else ""
+
+
+def _without_unused_recipient(envelope: NotifyEnvelope, whom: Recipient) -> NotifyEnvelope:
+    """Return the envelope without a recipient that something else took the place of.
+
+    INVARIANT: an envelope names nobody to whom it does not go.
+    """
+    if whom.kind == "recipient":
+        return envelope
+    return envelope.model_copy(update={"delivery": envelope.delivery.model_copy(update={"recipient": None})})
 
 
 def accept_envelope(envelope: NotifyEnvelope) -> NotifyCall:

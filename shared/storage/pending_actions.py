@@ -222,7 +222,9 @@ class Revision:
 
 REVISE = f"""
 WITH moved AS (
-    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, tool_args = $9, wire_shas = NULL,
+    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, wire_shas = NULL,
+        tool_args = $9::jsonb || CASE WHEN tool_args ? 'as_called'
+            THEN jsonb_build_object('as_called', tool_args -> 'as_called') ELSE '{{}}' END,
         status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
         expires_at = clock_timestamp() + $10, agent_summary = coalesce($11, agent_summary)
     WHERE id = $6 AND revision = $7 AND status IN ('pending', 'approved', 'executing')
