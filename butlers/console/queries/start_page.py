@@ -69,7 +69,8 @@ class Told:
     notification_id: str
     butler: str
     channel: str
-    to: str
+    name: str
+    address: str
     excerpt: str
     status: str
     words: str
@@ -268,7 +269,8 @@ async def _told(connection: Connection, row: Record) -> Told:
         notification_id=row["id"],
         butler=visible(row["origin_butler"]),
         channel=text(asked, "channel"),
-        to=in_line(to.name or to.address),
+        name=in_line(to.name),
+        address=in_line(to.address),
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=row["status"],
         words=words,

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from messenger.cards.base import NEAR
 from shared.errors import InvalidInput
 from shared.gate.owner_decision import Edit, Outcome, edit
 from shared.rpc import Answer
@@ -250,7 +251,7 @@ async def test_a_yes_and_an_edit_at_once_never_send_what_nobody_approved(house: 
 async def test_the_card_of_what_has_no_address_of_this_form_leads_to_the_page(house: House, message: str) -> None:
     answer = await house.notify(message=message, recipient=f"{uuid4().hex}@example.org")
     card, text = await card_of(house, message), f"Edited {uuid4()}"
-    assert f"Edit or deny it: http://127.0.0.1:14102/approvals/{answer['action_id']}" in str(card["payload"])
+    assert f"Edit or deny it: http://127.0.0.1:14102/approvals/{answer['action_id']}\\n{NEAR}" in str(card["payload"])
     assert [data.split(":")[2] for data in button_data(card)] == ["no"]
     assert (await change(house, answer["action_id"], text)).code == "edited"
     assert (await house.press(await card_of(house, text), "no"))["outcome"] == "denied"
