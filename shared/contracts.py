@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from shared.channels import CHANNELS
@@ -98,6 +98,16 @@ class NotifyEnvelope(Request):
     delivery: Delivery
     request_context: Mapping[str, object] | None = None
     notification_id: str | None = None
+
+
+def to_whom(envelope: NotifyEnvelope, kind: str) -> NotifyEnvelope:
+    """Return the envelope without its recipient, where something else says whom the message is for.
+
+    INVARIANT: an envelope names nobody to whom it does not go.
+    """
+    if kind == "recipient":
+        return envelope
+    return envelope.model_copy(update={"delivery": envelope.delivery.model_copy(update={"recipient": None})})
 
 
 class Failure(Response):
@@ -279,3 +289,9 @@ def _as_stored(text: str) -> int | float:
     """
     number = Decimal(text)
     return int(number) if number == number.to_integral_value() else float(text)
+
+
+def describe(error: ValidationError) -> str:
+    """Say what is wrong first with an envelope, naming the field."""
+    first = error.errors()[0]
+    return f"Field '{'.'.join(str(part) for part in first['loc'])}': {first['msg']}."

@@ -17,11 +17,12 @@ from shared.contracts import (
     RouteResponse,
     RouteResult,
     Timing,
+    describe,
     failure,
     wire,
 )
 from shared.errors import ButlersError, Forbidden, InvalidInput
-from shared.gate.accept import accept_envelope, describe
+from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.telemetry.logs import logger
 from switchboard.route import Forwarded, forward, refuse

@@ -10,11 +10,9 @@ from sys import float_info
 from typing import Final, get_args
 from uuid import UUID
 
-from pydantic import ValidationError
-
 from shared.addresses import parse_recipient
 from shared.channels import CHANNELS, channel_of
-from shared.contracts import Delivery, Intent, NotifyEnvelope, as_sent
+from shared.contracts import Delivery, Intent, NotifyEnvelope, as_sent, to_whom
 from shared.errors import InvalidInput
 from shared.idempotency import Asked, request_sha, said_sha, stated_lineage
 from shared.storage.contacts import Recipient
@@ -89,7 +87,7 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
     envelope = NotifyEnvelope(origin_butler=origin, delivery=sent, request_context=context or None)
     call = _call(envelope, texts["contact_id"])
     note = " ".join(filter(None, [call.note, _unused(delivery, sent)])) or None
-    return replace(call, envelope=_without_unused_recipient(envelope, call.whom), note=note, came=given)
+    return replace(call, envelope=to_whom(envelope, call.whom.kind), note=note, came=given)
 
 
 def _unused(given: Delivery, sent: Delivery) -> str:
@@ -98,16 +96,6 @@ def _unused(given: Delivery, sent: Delivery) -> str:
     words = f"no {' and no '.join(unused)}"
     said = f"Intent '{given.intent}' on {given.channel} takes {words}; it was ignored."
     return said if unused else ""
-
-
-def _without_unused_recipient(envelope: NotifyEnvelope, whom: Recipient) -> NotifyEnvelope:
-    """Return the envelope without a recipient that something else took the place of.
-
-    INVARIANT: an envelope names nobody to whom it does not go.
-    """
-    if whom.kind == "recipient":
-        return envelope
-    return envelope.model_copy(update={"delivery": envelope.delivery.model_copy(update={"recipient": None})})
 
 
 def accept_envelope(envelope: NotifyEnvelope) -> NotifyCall:
@@ -321,9 +309,3 @@ def _uuid(text: str) -> str:
             f"Parameter 'contact_id' must be a UUID, not '{text[:60]}'.",
             "Give the name as `recipient`, or look the id up with the tool `contacts`.",
         ) from None
-
-
-def describe(error: ValidationError) -> str:
-    """Say what is wrong first with an envelope, naming the field."""
-    first = error.errors()[0]
-    return f"Field '{'.'.join(str(part) for part in first['loc'])}': {first['msg']}."

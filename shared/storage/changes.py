@@ -30,6 +30,8 @@ SAID: Final[Mapping[str, str]] = {
     "rule_revoked": "Rule {rule} was revoked.",
     "brake_on": "Brake {brake} was put on.",
     "brake_off": "Brake {brake} was lifted.",
+    "signed_in": "A browser was signed in by {by}.",
+    "signed_out": "A browser was signed out.",
     "sessions_ended": "All browsers were signed out of the console: {sessions} sessions, {links} links.",
 }
 

@@ -265,13 +265,6 @@ async def remove_contact(connection: Connection, contact_id: str, *, surface: st
     return True
 
 
-INSERT_ENTRY = """
-INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
-VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
-ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
-WHERE contact_info.contact_id = EXCLUDED.contact_id
-RETURNING id::text, is_primary, xmax = 0 AS made
-"""
 # The owner's own entries are such as nobody else reads; the database holds that against whoever writes.
 OWNER_IN_PRIVATE: Final = "owner_in_private"
 UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
@@ -297,6 +290,15 @@ async def add_address(
     if moves:
         await _record(connection, "address_preferred", str(key), kind, stored, surface)
     return str(entry["id"])
+
+
+INSERT_ENTRY = """
+INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
+VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
+ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
+WHERE contact_info.contact_id = EXCLUDED.contact_id
+RETURNING id::text, is_primary, xmax = 0 AS made
+"""
 
 
 async def _entry(connection: Connection, key: UUID, kind: str, stored: str) -> Record:
