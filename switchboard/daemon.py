@@ -25,6 +25,7 @@ from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.telemetry.logs import logger
+from switchboard.heartbeats import Beat, Heartbeats
 from switchboard.route import Forwarded, forward, refuse
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever
@@ -88,7 +89,7 @@ def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) 
     )
 
 
-async def heartbeat(context: Context, call: ToolCall) -> Result:
+async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
     """Note that an instance of the caller is there; the name comes from the token, and the kind from the name."""
     caller, arguments = call.caller, call.arguments
     tools, url = arguments.get("tools"), arguments.get("url")
@@ -99,8 +100,7 @@ async def heartbeat(context: Context, call: ToolCall) -> Result:
         raise InvalidInput(f"{caller.name} can only register as a {kind}.")
     if not isinstance(url, str) or not is_base_url(url):
         raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
-    async with context.db.work() as connection:
-        await registry.seen(connection, caller.name, url, kind, [str(t) for t in tools], str(status))
+    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status)))
     return Result({"status": "ok"})
 
 
@@ -121,7 +121,7 @@ def build(context: Context) -> Components:
     """Make the Switchboard's tools, all of them for daemons, and its sweep."""
     tools = [
         Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context), hop=True),
-        Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, context), hop=True),
+        Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, Heartbeats(context.db)), hop=True),
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 

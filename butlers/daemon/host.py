@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import uvicorn
 import uvloop
@@ -64,6 +64,10 @@ class Served:
     socket: socket.socket
 
 
+# A daemon of this process, and where it is reached.
+Beating: TypeAlias = tuple[Context, Daemon, str]
+
+
 async def serve(
     plan: Plan, on_ready: Callable[[Sequence[Served]], Awaitable[None]], beside: Sequence[Loop] = ()
 ) -> None:
@@ -99,7 +103,7 @@ def _stop(stopping: asyncio.Event, reason: list[signal.Signals], number: signal.
 
 
 async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) -> tuple[list[Served], list[Loop]]:
-    settings, loops, served = plan.settings, list[Loop](), list[Served]()
+    settings, loops, served, beating = plan.settings, list[Loop](), list[Served](), list[Beating]()
     http = fitting(len(plan.names))
     if http.MOST < BoundedConnection.MOST:
         log.warning("this process may open few files, so that each daemon has few connections", most=http.MOST)
@@ -114,8 +118,8 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
             served.append(Served(daemon, url, _server(settings, daemon, http), listening))
             loops.extend(daemon.loops)
             if assembly is not None and name in assembly.contexts:
-                loops.append(partial(heartbeat, assembly.contexts[name], daemon, url))
-    return served, loops
+                beating.append((assembly.contexts[name], daemon, url))
+    return served, [*loops, partial(heartbeats, beating)] if beating else loops
 
 
 async def _connect(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event, loops: list[Loop]) -> Assembly:
@@ -179,19 +183,25 @@ async def _supervise(one: Loop, stopping: asyncio.Event) -> None:
             await pause(stopping, 1)
 
 
-async def heartbeat(context: Context, daemon: Daemon, url: str, stopping: asyncio.Event) -> None:
-    """Tell the Switchboard again and again that this instance is there, and at the end that it is gone."""
-    told: dict[str, object] = {"url": url, "kind": daemon.kind, "tools": list(daemon.tools), "status": "ready"}
+async def heartbeats(beating: Sequence[Beating], stopping: asyncio.Event) -> None:
+    """Tell the Switchboard again and again, in one breath, who serves here, and at the end that they are gone."""
     wait = 0.0
     while not await pause(stopping, wait):
-        try:
-            await context.daemons.call("switchboard", "heartbeat", told, 4)
-            wait = context.settings.timings.heartbeat
-        except ButlersError as failed:
-            log.info("no heartbeat", daemon=context.name, why=failed.message)
-            wait = 1.0
-    with suppress(ButlersError):
-        await context.daemons.call("switchboard", "heartbeat", {**told, "status": "gone"}, 1)
+        there = await asyncio.gather(*(_beat(one, "ready", 4) for one in beating))
+        wait = beating[0][0].settings.timings.heartbeat if all(there) else 1.0
+    await asyncio.gather(*(_beat(one, "gone", 1) for one in beating))
+
+
+async def _beat(one: Beating, status: str, patience: float) -> bool:
+    """Say in the daemon's own name how it stands; return whether that was noted."""
+    context, daemon, url = one
+    told: dict[str, object] = {"url": url, "kind": daemon.kind, "tools": list(daemon.tools), "status": status}
+    try:
+        await context.daemons.call("switchboard", "heartbeat", told, patience)
+    except ButlersError as failed:
+        log.info("no heartbeat", daemon=context.name, why=failed.message)
+        return False
+    return True
 
 
 async def _drain(
