@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from shared.errors import ButlersError
-from switchboard.heartbeats import Beat, Heartbeats
+from switchboard.daemon import Beat, Heartbeats
 from tests.integration.house import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
