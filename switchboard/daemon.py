@@ -29,7 +29,7 @@ from shared.gate.admit import Admitter, admit, answer_of
 from shared.telemetry.logs import logger
 from switchboard.route import Forwarded, forward, refuse
 from switchboard.storage import inbox, registry
-from switchboard.sweeper import sweep_for_ever
+from switchboard.sweeper import sweep_for_ever, tidy_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
 
 log = logger("switchboard")
@@ -175,10 +175,7 @@ def build(context: Context) -> Components:
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 
-    async def sweeping(stopping: asyncio.Event) -> None:
-        await sweep_for_ever(context, stopping)
-
-    return Components(tools, [sweeping])
+    return Components(tools, [partial(sweep_for_ever, context), partial(tidy_for_ever, context)])
 
 
 BUTLER: Final = Butler("switchboard", "Routes each envelope to its target.", "switchboard", build)

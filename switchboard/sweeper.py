@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from butlers.butler import Context
 from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse, route_request
 from shared.db.pool import Record
-from shared.loops import apart
+from shared.loops import apart, pause
 from shared.telemetry.logs import logger
 from switchboard.route import forward
 from switchboard.storage import registry
@@ -75,10 +75,17 @@ async def sweep_for_ever(context: Context, stopping: asyncio.Event) -> None:
         ticket = context.wakes["released"].ticket()
         with apart(log, "sweep not done"):
             await sweep(context)
-        with apart(log, "registry not tidied"):
-            async with context.db.work() as connection:
-                await registry.tidy(connection, context.settings.timings)
         waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
         await asyncio.wait(waiting, timeout=context.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
+
+
+async def tidy_for_ever(context: Context, stopping: asyncio.Event) -> None:
+    """Note which instances have gone silent, again and again, until `stopping`."""
+    timings = context.settings.timings
+    while not stopping.is_set():
+        with apart(log, "registry not tidied"):
+            async with context.db.work() as connection:
+                await registry.tidy(connection, timings)
+        await pause(stopping, timings.unhurried)

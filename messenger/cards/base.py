@@ -7,7 +7,7 @@ the Messenger can make.
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -53,6 +53,9 @@ class Presser:
     resolve: Callable[[Connection, Resolution, str, Context], Awaitable[Outcome | None]]
 
 
+Refresh: TypeAlias = Callable[[Context, TelegramChannel], Awaitable[int]]
+
+
 @dataclass(frozen=True, slots=True)
 class CardKind:
     """A kind of card: what the rows say is to be asked or told, how it is written, and what follows from it."""
@@ -71,8 +74,9 @@ class CardKind:
     # Return the cards in Telegram that are over and still show their buttons, and what became of one.
     over: Callable[[Connection], Awaitable[list[Record]]] | None = None
     outcome: Callable[[Connection, Record], Awaitable[str]] | None = None
-    # Edit the cards that list what has changed, and return how many.
-    refresh: Callable[[Context, TelegramChannel], Awaitable[int]] | None = None
+    # Return the cards whose list is to be looked at; edit those that list what has changed, and return how many.
+    stale: Callable[[Connection, Context], Awaitable[list[Record]]] | None = None
+    refresh: Refresh | None = None
 
 
 async def elsewhere(connection: Connection, claimed: Claimed, about: str, context: Context) -> Blocked | None:

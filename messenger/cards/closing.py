@@ -14,7 +14,7 @@ from messenger.channels.telegram import ProviderRefused, TelegramChannel
 from messenger.storage import cards
 from shared.channels import realms
 from shared.channels.telegram import LIMIT_UNITS, utf16_units
-from shared.db.pool import Record
+from shared.db.pool import Connection, Record
 from shared.display import owner
 from shared.display.owner import Said
 from shared.display.visible import MARK, in_line
@@ -25,6 +25,11 @@ from shared.telemetry.logs import logger
 log = logger("messenger.cards.closing")
 
 
+async def over(connection: Connection) -> list[tuple[Record, CardKind]]:
+    """Return the cards in Telegram that are over and still show their buttons, each with its kind."""
+    return [(card, kind) for kind in KINDS.values() if kind.over for card in await kind.over(connection)]
+
+
 async def close(context: Context, telegram: TelegramChannel) -> int:
     """Show on each open card what became of its question; return how many there were.
 
@@ -32,11 +37,11 @@ async def close(context: Context, telegram: TelegramChannel) -> int:
     puts off for all.
     """
     async with context.db.work() as connection:
-        over = [(card, kind) for kind in KINDS.values() if kind.over for card in await kind.over(connection)]
-    for card, kind in over:
+        found = await over(connection)
+    for card, kind in found:
         with apart(log, "a card was not closed", through=(ProviderRefused,), card=card["id"]):
             await _close_one(context, telegram, card, kind)
-    return len(over)
+    return len(found)
 
 
 async def _close_one(context: Context, telegram: TelegramChannel, card: Record, kind: CardKind) -> None:

@@ -194,6 +194,11 @@ async def pressed(connection: Connection, press: Press, presser: Presser, contex
     return "shown", "The full message follows."
 
 
+async def stale(connection: Connection, context: Context) -> list[Record]:
+    """Return the digests in Telegram that nobody has looked at lately."""
+    return await queries.digests_open(connection, context.settings.timings.digest_edit)
+
+
 async def refresh(context: Context, telegram: TelegramChannel) -> int:
     """Let each digest in Telegram list what waits in it now; return how many were changed.
 
@@ -201,7 +206,7 @@ async def refresh(context: Context, telegram: TelegramChannel) -> int:
     puts off for all.
     """
     async with context.db.work() as connection:
-        found = await queries.digests_open(connection, context.settings.timings.digest_edit)
+        found = await stale(connection, context)
     changed = 0
     for card in found:
         with apart(log, "a digest was not looked at", through=(ProviderRefused,), digest=card["digest_id"]):
@@ -254,4 +259,4 @@ def edited(context: Context, card: Record, rows: list[Record], to: Sequence[Addr
     }
 
 
-KIND: Final = CardKind("digest", authorize, cards.ask_digests, {SHOW}, pressed, refresh=refresh)
+KIND: Final = CardKind("digest", authorize, cards.ask_digests, {SHOW}, pressed, stale=stale, refresh=refresh)

@@ -12,8 +12,7 @@ from messenger.storage.deliveries import Claimed
 from shared.config.timings import Timings
 from shared.db import witness
 from shared.db.clock import Moment, moment
-from shared.errors import ButlersError
-from shared.loops import pause
+from shared.loops import apart, pause
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.lease")
@@ -65,11 +64,10 @@ async def renew(worker: Worker, stopping: asyncio.Event) -> None:
     timings = worker.timings
     while not stopping.is_set() or worker.tasks:
         since = worker.clock()
-        try:
-            async with worker.context.db.work() as connection:
-                held = await deliveries.renew(connection, worker.holder, list(worker.held), timings.lease)
-            for claim in held & worker.held.keys():
-                worker.held[claim] = since
-        except ButlersError as lost:
-            log.warning("leases not renewed", why=lost.message)
+        with apart(log, "leases not renewed"):
+            if worker.held:
+                async with worker.context.db.work() as connection:
+                    held = await deliveries.renew(connection, worker.holder, list(worker.held), timings.lease)
+                for claim in held & worker.held.keys():
+                    worker.held[claim] = since
         await (asyncio.sleep(timings.stopping_renew) if stopping.is_set() else pause(stopping, timings.renew))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from messenger.channels.telegram import Call, ProviderRefused, TelegramChannel
@@ -12,7 +11,7 @@ from messenger.inbound.messages import handle_message
 from messenger.storage import updates
 from shared.db.pool import Record
 from shared.errors import ButlersError, HopFailed, Unavailable
-from shared.loops import apart
+from shared.loops import apart, first_of
 from shared.telemetry.logs import logger
 
 log = logger("messenger.inbound.updates")
@@ -21,24 +20,21 @@ log = logger("messenger.inbound.updates")
 async def handle(worker: Worker, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:
     """Handle what is stored.
 
-    No word of the owner's waits for more than one message, and a message waits for the Switchboard.
+    No word of the owner's waits for more than one message, and a message waits for the Switchboard. What is left is
+    woken by the rechecker's look.
     """
     while not stopping.is_set():
         ticket = worker.context.wakes["updates"].ticket()
         try:
-            turn = partial(_turn, worker, telegram, bot)
-            while await turn(words=True) or await turn(words=False):
+            while await _turn(worker, telegram, bot):
                 pass
         except ButlersError as failed:
             log.warning("inbound left for later", why=failed.message)
-        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
-        await asyncio.wait(waiting, timeout=worker.context.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        await first_of(ticket, stopping)
 
 
-async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, words: bool) -> bool:
-    """Handle the oldest press or command, or the oldest other update; return whether another may follow at once.
+async def _turn(worker: Worker, telegram: TelegramChannel, bot: str) -> bool:
+    """Handle the oldest press or command, else the oldest other update; return whether another may follow at once.
 
     What fails is tried again when all others had their turn, and is given up after a minute: what fails each time keeps
     nobody waiting.
@@ -48,7 +44,7 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, words: b
     done = False
     with apart(log, "an update was not handled", through=PASSING):
         async with worker.context.db.work() as connection:
-            row = await updates.oldest_unhandled(connection, bot, words=words)
+            row = await updates.oldest_unhandled(connection, bot)
             if row is not None:
                 handled = handle_press if "callback_query" in row["body"] else handle_message
                 calls = await handled(connection, worker, bot, row)
@@ -60,14 +56,15 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str, *, words: b
             await updates.failed(connection, bot, row["update_id"], worker.context.settings.timings.update_given_up)
         query = (row["body"] or {}).get("callback_query")
         calls = [acknowledge(query, FAILED)] if isinstance(query, dict) and row["outcome"] is None else []
-    for wake in ("released", "deliveries") if words else ():
+    for wake in ("released", "deliveries") if row["is_word"] else ():
         worker.context.wakes[wake]()
     for method, payload in calls:
         try:
             await telegram.call(method, payload, wait=10)
         except ProviderRefused as refused:
             log.info("not shown", method=method, why=refused.message)
-    return done
+    # What fails for the first time lets the others go before it, and what fails again waits for the next tick.
+    return done or row["outcome"] is None
 
 
 # Failures that end by themselves: the database or the Switchboard is away.

@@ -34,17 +34,19 @@ async def run(
                 if first:
                     await breakers.probe_now(connection)
                 due = await breakers.take_probes(connection, timings.probe, timings.probe_login)
-            first = False
-            await asyncio.gather(*(_probe(context, channels[name]) for name in due if name in channels))
-            async with context.db.work() as connection:
                 rows = await breakers.paused(connection)
+            first = False
+            if due:
+                await asyncio.gather(*(_probe(context, channels[name]) for name in due if name in channels))
+                async with context.db.work() as connection:
+                    rows = await breakers.paused(connection)
             paused.clear()
             paused.update(sentences(rows))
             for name in channels:
                 channel_paused.labels(channel=name).set(name in paused)
         except ButlersError as lost:
             log.warning("not probed", why=lost.message)
-        await wait_for(stopping, context.settings.sweep_seconds)
+        await wait_for(stopping, context.settings.sweep_seconds if paused else timings.unhurried)
 
 
 async def _probe(context: Context, channel: Channel) -> None:

@@ -71,14 +71,17 @@ async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
                 written += await transitions.sooner(connection, timings.longest_wait)
                 written += await breakers.tell_owner(connection)
                 await rate_limits.forget(connection, timings.bucket_kept, timings.longest_wait)
-            reaped += await expire.all_ended(worker.context.db)
+                late, expiring = await queries.overdue(connection), await rules.expiring(connection)
+                await pairings.expire(connection)
+            if late:
+                reaped += await expire.all_ended(worker.context.db)
             async with worker.context.db.work() as connection:
                 written += await kinds.write_missing(connection, worker.context.settings.card_burst, timings)
             if reaped or written:
                 worker.context.wakes["deliveries"]()
-            async with worker.context.db.work() as connection:
-                await rules.expire_overdue(connection, worker.context.name)
-                await pairings.expire(connection)
+            if expiring:
+                async with worker.context.db.work() as connection:
+                    await rules.expire_overdue(connection, worker.context.name)
         except ButlersError as lost:
             log.warning("not tidied", why=lost.message)
         await either(worker.context.settings.sweep_seconds, ticket, stopping)

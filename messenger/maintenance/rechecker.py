@@ -1,7 +1,8 @@
 """A second look at what waits: what its butler has withdrawn, and what was short of an identifier.
 
-The rows alone say what there is to do, so that any Messenger may do it and a lost hint costs one tick. Locks are taken
-in the order that holds everywhere: notification, delivery, pending action.
+The rows alone say what there is to do, so that any Messenger may do it and a lost hint costs one tick. One look finds
+all of it, and wakes the loops that have no tick of their own, so that a fleet at rest costs little. Locks are taken in
+the order that holds everywhere: notification, delivery, pending action.
 """
 
 import asyncio
@@ -11,10 +12,12 @@ from functools import partial
 from typing import Final
 
 from butlers.butler import Context
-from messenger import loop, poison
+from messenger import poison
+from messenger.cards import updater
 from messenger.delivery import restored
+from messenger.loop import either
 from messenger.maintenance import resolver
-from messenger.storage import queries, transitions
+from messenger.storage import queries, transitions, updates
 from shared import answers
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
@@ -33,13 +36,17 @@ ENDED: Final = frozenset({"ok", "error", "uncertain"})
 
 async def run(context: Context, stopping: asyncio.Event) -> None:
     """Look again on each hint and each tick, until stopping."""
-    await loop.go(context, stopping, partial(look_again, context))
+    wake = context.wakes["cards"]
+    while not stopping.is_set():
+        ticket = wake.ticket()
+        await look_again(context)
+        await either(context.settings.sweep_seconds, ticket, stopping)
 
 
-async def look_again(context: Context) -> float:
-    """Take each step once; one that breaks does not stop the others.
+async def look_again(context: Context) -> None:
+    """Find out what there is to do; take the steps that are due, and wake the loops that are.
 
-    Return 0, as there are no seconds to wait for.
+    A step that breaks does not stop the others.
     """
     steps: dict[str, Callable[[], Awaitable[object]]] = {
         "restored": partial(restored.look, context),
@@ -48,10 +55,17 @@ async def look_again(context: Context) -> float:
         "carry_out": partial(resolver.carry_out, context),
         "repeat_to_owner": partial(resolver.repeat_to_owner, context),
     }
-    for name, step in steps.items():
+    due = list[str]()
+    with apart(log, "nothing looked at again"):
+        async with context.db.work() as connection:
+            due = await transitions.to_look_at(connection, context.settings.timings.owner_repeat)
+            if await updates.any_unhandled(connection):
+                context.wakes["updates"]()
+            if await updater.due(connection, context):
+                context.wakes["edits"]()
+    for name in due:
         with apart(log, "not looked again", step=name):
-            await step()
-    return 0.0
+            await steps[name]()
 
 
 async def _withdrawn(context: Context) -> None:

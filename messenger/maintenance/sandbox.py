@@ -24,7 +24,7 @@ async def run(context: Context, stopping: asyncio.Event) -> None:
                 epoch, people = await queries.named(connection)
             if epoch != told and await _tell(context, people):
                 told = epoch
-        if await pause(stopping, context.settings.sweep_seconds):
+        if await pause(stopping, context.settings.timings.unhurried):
             return
     await stopping.wait()
 

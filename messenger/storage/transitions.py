@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from messenger.storage import queries
 from messenger.storage.deliveries import Claimed, ended, log_ends
 from shared.db.pool import Connection, Record
+from shared.storage import brakes, resolutions, withdrawals
 
 # A parked delivery whose question got a no, or no answer, ends with it.
 CLOSE_ANSWERED: Final = f"""
@@ -88,6 +90,21 @@ ORDER BY random() LIMIT 50
 async def identified(connection: Connection) -> list[str]:
     """Return the ids of notifications that waited for an identifier which is there now."""
     return [row["id"] for row in await connection.fetch(SHORT_OF_AN_IDENTIFIER)]
+
+
+# What the rechecker does, in the order in which it does it, each by the statement that its step begins with.
+TO_LOOK_AT = f"""
+SELECT EXISTS ({brakes.UNHANDLED}) AS restored, EXISTS ({withdrawals.UNANSWERED}) AS withdrawn,
+    EXISTS ({SHORT_OF_AN_IDENTIFIER}) AS identified, EXISTS ({resolutions.WAITING}) AS carry_out,
+    EXISTS ({queries.TO_REPEAT}) AS repeat_to_owner
+"""
+
+
+async def to_look_at(connection: Connection, owner_repeat: timedelta) -> list[str]:
+    """Return the names of the rechecker's steps that have anything to do, in their order."""
+    row = await connection.fetchrow(TO_LOOK_AT, owner_repeat)
+    assert row is not None  # noqa: S101  # it has no FROM
+    return [name for name, due in row.items() if due]
 
 
 # The three answers. Each asks for the attempt it speaks of, so that of two words only the first finds its state. What

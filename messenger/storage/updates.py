@@ -138,23 +138,32 @@ async def let_go_words(connection: Connection) -> None:
     await connection.execute(LET_GO_WORDS, list(COMMANDS))
 
 
+UNHANDLED = "SELECT EXISTS (SELECT FROM messenger.updates WHERE handled_at IS NULL)"
+
+
+async def any_unhandled(connection: Connection) -> bool:
+    """Return whether anything of any bot waits to be handled."""
+    return bool(await connection.fetchval(UNHANDLED))
+
+
 # A press, or a command in the owner's chat: neither needs the Switchboard, for which other messages wait in turn.
 WAITING = """
-SELECT update_id, body, outcome FROM messenger.updates
-WHERE bot = $1 AND handled_at IS NULL AND (body ? 'callback_query' OR coalesce(
-    body #>> '{message,text}' = ANY ($3) AND NOT body -> 'message' ?| $4 AND body #>> '{message,chat,id}' IN (
-        SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
-        WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false)) = $2
-ORDER BY outcome IS NOT NULL, update_id LIMIT 1 FOR UPDATE SKIP LOCKED
+SELECT u.update_id, u.body, u.outcome, is_word FROM messenger.updates u, LATERAL (
+    SELECT body ? 'callback_query' OR coalesce(
+        body #>> '{message,text}' = ANY ($2) AND NOT body -> 'message' ?| $3 AND body #>> '{message,chat,id}' IN (
+            SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+            WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false) AS is_word) w
+WHERE bot = $1 AND handled_at IS NULL
+ORDER BY outcome IS NOT NULL, NOT is_word, update_id LIMIT 1 FOR UPDATE OF u SKIP LOCKED
 """
 
 
-async def oldest_unhandled(connection: Connection, bot: str, *, words: bool) -> Record | None:
-    """Return the oldest word of the owner's, or other update, that nobody has handled, locked by this transaction.
+async def oldest_unhandled(connection: Connection, bot: str) -> Record | None:
+    """Return the oldest word of the owner's, else the oldest other update, that nobody has handled; lock it.
 
     A word is a press, whoever's, or a command. What failed comes last.
     """
-    return await connection.fetchrow(WAITING, bot, words, list(COMMANDS), list(OTHERS_WORDS))
+    return await connection.fetchrow(WAITING, bot, list(COMMANDS), list(OTHERS_WORDS))
 
 
 HANDLED = """

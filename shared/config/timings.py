@@ -136,6 +136,8 @@ class Timings:
     quiet: float = 300.0
     """Seconds for which a process remembers whom it refused: a caller that goes on trying costs no unit of work."""
 
+    unhurried: float = 5.0
+    """Seconds between two looks at what nobody waits for: silent instances, the sandbox, channels that work."""
     metrics: float = 15.0
     """Seconds between two readings of the gauges, which is how often they are scraped."""
     witness: float = 1.0

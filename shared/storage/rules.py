@@ -165,6 +165,13 @@ EXPIRING: Final = """
 SELECT id::text FROM shared.approval_rules
 WHERE active AND effect = 'allow' AND expired_at IS NULL AND expires_at <= clock_timestamp()
 """
+
+
+async def expiring(connection: Connection) -> list[str]:
+    """Return the ids of the rules that allow and whose time is over, and which nobody has marked."""
+    return [row["id"] for row in await connection.fetch(EXPIRING)]
+
+
 EXPIRE: Final = """
 UPDATE shared.approval_rules SET expired_at = clock_timestamp() WHERE id = $1 AND expired_at IS NULL RETURNING id
 """
@@ -175,9 +182,9 @@ async def expire_overdue(connection: Connection, by: str) -> None:
 
     It takes the authority's lock where there is any, so the caller's transaction holds no other before.
     """
-    for row in await connection.fetch(EXPIRING):
-        if await connection.fetchval(EXPIRE, UUID(row["id"])) is not None:
-            await record(connection, Event("rule_expired", by, rule_id=row["id"], reason="Expired."))
+    for rule_id in await expiring(connection):
+        if await connection.fetchval(EXPIRE, UUID(rule_id)) is not None:
+            await record(connection, Event("rule_expired", by, rule_id=rule_id, reason="Expired."))
 
 
 LIST: Final = """

@@ -100,7 +100,7 @@ def _marker(kind: str | None = None) -> When:
 
 def _handles(*, words: bool) -> When:
     """The transaction in which a press or a command is handled, or another update."""
-    return lambda seen: seen.get("row") is not None and seen["words"] is words
+    return lambda seen: seen.get("row") is not None and seen["row"]["is_word"] is words
 
 
 B, S, M = "butler", "switchboard", "messenger"
@@ -133,7 +133,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     *commit("sweep.looked", S, "sweeper.sweep"),
     before("sweep.begun", S, "route._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
     after("sweep.told", S, "route._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
-    *commit("registry.tidied", S, "sweeper.sweep_for_ever"),
+    *commit("registry.tidied", S, "sweeper.tidy_for_ever"),
     *commit("registry.heard", S, "daemon.heartbeat"),
     *commit("inbox.stored", S, "daemon.ingest"),
     # The Messenger takes a route
@@ -187,7 +187,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("press.shown", M, "telegram.TelegramChannel.call", within="_turn"),
     after("message.brought", M, "messages._bring_in"),
     *commit("message.handled", M, "updates._turn", when=_handles(words=False)),
-    *commit("withdraw.looked", M, "rechecker._withdrawn"),
+    *commit("withdraw.looked", M, "rechecker._withdrawn", rare=True),
     after("withdraw.cancelled", M, "transitions.cancel", when=_true, rare=True),
     after("identifier.looked", M, "transitions.identified", when=_true, rare=True),
     *commit("identifier.asked", M, "rechecker.identified", when=lambda s: "notification_id" in s, rare=True),

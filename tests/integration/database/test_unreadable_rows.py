@@ -69,6 +69,10 @@ SELECT gen_random_uuid(), origin_butler, admitted_by, realm, key || n, lineage |
     third_party, 'queued', answer, created_at - interval '1 minute'
 FROM shared.notifications, generate_series(1, $3) n WHERE id = $1
 """
+WANTED_BACK = """
+INSERT INTO shared.withdrawals (notification_id, origin_butler)
+SELECT id, origin_butler FROM shared.notifications WHERE id = $1
+"""
 LEFT = "SELECT count(*) FROM shared.notifications WHERE envelope = $1 AND status = 'queued'"
 HOLLOW = {"origin_butler": "greeter"}
 ODD: Mapping[str, object] = {
@@ -289,7 +293,7 @@ async def test_an_identifier_that_comes_for_what_cannot_be_read_ends_it(quiet: H
 
 @dataclass(slots=True)
 class BrokenOnce:
-    """A database whose first unit of work breaks by a mistake."""
+    """A database whose second unit of work breaks by a mistake: the first finds out which steps there are."""
 
     inner: Database
     units: int = 0
@@ -297,14 +301,22 @@ class BrokenOnce:
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Connection]:
         self.units += 1
-        if self.units == 1:
+        if self.units == 2:
             raise RuntimeError("a mistake of ours")
         async with self.inner.work() as connection:
             yield connection
 
 
+async def test_where_nothing_is_to_be_done_a_look_is_one_unit_of_work(quiet: House) -> None:
+    await look_again(quiet)
+    counted = BrokenOnce(quiet.context("messenger").db)
+    await look_again(quiet, counted)  # type: ignore[arg-type]  # it does as one
+    assert counted.units == 1
+
+
 async def test_a_step_that_breaks_keeps_none_of_the_others(quiet: House, message: str) -> None:
-    told = await short(quiet, message)
+    told, back = await short(quiet, message), await short(quiet, f"{message} back")
+    await quiet.sql.execute(WANTED_BACK, back)
     broken = BrokenOnce(quiet.context("messenger").db)
     await look_again(quiet, broken)  # type: ignore[arg-type]  # it does as one
     assert await quiet.status(told) == "pending_approval"

@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 import pytest
 import pytest_asyncio
 
-from messenger import loop as rounds
 from messenger.cards import updater
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import loop
+from messenger.maintenance import rechecker
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.rpc import Answer
 from shared.storage import contacts
@@ -161,20 +160,36 @@ async def test_a_press_on_a_card_that_somebody_sends_still_is_shown_on_it(quiet:
     assert await quiet.sql.fetchval(CARD, message) == "sent"
 
 
-async def test_who_is_told_to_wait_looks_no_sooner(quiet: House) -> None:
-    looked, stopping, context = list[float](), asyncio.Event(), quiet.context("messenger")
-    loop = asyncio.get_running_loop()
+async def test_what_no_hint_told_of_is_found_by_the_next_look(quiet: House, message: str) -> None:
+    await over(quiet, message)
+    context = quiet.context("messenger")
+    ticket = context.wakes["edits"].ticket()
+    await rechecker.look_again(context)
+    assert ticket.is_set()
+    await shown(quiet)
+    assert changed(quiet, message) == [1]
+    ticket = context.wakes["edits"].ticket()
+    await rechecker.look_again(context)
+    assert not ticket.is_set()
 
-    async def look() -> float:
-        looked.append(loop.time())
+
+async def test_who_is_told_to_wait_looks_no_sooner(quiet: House, message: str) -> None:
+    await over(quiet, message)
+    await trouble(quiet, "429", value=1, times=1)
+    stopping, context, now = asyncio.Event(), quiet.context("messenger"), asyncio.get_running_loop().time
+    channel = TelegramChannel(quiet.box.url, SANDBOX_TOKEN)
+    began = now()
+    going = asyncio.create_task(updater.run(context, channel, stopping))
+
+    def hinted() -> bool:
         context.wakes["cards"]()
-        return 0.3
+        return changed(quiet, message) == [1]
 
-    going = asyncio.create_task(rounds.go(context, stopping, look))
-    await until(lambda: len(looked) > 2 or None)
+    assert await until(hinted)
+    assert now() - began >= 1
     stopping.set()
     await going
-    assert all(later - earlier >= 0.3 for earlier, later in pairwise(looked))
+    await channel.close()
 
 
 async def test_no_word_of_the_owners_waits_for_what_is_shown(house: House, message: str) -> None:

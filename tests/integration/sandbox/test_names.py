@@ -1,20 +1,32 @@
 """The sandbox's people have the names that the owner gave them."""
 
 import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from shared.config.timings import STANDARD
 from shared.storage import contacts
-from tests.integration.house import House
+from tests.integration.house import House, opened
 from tests.integration.sandbox_runner import running
 from tests.integration.workers import new_chat
+from tests.rig.cluster import Cluster
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_contact_is_called_by_its_name_and_by_its_new_one(house: House) -> None:
+@pytest_asyncio.fixture(loop_scope="module")
+async def hurried(cluster: Cluster) -> AsyncIterator[House]:
+    async with opened(cluster, timings=replace(STANDARD, unhurried=0.2)) as made:
+        yield made
+
+
+async def test_a_contact_is_called_by_its_name_and_by_its_new_one(hurried: House) -> None:
+    house = hurried
     chat, people = new_chat(), house.box.sandbox.world.people
     anna = await house.contact("Anna", telegram=chat)
     before = house.box.sandbox.version
