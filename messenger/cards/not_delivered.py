@@ -16,17 +16,22 @@ from shared.display.quotes import Quote, written
 from shared.display.visible import in_line
 from shared.hashing import reference
 from shared.model import Decision, Finding
-from shared.storage import notifications
+from shared.storage import deliveries, notifications
 from shared.storage.resolutions import UNSENT
 
+PARTLY: Final = "Part of it may have arrived, so it is not tried again. See"
 
-def words(row: Record, why: str, where: str) -> Sheet:
-    """Return what the owner is told: every word of others is shown as data."""
+
+def words(row: Record, why: str, where: str, *, begun: bool) -> Sheet:
+    """Return what the owner is told: every word of others is shown as data.
+
+    What may have left in part is tried again by nobody, and the card does not offer it.
+    """
     delivery = notifications.envelope_of(row).delivery
     channel, name = CHANNELS[delivery.channel], in_line(row["name"] or row["address"])
     butler, ref = in_line(row["origin_butler"]), reference(row["id"])
     lines = [
-        f"Not delivered: {butler}'s message to {name} by {channel.label} (ref {ref}).",
+        f"Not delivered{' in full' if begun else ''}: {butler}'s message to {name} by {channel.label} (ref {ref}).",
         f"To: {approval.whom(row['name'] or '', row['address'])}",
         *(said.format(name=name) for wrote, said in channel.refusals.items() if wrote in why),
     ]
@@ -34,7 +39,7 @@ def words(row: Record, why: str, where: str) -> Sheet:
     return Sheet(
         "\n".join(lines),
         (Quote(why, "Why"), *shown),
-        "\n".join([f"Try it again here: {where}", *base.near(where)]),
+        "\n".join([f"{PARTLY if begun else 'Try it again here:'} {where}", *base.near(where)]),
         (where,),
     )
 
@@ -50,7 +55,8 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     answered = await notifications.one(connection, row["notification_id"])
     error = answered["answer"].get("error") if answered is not None else None
     why = str(error["message"]) if error else "Its time to be sent has passed."
-    shown = words(row, why, base.link(context, "deliveries", row["id"]))
+    begun = await deliveries.begun(connection, row["notification_id"])
+    shown = words(row, why, base.link(context, "deliveries", row["id"]), begun=begun)
     wires = await base.told(connection, claimed, f"Not delivered (ref {reference(row['id'])})", shown)
     return Authorized(wires, Decision("allow", (Finding("not_delivered", "The owner is told of the end."),)))
 

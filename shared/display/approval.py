@@ -106,9 +106,9 @@ def foot(asked: Asked) -> list[str]:
 
 
 def local(at: datetime) -> str:
-    """Return a moment in the time zone of this process, with its offset: `Wed 25 Nov 14:52 UTC+01:00`."""
+    """Return a moment in the time zone of this process, with its offset: `Wed 25 Nov 2026 14:52 UTC+01:00`."""
     here = at.astimezone()
-    return f"{here:%a %-d %b %H:%M} UTC{here.isoformat()[-6:] if here.utcoffset() else ''}"
+    return f"{here:%a %-d %b %Y %H:%M} UTC{here.isoformat()[-6:] if here.utcoffset() else ''}"
 
 
 def thread_words(asked: Asked) -> str:

@@ -92,7 +92,7 @@ def test_it_says_who_wants_what_to_whom_why_and_until_when() -> None:
         "> because",
         "",
         "Why: This address is not in your contacts.",
-        "Expires Sun 4 Jan 12:30 UTC",
+        "Expires Sun 4 Jan 2026 12:30 UTC",
         "To Anna (anna@example.org): 16 characters, hash sha",
     ]
 
@@ -221,9 +221,9 @@ def test_a_button_opens_the_console_only_where_telegram_takes_the_link(url: str,
 @pytest.mark.parametrize(
     ("zone", "shown"),
     [
-        ("UTC", "Expires Sun 4 Jan 12:30 UTC"),
-        ("Europe/Berlin", "Expires Sun 4 Jan 13:30 UTC+01:00"),
-        ("America/St_Johns", "Expires Sun 4 Jan 09:00 UTC-03:30"),
+        ("UTC", "Expires Sun 4 Jan 2026 12:30 UTC"),
+        ("Europe/Berlin", "Expires Sun 4 Jan 2026 13:30 UTC+01:00"),
+        ("America/St_Johns", "Expires Sun 4 Jan 2026 09:00 UTC-03:30"),
     ],
 )
 def test_it_says_until_when_in_the_time_of_its_process(zone: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_a_message_is_shown_as_data(words: str, shown: str) -> None:
     (said,) = owner.bubbles(sheet_of(asked(words)))
     head, foot = (
         "▣ Health wants to message Anna on Telegram (4242)\n\n",
-        "\n\nExpires Sun 4 Jan 12:30 UTC\n▣ To Anna",
+        "\n\nExpires Sun 4 Jan 2026 12:30 UTC\n▣ To Anna",
     )
     plain = "\n".join(line.removeprefix(">").removeprefix(" ") for line in shown.split("\n"))
     assert said.text == f"{head}{plain}{foot} (4242): {len(words)} characters, hash 9f86d081"

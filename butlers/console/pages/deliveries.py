@@ -10,12 +10,14 @@ from starlette.responses import RedirectResponse, Response
 from butlers.console.pages.approvals import owner_id
 from butlers.console.queries import deliveries, history
 from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form
+from shared.db.pool import Connection
 from shared.errors import InvalidInput
 from shared.storage import resolutions
-from shared.storage.resolutions import Outcome, Resolution
+from shared.storage.resolutions import Outcome, Resolution, Word
 
 # How often, a tenth of a second apart, to look whether a Messenger has carried the word out.
 LOOKS: Final = 20
+RETRY: Final = "retry"
 
 
 async def index(house: House, request: Request, session: Session) -> Response:
@@ -40,11 +42,11 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     form = await read_form(request)
     demand_csrf(house, session, form)
     delivery_id, attempt = demand_id(request), form.get("attempt", "")
-    word = next((one for one in resolutions.ANSWERS if one == form.get("word")), None)
+    word = next((one for one in (*resolutions.ANSWERS, RETRY) if one == form.get("word")), None)
     if word is None or not attempt.isdecimal() or len(attempt) > len("999999"):
         raise InvalidInput("The form has no valid action.", "Reload the page and try again.")
     async with house.context.db.work() as connection:
-        if await deliveries.doubt(connection, delivery_id) is None:
+        if not await _fits(connection, delivery_id, word):
             made = None
         else:
             by = await owner_id(connection)
@@ -52,6 +54,14 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     if made is None or await _outcome(house, made) == "late":
         return await _page(house, request, session, notice=resolutions.LATE)
     return RedirectResponse(f"/deliveries/{delivery_id}", status_code=303)
+
+
+async def _fits(connection: Connection, delivery_id: str, word: Word) -> bool:
+    """Return whether the word can be said of this delivery as it stands."""
+    if word != RETRY:
+        return await deliveries.doubt(connection, delivery_id) is not None
+    life = await history.life(connection, delivery_id)
+    return life is not None and await deliveries.retried(connection, delivery_id, life.notification_id) is not None
 
 
 async def _outcome(house: House, resolution_id: str) -> Outcome | None:
@@ -73,7 +83,8 @@ async def _page(house: House, request: Request, session: Session, notice: str = 
             about = await deliveries.about(connection, any_id)
             return _led(question, about)
         doubt = await deliveries.doubt(connection, life.delivery_id)
-    values = {"life": life, "doubt": doubt, "notice": notice}
+        retried = await deliveries.retried(connection, life.delivery_id, life.notification_id)
+    values = {"life": life, "doubt": doubt, "retried": retried, "notice": notice}
     return await page(house, request, session, "life.html", status=409 if notice else 200, **values)
 
 

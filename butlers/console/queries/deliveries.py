@@ -95,6 +95,20 @@ async def doubt(connection: Connection, delivery_id: str) -> Doubt | None:
     return Doubt(row["id"], reference(row["id"]), row["tried"], resolutions.evidence(row), row["noted"])
 
 
+# What ended without anything of it having left.
+RETRIED: Final = """
+SELECT attempt FROM messenger.deliveries WHERE id = $1 AND class <> 'card' AND status = ANY ($2)
+"""
+
+
+async def retried(connection: Connection, delivery_id: str, notification_id: str) -> int | None:
+    """Return the attempt after which the owner may have this delivery tried again; None if it may not be."""
+    if not delivery_id or await deliveries.begun(connection, notification_id):
+        return None
+    found: int | None = await connection.fetchval(RETRIED, UUID(delivery_id), list(resolutions.UNSENT))
+    return found
+
+
 ABOUT: Final = "SELECT about::text FROM messenger.deliveries WHERE id = $1"
 
 

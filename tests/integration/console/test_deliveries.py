@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from shared.hashing import reference
 from tests.integration.console_runner import Running
+from tests.integration.delivery.test_half_sent import in_two
 from tests.integration.house import House
 from tests.integration.signed_in import fields, page, plain, signed_in
 from tests.integration.workers import friend, new_chat
@@ -79,7 +80,7 @@ async def test_a_form_of_another_session_or_without_sense_says_nothing(
     told, delivery = await uncertain(house, message)
     form = fields(await page(console, f"/deliveries/{delivery}"))
     assert (await console.post(f"/deliveries/{delivery}", word="again", **{**form, "csrf": "other"})).status == 403
-    assert (await console.post(f"/deliveries/{delivery}", word="retry", **form)).status == 400
+    assert (await console.post(f"/deliveries/{delivery}", word="shout", **form)).status == 400
     assert (await console.post(f"/deliveries/{delivery}", word="again", **{**form, "attempt": "x"})).status == 400
     assert (await console.post(f"/deliveries/{delivery}", word="again", **{**form, "attempt": "7"})).status == 409
     assert (await house.status(told), len(house.sent(message))) == ("uncertain", 1)
@@ -102,3 +103,27 @@ async def test_hostile_words_are_shown_as_words(house: House, console: Running) 
     assert "<script>alert" not in html
     assert "<b>Zoe" not in html
     assert "\u202e" not in html
+
+
+async def test_what_was_not_delivered_is_tried_again_by_a_button(house: House, console: Running, message: str) -> None:
+    await house.fault(message, "403", times=1)
+    answer = await house.notify(message=message, contact_id=await friend(house))
+    assert answer["status"] == "error", answer
+    told = str(answer["notification_id"])
+    delivery = str((await house.delivery(told))["id"])
+    html = await page(console, f"/deliveries/{delivery}")
+    assert "Try again" in plain(html)
+    for word in ("again", "retry"):  # the first says nothing of what is not uncertain
+        answered = await console.post(f"/deliveries/{delivery}", word=word, **fields(html))
+        assert answered.status == (303 if word == "retry" else 409)
+    await house.settled(told, "ok")
+    assert len(house.sent(message)) == 2
+    html = await page(console, f"/deliveries/{delivery}")
+    assert "Try again" not in plain(html)
+
+
+async def test_what_left_in_part_has_no_button_to_try_it_again(house: House, console: Running, message: str) -> None:
+    await house.fault(f"last {message}", "403", times=1)
+    answer = await house.notify(message=in_two(message), contact_id=await friend(house))
+    assert answer["status"] == "error", answer
+    assert "Try again" not in plain(await page(console, f"/deliveries/{answer['notification_id']}"))

@@ -8,6 +8,7 @@ from messenger.delivery import expire
 from messenger.maintenance import reaper
 from messenger.storage import cards, transitions
 from shared.config.timings import STANDARD
+from tests.integration.delivery.test_half_sent import in_two
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -68,6 +69,20 @@ async def test_a_yes_whose_message_is_refused_ends_on_the_card_and_in_a_message(
         "/deliveries/",
     ):
         assert words in text, text
+
+
+async def test_of_what_left_in_part_the_card_offers_no_retry(still_house: House, message: str) -> None:
+    told = await in_queue(still_house, in_two(message))
+    await still_house.fault(f"last {message}", "403", times=1)
+    for _ in range(2):
+        await work(still_house.worker())
+    assert (await still_house.delivery(told))["status"] == "failed"
+    await cards_written(still_house)
+    await all_cards(still_house)
+    texts = [str(line["payload"].get("text")) for line in still_house.box.sandbox.lines if line["to"] == str(OWNER)]  # type: ignore[attr-defined]
+    (text,) = [one for one in texts if "Part of it may have arrived, so it is not tried again." in one]
+    assert "Not delivered in full: greeter's message" in text
+    assert "Try it again" not in text
 
 
 async def test_a_yes_whose_message_arrives_ends_on_the_card_alone(house: House, message: str) -> None:
