@@ -75,6 +75,8 @@ class Tool:
     read_only: bool = False
     # Answers as an event stream with progress, to a client that reads one; given up when that client leaves.
     waits: bool = False
+    # The published schema of the object it answers with, if it always answers with one.
+    output: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Resource:
     description: str
     mime_type: str
     read: Callable[[ToolCall], Awaitable[Sequence[tuple[str, str | bytes]]]]
+    # Whom it is for, "user" or "assistant", as a hint to clients; nobody in particular if it is empty.
+    audience: Sequence[Literal["user", "assistant"]] = ()
 
 
 @dataclass(frozen=True, slots=True)

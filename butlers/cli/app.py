@@ -53,6 +53,7 @@ FILES: Final[Mapping[str, str]] = {
     "deliveries": "deliveries",
     "audit": "audit_log",
     "keys": "keys",
+    "manictime": "manictime",
 }
 
 

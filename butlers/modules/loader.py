@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Final
 
 from pydantic import BaseModel, ValidationError
@@ -26,6 +27,8 @@ log = logger("butlers.modules")
 # The entry points by which an installed distribution offers its modules.
 GROUP: Final = "butlers.modules"
 ATTRIBUTE: Final = "MODULE"
+# Where the modules lie that come with Butlers.
+BUILT_IN: Final = "butlers.modules"
 # Schemas that are there already.
 RESERVED: Final = frozenset({"shared", "switchboard", "messenger", "console", "public", "information_schema"})
 
@@ -86,6 +89,8 @@ def _load(entry: ModuleEntry, installed: Mapping[str, EntryPoint]) -> Loaded:
     if fleet_folder not in sys.path:
         sys.path.append(fleet_folder)  # at the end: it takes the place of nothing that is installed
     path = installed[entry.path].module if entry.path in installed else entry.path
+    if path == entry.name and find_spec(f"{BUILT_IN}.{path}") is not None:
+        path = f"{BUILT_IN}.{path}"
     try:
         module = getattr(importlib.import_module(path), ATTRIBUTE, None)
     except ModuleNotFoundError as missing:

@@ -312,3 +312,8 @@ def _shown(value: object) -> str:
 
 def _masked(match: re.Match[str]) -> str:
     return f"{match[1]}:{MASK}@"
+
+
+def variable(name: str) -> str | None:
+    """Return a variable that another program's conventions name, and none of our settings does; None if it is empty."""
+    return os.environ.get(name) or None

@@ -1,0 +1,611 @@
+"""The tools that answer from ManicTime's database: lists, use, narrative and summaries."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from butlers.butler import Result, Tool, ToolCall
+from butlers.modules.manictime import narrative, queries, usage
+from butlers.modules.manictime.answers import (
+    BLOCKS,
+    FALLBACK,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Given,
+    Param,
+    Told,
+    diagnostics,
+    truncation,
+)
+from butlers.modules.manictime.days import (
+    DAY,
+    HOUR,
+    MOST_DAYS,
+    Range,
+    clock_text,
+    day_of,
+    minutes,
+    range_of,
+    seconds_of,
+    spans,
+)
+from butlers.modules.manictime.pictures import Pictures
+from butlers.modules.manictime.queries import Activity
+from butlers.modules.manictime.source import Snapshot, Source, no_timeline
+
+MOST_TIMELINES: Final = 200
+MOST_ROWS: Final = 5000
+MOST_BESIDE: Final = 20_000
+MOST_TOP: Final = 50
+LEAST_SITE_SECONDS: Final = 30
+# Up to so many days websites are told by the hour.
+HOURLY_DAYS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question: the database, the arguments, the time zone of the recorded clock, and the screenshots."""
+
+    snapshot: Snapshot
+    given: Given
+    zone: ZoneInfo | None
+    pictures: Pictures
+
+    def range(self, most_days: int | None = None) -> Range:
+        """Return the range that is asked for."""
+        return range_of(self.given.get("startDate"), self.given.get("endDate"), self.zone, most_days)
+
+    def used(self, kind: str, asked: Range, size: int) -> tuple[list[usage.Used], bool]:
+        """Return what was used in the range, and whether it had to be computed from single rows."""
+        return usage.used(self.snapshot, kind, asked, size, self.zone)
+
+
+def as_given(given: Given) -> dict[str, object]:
+    """Return both bounds as they were asked for."""
+    return {"startDate": given.get("startDate"), "endDate": given.get("endDate")}
+
+
+def timelines_of(snapshot: Snapshot) -> list[dict[str, object]]:
+    """Return the timelines as they are told."""
+    found = snapshot.timelines()[:MOST_TIMELINES]
+    return [{"reportId": number, "schemaName": name, "baseSchemaName": base} for number, name, base in found]
+
+
+def get_timelines(ask: Ask) -> dict[str, object]:
+    """List the timelines."""
+    listed = timelines_of(ask.snapshot)
+    return {
+        "count": len(listed),
+        "timelines": listed,
+        "truncation": truncation(len(listed), len(ask.snapshot.timelines())),
+        "diagnostics": diagnostics(),
+    }
+
+
+def get_activities(ask: Ask) -> dict[str, object]:
+    """List the rows of one timeline."""
+    number, asked = ask.given.count("timelineId"), ask.range()
+    if number not in {one[0] for one in ask.snapshot.timelines()}:
+        raise no_timeline(number)
+    schema = ask.snapshot.schema
+    reason = None if schema.has("v_commons") else "NoCommonGroup"
+    listed = _rows(ask, json.dumps([number]), asked, grouped=ask.given.flag("includeGroupDetails"))
+    if reason is None and not schema.has_tags:
+        reason = "NoTags"
+    return {"timelineId": number, **as_given(ask.given), **listed, "diagnostics": diagnostics(reason)}
+
+
+def _rows(ask: Ask, reports: str, asked: Range, *, grouped: bool) -> dict[str, object]:
+    """Return rows as they are answered, one more than the limit being looked for."""
+    limit = ask.given.count("limit")
+    rows = ask.snapshot.activities(reports, asked, limit=limit + 1)
+    tags = _tags_by_row(ask.snapshot, reports, asked, rows)
+    listed = [_row(row, tags[row.report_id, row.activity_id], grouped=grouped) for row in rows[:limit]]
+    total = len(rows) if len(rows) <= limit else None
+    block = truncation(len(listed), total, truncated=len(rows) > limit)
+    return {"count": len(listed), "activities": listed, "truncation": block}
+
+
+def _row(row: Activity, tags: frozenset[str], *, grouped: bool) -> dict[str, object]:
+    made: dict[str, object] = {
+        "activityId": row.activity_id,
+        "reportId": row.report_id,
+        "startLocalTime": row.started_text,
+        "endLocalTime": row.ended_text,
+        "name": row.title,
+        "groupId": row.group_id,
+        "tags": sorted(tags) or None,
+    }
+    if grouped:
+        made |= {
+            "groupName": row.group_name,
+            "groupColor": usage.color_of(row.group_color),
+            "groupKey": row.group_key,
+            "commonGroupName": row.common_name,
+        }
+    return made
+
+
+def _tags_by_row(
+    snapshot: Snapshot, reports: str, asked: Range, rows: Sequence[Activity]
+) -> dict[tuple[int, int], frozenset[str]]:
+    """Return the tags that ManicTime gave to these rows, by timeline and number; of each, perhaps none."""
+    named: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
+    if snapshot.schema.tags_by_activity and rows:
+        for report, number, name in snapshot.rows(queries.ACTIVITY_TAGS, reports=reports, **asked.texts):
+            named[int(str(report)), int(str(number))].add(str(name))
+    if any(row.list_id is not None for row in rows):
+        lists: defaultdict[tuple[object, object], set[str]] = defaultdict(set)
+        for report, number, name in snapshot.rows(queries.LIST_TAGS, reports=reports):
+            lists[report, number].add(str(name))
+        for row in rows:
+            named[row.report_id, row.activity_id] |= lists[row.report_id, row.list_id]
+    return defaultdict(frozenset, {key: frozenset(some) for key, some in named.items()})
+
+
+def _tag_rows(snapshot: Snapshot, asked: Range, limit: int) -> list[tuple[Activity, frozenset[str]]]:
+    """Return the rows of the timeline of tags: tags of their list, else their name's parts between commas."""
+    reports = snapshot.reports(usage.TAGS)
+    rows = snapshot.activities(reports, asked, limit=limit)
+    listed = _tags_by_row(snapshot, reports, asked, rows)
+    return [(row, listed[row.report_id, row.activity_id] or _parts(row.title)) for row in rows]
+
+
+def _parts(title: str | None) -> frozenset[str]:
+    return frozenset(part.strip() for part in (title or "").split(",") if part.strip())
+
+
+def _timeline(ask: Ask, schema: str) -> tuple[dict[str, object], list[Activity], list[dict[str, object]]]:
+    asked, limit = ask.range(), ask.given.count("limit")
+    reports = ask.snapshot.reports(schema)
+    rows = ask.snapshot.activities(reports, asked, limit=limit + 1)
+    listed = [_row(row, frozenset(), grouped=False) for row in rows[:limit]]
+    block = truncation(len(listed), len(rows) if len(rows) <= limit else None, truncated=len(rows) > limit)
+    reason = "NoTimeline" if reports == "[]" else None
+    head = {"schemaName": schema, **as_given(ask.given), "count": len(listed)}
+    return head | {"truncation": block, "diagnostics": diagnostics(reason)}, rows[:limit], listed
+
+
+def get_computer_usage(ask: Ask) -> dict[str, object]:
+    """List when the computer was in use, locked or off."""
+    head, rows, listed = _timeline(ask, usage.COMPUTER_USAGE)
+    for row, made in zip(rows, listed, strict=True):
+        made["state"] = narrative.state_of(row)
+    return {**head, "activities": listed}
+
+
+def get_tags(ask: Ask) -> dict[str, object]:
+    """List the tags, each with its names."""
+    head, rows, listed = _timeline(ask, usage.TAGS)
+    tagged = _tag_rows(ask.snapshot, ask.range(), len(rows))
+    named = {(row.report_id, row.activity_id): tags for row, tags in tagged}
+    for row, made in zip(rows, listed, strict=True):
+        made["tags"] = sorted(named[row.report_id, row.activity_id]) or None
+    return {**head, "activities": listed}
+
+
+def _usage(kind: str) -> Callable[[Ask], dict[str, object]]:
+    def answer(ask: Ask) -> dict[str, object]:
+        asked, limit = ask.range(), ask.given.count("limit")
+        found, fallback = ask.used(kind, asked, DAY)
+        found.sort(key=lambda one: (one.bucket, -one.seconds, one.name))
+        listed = [
+            {
+                "day": one.bucket,
+                "name": one.name,
+                "color": usage.color_of(one.color),
+                "key": one.key,
+                "totalMinutes": minutes(one.seconds),
+            }
+            for one in found[:limit]
+        ]
+        return {
+            **as_given(ask.given),
+            "count": len(listed),
+            "usage": listed,
+            "truncation": truncation(len(listed), len(found)),
+            "diagnostics": diagnostics(_reason(ask, kind, fallback=fallback)),
+        }
+
+    return answer
+
+
+def _reason(ask: Ask, kind: str, *, fallback: bool) -> str | None:
+    if not any(ask.snapshot.timelines(*schemas) for schemas, _ in usage.KINDS[kind].raw):
+        return "NoTimeline"
+    return FALLBACK if fallback else None
+
+
+def get_activity_narrative(ask: Ask) -> dict[str, object]:
+    """Tell what was done, as segments."""
+    asked = ask.range(MOST_DAYS)
+    return as_given(ask.given) | _narrated(ask, asked, summary=ask.given.flag("includeSummary"), segments=True)
+
+
+def get_daily_summary(ask: Ask) -> dict[str, object]:
+    """Tell one day, with what was used most."""
+    asked = day_of(ask.given.get("date"))
+    made = _narrated(ask, asked, summary=True, segments=ask.given.flag("includeSegments"))
+    if ask.given.flag("includeHourlyWebBreakdown"):
+        found, _ = ask.used("websites", asked, HOUR)
+        made["hourlyWebBreakdown"] = _broken_down(usage.sites(found), HOUR, LEAST_SITE_SECONDS) or None
+    return {"startDate": clock_text(asked.start)[:10], "endDate": clock_text(asked.end)[:10], **made}
+
+
+def _narrated(ask: Ask, asked: Range, *, summary: bool, segments: bool) -> dict[str, object]:
+    given, snapshot, zone = ask.given, ask.snapshot, ask.zone
+    reports = snapshot.reports(usage.APPLICATIONS)
+    rows = snapshot.activities(reports, asked, limit=MOST_ROWS + 1)
+    in_use = snapshot.activities(snapshot.reports(usage.COMPUTER_USAGE), asked)
+    active = narrative.active_times(in_use, zone)
+    total = _total(ask, reports, asked, active)
+    with_sites = given.flag("includeWebsites") if "includeWebsites" in given.names else True
+    found: list[narrative.Segment] = []
+    if segments:
+        parts = narrative.segments(rows[:MOST_ROWS], asked, active, zone)
+        beside = _beside(ask, asked, reports, rows)
+        described = narrative.described(parts, beside, zone, with_websites=with_sites)
+        found = narrative.merged(described, given.number("maxGapMinutes"))
+        found = [one for one in found if one.seconds >= given.number("minDurationMinutes") * 60]
+    shown = found[: given.count("maxSegments")]
+    tops, fallback = _tops(ask, asked, with_sites=with_sites) if summary else ({"topApplications": []}, False)
+    cut = segments and len(rows) > MOST_ROWS
+    return {
+        "totalActiveMinutes": minutes(total),
+        "segments": [narrative.told(one) for one in shown],
+        **tops,
+        "suggestedScreenshots": narrative.suggested(shown, ask.pictures.moment_of),
+        "truncation": truncation(len(shown), None if cut else len(found), truncated=cut),
+        "diagnostics": diagnostics(_reason(ask, "applications", fallback=fallback)),
+    }
+
+
+def _total(ask: Ask, reports: str, asked: Range, active: Sequence[tuple[int, int]] | None) -> int:
+    """Return the seconds of activity in all rows there are, however many are shown."""
+    times = ask.snapshot.connection.execute(queries.TIMES, {"reports": reports, **asked.texts})
+    found = (one for row in times for one in spans(row[0], row[1], row[2], row[3], ask.zone))
+    return narrative.total_seconds(narrative.clipped(found, asked, active))
+
+
+def _tops(ask: Ask, asked: Range, *, with_sites: bool) -> tuple[dict[str, object], bool]:
+    applications, fallback = ask.used("applications", asked, DAY)
+    made: dict[str, object] = {"topApplications": usage.top(applications, MOST_TOP)}
+    if with_sites:
+        found, fallback_too = ask.used("websites", asked, DAY)
+        made["topWebsites"] = usage.top(usage.sites(found), MOST_TOP, LEAST_SITE_SECONDS)
+        fallback = fallback or fallback_too
+    return made, fallback
+
+
+def _beside(ask: Ask, asked: Range, reports: str, rows: Sequence[Activity]) -> narrative.Beside:
+    """Return the rows of the other timelines, and the screenshots, of the time that these rows are of."""
+    snapshot = ask.snapshot
+    documents = snapshot.activities(snapshot.reports(usage.DOCUMENTS), asked, limit=MOST_BESIDE)
+    urls = snapshot.activities(snapshot.reports(*usage.BROWSER_URLS), asked, limit=MOST_BESIDE)
+    return narrative.Beside(
+        [row for row in documents if row.group_type not in {narrative.WEB, narrative.CHAT}],
+        [row for row in documents if row.group_type == narrative.WEB] + urls,
+        _tag_rows(snapshot, asked, MOST_BESIDE),
+        _tags_by_row(snapshot, reports, asked, rows),
+        ask.pictures.moments(asked),
+    )
+
+
+def _broken_down(found: Sequence[usage.Used], size: int, least_seconds: float) -> list[dict[str, object]]:
+    """Return each website with its hours or days, the longest first."""
+    periods: defaultdict[str, list[usage.Used]] = defaultdict(list)
+    for one in found:
+        periods[one.name].append(one)
+    total = {name: sum(one.seconds for one in some) for name, some in periods.items()}
+    return [
+        {
+            "name": name,
+            "totalMinutes": minutes(total[name]),
+            "timeBreakdown": [
+                {"period": _period(one.bucket, size), "minutes": minutes(one.seconds)} for one in sorted(periods[name])
+            ],
+        }
+        for name in sorted(total, key=lambda name: (-total[name], name))
+        if total[name] >= least_seconds
+    ]
+
+
+def _period(bucket: str, size: int) -> str:
+    return bucket if size == DAY else f"{bucket[:10]}T{bucket[11:13]}:00"
+
+
+def get_website_usage(ask: Ask) -> dict[str, object]:
+    """Tell how long each website was looked at, by hour for a week, by day for more."""
+    asked, limit = ask.range(MOST_DAYS), ask.given.count("limit")
+    size = HOUR if asked.end - asked.start <= HOURLY_DAYS * DAY else DAY
+    found, fallback = ask.used("websites", asked, size)
+    listed = _broken_down(usage.sites(found), size, ask.given.number("minMinutes") * 60)
+    return {
+        "breakdownGranularity": "hour" if size == HOUR else "day",
+        "websites": listed[:limit],
+        "truncation": truncation(min(limit, len(listed)), len(listed)),
+        "diagnostics": diagnostics(_reason(ask, "websites", fallback=fallback)),
+    }
+
+
+def get_period_summary(ask: Ask) -> dict[str, object]:
+    """Tell several days: each of them, what was used most, and on which days of the week."""
+    asked = ask.range(MOST_DAYS)
+    applications, fallback = ask.used("applications", asked, DAY)
+    websites, fallback_too = ask.used("websites", asked, DAY)
+    by_day: defaultdict[str, list[usage.Used]] = defaultdict(list)
+    for one in applications:
+        by_day[one.bucket].append(one)
+    edges = _edges(ask, asked)
+    totals = {day: sum(one.seconds for one in some) for day, some in sorted(by_day.items())}
+    days = [
+        {
+            "date": day,
+            "totalActiveMinutes": minutes(seconds),
+            "topApp": max(by_day[day], key=lambda one: (one.seconds, one.name)).name,
+            **edges.get(day, {}),
+        }
+        for day, seconds in totals.items()
+    ]
+    aggregate = {
+        "topApps": usage.top(applications, MOST_TOP),
+        "topWebsites": usage.top(usage.sites(websites), MOST_TOP, LEAST_SITE_SECONDS) or None,
+        "avgDailyMinutes": minutes(sum(totals.values()) / len(totals)) if totals else 0.0,
+        "busiestDay": max(totals, key=lambda day: totals[day], default=None),
+        "quietestDay": min(totals, key=lambda day: totals[day], default=None),
+    }
+    return {
+        "days": days,
+        "aggregate": aggregate,
+        "patterns": {"dayOfWeekDistribution": _week(usage.weekdays(ask.snapshot, asked) or applications)},
+        "truncation": truncation(len(days), len(days)),
+        "diagnostics": diagnostics(_reason(ask, "applications", fallback=fallback or fallback_too)),
+    }
+
+
+def _week(found: Sequence[usage.Used]) -> list[dict[str, object]]:
+    """Return the minutes of each day of the week, Sunday being 0."""
+    sums: defaultdict[int, int] = defaultdict(int)
+    for one in found:
+        sums[date.fromisoformat(one.bucket).isoweekday() % 7] += one.seconds
+    return [{"dayOfWeek": day, "totalMinutes": minutes(seconds)} for day, seconds in sorted(sums.items())]
+
+
+def _edges(ask: Ask, asked: Range) -> dict[str, dict[str, object]]:
+    """Return by which application each day began and ended, and when."""
+    given = {"reports": ask.snapshot.reports(usage.APPLICATIONS), **asked.texts}
+    first = {str(day): (str(at), str(name)) for day, at, name in ask.snapshot.rows(queries.EARLIEST, **given)}
+    last = {str(day): (str(at), str(name)) for day, at, name in ask.snapshot.rows(queries.LATEST, **given)}
+    for start, end, name in ask.snapshot.rows(queries.OVER_MIDNIGHT, **given):
+        begun, ended = (max(asked.start, _seconds(start)), min(asked.end, _seconds(end)))
+        for midnight in range(begun - begun % DAY, ended, DAY):
+            day = clock_text(midnight)[:10]
+            one = (clock_text(max(begun, midnight)), str(name)), (clock_text(min(ended, midnight + DAY)), str(name))
+            first[day], last[day] = min(first.get(day, one[0]), one[0]), max(last.get(day, one[1]), one[1])
+    return {
+        day: {
+            "firstActivity": first[day][1],
+            "lastActivity": last[day][1],
+            "firstActivityTime": first[day][0].replace(" ", "T"),
+            "lastActivityTime": last[day][0].replace(" ", "T"),
+        }
+        for day in first.keys() & last.keys()
+    }
+
+
+def _seconds(text: object) -> int:
+    return seconds_of(datetime.fromisoformat(str(text)[:19]))
+
+
+_START: Final = Param(
+    "startDate", "string", "Date, or moment, that it begins with (ISO-8601, inclusive).", required=True
+)
+_END: Final = Param("endDate", "string", "Date, or moment, before which it ends (ISO-8601, exclusive).", required=True)
+
+
+def _limit(default: int, most: int) -> Param:
+    return Param("limit", "integer", "How many to list.", default=default, most=most)
+
+
+_SEGMENTS: Final = (
+    Param("minDurationMinutes", "number", "Leave out segments that are shorter.", default=0),
+    Param("maxGapMinutes", "number", "Join segments of one application over gaps up to this.", default=2.0),
+    Param("maxSegments", "integer", "How many segments to list.", default=200, most=2000),
+)
+_TOP: Final = {"name": TEXT, "totalMinutes": NUMBER}
+_PERIODS: Final = [{"name": TEXT, "totalMinutes": NUMBER, "timeBreakdown": [{"period": TEXT, "minutes": NUMBER}]}]
+_NARRATIVE: Final = {
+    "startDate": TEXT,
+    "endDate": TEXT,
+    "totalActiveMinutes": NUMBER,
+    "segments": [
+        {
+            "start": TEXT,
+            "end": TEXT,
+            "durationMinutes": NUMBER,
+            "application?": TEXT,
+            "document?": TEXT,
+            "website?": TEXT,
+            "tags?": [TEXT],
+            "screenshotRef?": TEXT,
+        }
+    ],
+    "topApplications": [{**_TOP, "color?": TEXT}],
+    "topWebsites?": [_TOP],
+    "suggestedScreenshots?": [{"screenshotRef": TEXT, "timestamp": TEXT, "application": TEXT, "hint": TEXT}],
+    **BLOCKS,
+}
+_BARE: Final = {
+    "activityId": WHOLE,
+    "reportId": WHOLE,
+    "startLocalTime": TEXT,
+    "endLocalTime": TEXT,
+    "name?": TEXT,
+    "groupId?": WHOLE,
+    "tags?": [TEXT],
+}
+_RANGE: Final = {"startDate": TEXT, "endDate": TEXT, "count": WHOLE}
+_USAGE: Final = {
+    **_RANGE,
+    "usage": [{"day": TEXT, "name": TEXT, "color?": TEXT, "key?": TEXT, "totalMinutes": NUMBER}],
+    **BLOCKS,
+}
+TOLD: Final[Sequence[tuple[Told, Callable[[Ask], dict[str, object]]]]] = (
+    (
+        Told(
+            "get_timelines",
+            "List ManicTime's timelines.",
+            (),
+            {"count": WHOLE, "timelines": [{"reportId": WHOLE, "schemaName": TEXT, "baseSchemaName": TEXT}], **BLOCKS},
+        ),
+        get_timelines,
+    ),
+    (
+        Told(
+            "get_activities",
+            "List single activities of one timeline; for what was done, get_activity_narrative says more in less.",
+            (
+                Param("timelineId", "integer", "The reportId of a timeline of get_timelines.", required=True),
+                _START,
+                _END,
+                _limit(1000, 5000),
+                Param("includeGroupDetails", "boolean", "Add names, colors and keys of groups.", default=True),
+            ),
+            {
+                "timelineId": WHOLE,
+                **_RANGE,
+                "activities": [
+                    {**_BARE, "groupName?": TEXT, "groupColor?": TEXT, "groupKey?": TEXT, "commonGroupName?": TEXT},
+                ],
+                **BLOCKS,
+            },
+        ),
+        get_activities,
+    ),
+    (
+        Told(
+            "get_computer_usage",
+            "List when the computer was active, away, locked or off.",
+            (_START, _END, _limit(1000, 5000)),
+            {"schemaName": TEXT, **_RANGE, "activities": [{**_BARE, "state?": TEXT}], **BLOCKS},
+        ),
+        get_computer_usage,
+    ),
+    (
+        Told(
+            "get_tags",
+            "List the tags that the owner gave to their time.",
+            (_START, _END, _limit(1000, 5000)),
+            {"schemaName": TEXT, **_RANGE, "activities": [_BARE], **BLOCKS},
+        ),
+        get_tags,
+    ),
+    (
+        Told(
+            "get_application_usage",
+            "Tell how long each application was used, day by day.",
+            (_START, _END, _limit(1000, 2000)),
+            _USAGE,
+        ),
+        _usage("applications"),
+    ),
+    (
+        Told(
+            "get_document_usage",
+            "Tell how long each file was worked on, day by day.",
+            (_START, _END, _limit(1000, 2000)),
+            _USAGE,
+        ),
+        _usage("documents"),
+    ),
+    (
+        Told(
+            "get_daily_summary",
+            "Tell one day: segments, what was used most, and screenshots worth a look.",
+            (
+                Param("date", "string", "The date (ISO-8601).", required=True),
+                Param("includeSegments", "boolean", "List the segments.", default=True),
+                Param("includeHourlyWebBreakdown", "boolean", "Add websites by the hour.", default=False),
+                *_SEGMENTS,
+            ),
+            {**_NARRATIVE, "hourlyWebBreakdown?": _PERIODS},
+        ),
+        get_daily_summary,
+    ),
+    (
+        Told(
+            "get_activity_narrative",
+            "Tell what was done, in one call: times with application, document, website, tags and screenshot.",
+            (
+                _START,
+                _END,
+                Param("includeWebsites", "boolean", "Say which websites.", default=True),
+                Param("includeSummary", "boolean", "Add what was used most.", default=False),
+                *_SEGMENTS,
+            ),
+            _NARRATIVE,
+        ),
+        get_activity_narrative,
+    ),
+    (
+        Told(
+            "get_period_summary",
+            "Tell several days, 31 at most: each day, what was used most, the days of the week.",
+            (_START, _END),
+            {
+                "days": [
+                    {
+                        "date": TEXT,
+                        "totalActiveMinutes": NUMBER,
+                        "topApp": TEXT,
+                        "firstActivity?": TEXT,
+                        "lastActivity?": TEXT,
+                        "firstActivityTime?": TEXT,
+                        "lastActivityTime?": TEXT,
+                    }
+                ],
+                "aggregate": {
+                    "topApps": [{**_TOP, "color?": TEXT}],
+                    "topWebsites?": [_TOP],
+                    "avgDailyMinutes": NUMBER,
+                    "busiestDay?": TEXT,
+                    "quietestDay?": TEXT,
+                },
+                "patterns": {"dayOfWeekDistribution": [{"dayOfWeek": WHOLE, "totalMinutes": NUMBER}]},
+                **BLOCKS,
+            },
+        ),
+        get_period_summary,
+    ),
+    (
+        Told(
+            "get_website_usage",
+            "Tell how long each website was looked at: by the hour for 7 days or less, else by the day, 31 at most.",
+            (
+                _START,
+                _END,
+                _limit(50, 200),
+                Param("minMinutes", "number", "Leave out websites that were looked at for less.", default=0.5),
+            ),
+            {"breakdownGranularity": TEXT, "websites": _PERIODS, **BLOCKS},
+        ),
+        get_website_usage,
+    ),
+)
+
+
+def data_tools(source: Source, pictures: Pictures, zone: ZoneInfo | None) -> list[Tool]:
+    """Return the tools that read the database."""
+
+    def made(told: Told, answer: Callable[[Ask], dict[str, object]]) -> Tool:
+        async def work(given: Given, _: ToolCall) -> Result:
+            return Result(await source.read(lambda snapshot: answer(Ask(snapshot, given, zone, pictures))))
+
+        return told.tool(work)
+
+    return [made(told, answer) for told, answer in TOLD]
