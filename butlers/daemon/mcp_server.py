@@ -16,7 +16,7 @@ from fastmcp.resources import ResourceContent, ResourceResult, ResourceTemplate
 from fastmcp.server.dependencies import get_access_token, get_context, get_http_headers
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from fastmcp.tools.base import Tool as McpTool
-from mcp_types import Annotations, InputRequiredResult, ListRootsRequest, TextContent, ToolAnnotations
+from mcp_types import Annotations, InputRequiredResult, ListRootsRequest, ListRootsResult, TextContent, ToolAnnotations
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyUrl, PrivateAttr
 
@@ -66,7 +66,11 @@ class ServedTool(McpTool):
 async def _answers(asks: Mapping[str, "InputRequest"]) -> dict[str, "InputResponse"]:
     """Ask a client of the older protocol at once, by the one request of it that is known here."""
     session = get_context().session
-    return {key: await session.list_roots() for key, one in asks.items() if isinstance(one, ListRootsRequest)}
+    return {
+        key: await session.send_request(one, ListRootsResult)
+        for key, one in asks.items()
+        if isinstance(one, ListRootsRequest)
+    }
 
 
 def leave(result: Result) -> ToolResult:

@@ -11,9 +11,9 @@ from butlers.butler import Components, Context, Module
 from butlers.modules.manictime.pictures import Pictures
 from butlers.modules.manictime.prompts import prompts_of
 from butlers.modules.manictime.resources import resources_of
-from butlers.modules.manictime.screenshots import Desk, picture_tools
 from butlers.modules.manictime.source import NoData, Snapshot, Source, locate
-from butlers.modules.manictime.tools import data_tools
+from butlers.modules.manictime.tools import tools_of
+from butlers.modules.manictime.tools.screenshots import Desk
 
 
 class ManicTime(BaseModel):
@@ -57,7 +57,7 @@ def components(desk: Desk) -> Components:
             return  # its tools say so, and /readyz remarks it
 
     return Components(
-        tools=[*data_tools(desk.source, desk.pictures, desk.zone), *picture_tools(desk)],
+        tools=tools_of(desk),
         resources=resources_of(desk),
         prompts=prompts_of(desk.zone),
         remarks=lambda: [f"The timekeeper: {desk.source.trouble}"] if desk.source.trouble else [],

@@ -10,9 +10,9 @@ from typing import Final
 from butlers.butler import Resource, ToolCall
 from butlers.modules.manictime import queries
 from butlers.modules.manictime.answers import HINTS, as_json, diagnostics, error_json
-from butlers.modules.manictime.screenshots import Desk, described
-from butlers.modules.manictime.source import Schema, Snapshot, capability_views
-from butlers.modules.manictime.tools import timelines_of
+from butlers.modules.manictime.source import Place, Schema, Snapshot, capability_views
+from butlers.modules.manictime.tools.screenshots import Desk, described
+from butlers.modules.manictime.tools.timelines import timelines_of
 from shared.errors import ButlersError
 
 JSON: Final = "application/json"
@@ -47,9 +47,9 @@ OF_ERROR: Final = {
     "schema_incompatible": "SchemaValidationFailed",
 }
 SHOTS: Final = {
-    "ScreenshotDirectoryAbsent": ("unavailable", "capture_disabled"),
-    "ScreenshotDirectoryEmpty": ("unavailable", "retention"),
-    None: ("available", "none"),
+    "ScreenshotDirectoryAbsent": {"status": "unavailable", "reason": "capture_disabled"},
+    "ScreenshotDirectoryEmpty": {"status": "unavailable", "reason": "retention"},
+    None: {"status": "available", "reason": "none"},
 }
 
 
@@ -113,8 +113,9 @@ def health(desk: Desk) -> dict[str, object]:
     schema, versions, status = None, list[dict[str, object]](), "notChecked"
     try:
         schema, versions = desk.source.read_here(_looked)
-        status = "validWithWarnings" if schema.missing else "valid"
-        issues += [issue(code, table) for code, table in _lacking(schema)]
+        lacking = _lacking(schema)
+        status = "validWithWarnings" if lacking else "valid"
+        issues += [issue(code, table) for code, table in lacking]
         if not desk.source.read_here(_is_sound, CHECK_SECONDS):
             issues.append(issue("DatabaseIntegrityCheckFailed"))
     except ButlersError as failed:
@@ -128,27 +129,29 @@ def health(desk: Desk) -> dict[str, object]:
     if runs is not None and runs != TESTED_VERSION:
         issues.append(issue("ManicTimeVersionUntested"))
     lacks = _screenshots(desk)
-    if lacks is not None:
-        issues.append(issue(lacks))
+    issues += [issue(lacks)] if lacks else []
     fatal = any(one["severity"] == "fatal" for one in issues)
-    file = place.database if place.data is not None else None
-    state, reason = SHOTS[lacks]
     return {
         "status": "unhealthy" if fatal else "degraded" if issues else "healthy",
         "dataDirectory": str(place.data) if place.data else None,
         "directorySource": place.found_by,
-        "databaseExists": file is not None and file.is_file(),
-        "databaseSizeBytes": file.stat().st_size if file is not None and file.is_file() else None,
+        **_file(place),
         "schemaStatus": status,
         "manicTimeProcessRunning": process is not None if known else None,
         "manicTimeProcessId": process,
         "manicTimeVersion": runs,
         "testedManicTimeVersion": TESTED_VERSION,
-        "screenshots": {"status": state, "reason": reason, "remediationHint": ISSUES[lacks][2] if lacks else None},
+        "screenshots": SHOTS[lacks] | {"remediationHint": ISSUES[lacks][2] if lacks else None},
         "mcpServerVersion": version("butlers"),
         "capabilities": capabilities(schema) if schema is not None else [],
         "issues": issues,
     }
+
+
+def _file(place: Place) -> dict[str, object]:
+    """Return whether there is a database, and how large it is."""
+    there = place.data is not None and place.database.is_file()
+    return {"databaseExists": there, "databaseSizeBytes": place.database.stat().st_size if there else None}
 
 
 def _lacking(schema: Schema) -> list[tuple[str, str]]:

@@ -1,14 +1,10 @@
-"""The tools that answer from ManicTime's database: lists, use, narrative and summaries."""
+"""The tools that sum up: use, narrative, a day, several days, websites."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
-from zoneinfo import ZoneInfo
 
-from butlers.butler import Result, Tool, ToolCall
 from butlers.modules.manictime import narrative, queries, usage
 from butlers.modules.manictime.answers import (
     BLOCKS,
@@ -16,177 +12,31 @@ from butlers.modules.manictime.answers import (
     NUMBER,
     TEXT,
     WHOLE,
-    Given,
     Param,
     Told,
     diagnostics,
     truncation,
 )
-from butlers.modules.manictime.days import (
-    DAY,
-    HOUR,
-    MOST_DAYS,
-    Range,
-    clock_text,
-    day_of,
-    minutes,
-    range_of,
-    seconds_of,
-    spans,
-)
-from butlers.modules.manictime.pictures import Pictures
+from butlers.modules.manictime.days import DAY, HOUR, MOST_DAYS, Range, clock_text, day_of, minutes, seconds_of, spans
 from butlers.modules.manictime.queries import Activity
-from butlers.modules.manictime.source import Snapshot, Source, no_timeline
+from butlers.modules.manictime.tools.timelines import (
+    END,
+    RANGE,
+    START,
+    Answering,
+    Ask,
+    as_given,
+    limit_of,
+    tag_rows,
+    tags_by_row,
+)
 
-MOST_TIMELINES: Final = 200
 MOST_ROWS: Final = 5000
 MOST_BESIDE: Final = 20_000
 MOST_TOP: Final = 50
 LEAST_SITE_SECONDS: Final = 30
 # Up to so many days websites are told by the hour.
 HOURLY_DAYS: Final = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One question: the database, the arguments, the time zone of the recorded clock, and the screenshots."""
-
-    snapshot: Snapshot
-    given: Given
-    zone: ZoneInfo | None
-    pictures: Pictures
-
-    def range(self, most_days: int | None = None) -> Range:
-        """Return the range that is asked for."""
-        return range_of(self.given.get("startDate"), self.given.get("endDate"), self.zone, most_days)
-
-    def used(self, kind: str, asked: Range, size: int) -> tuple[list[usage.Used], bool]:
-        """Return what was used in the range, and whether it had to be computed from single rows."""
-        return usage.used(self.snapshot, kind, asked, size, self.zone)
-
-
-def as_given(given: Given) -> dict[str, object]:
-    """Return both bounds as they were asked for."""
-    return {"startDate": given.get("startDate"), "endDate": given.get("endDate")}
-
-
-def timelines_of(snapshot: Snapshot) -> list[dict[str, object]]:
-    """Return the timelines as they are told."""
-    found = snapshot.timelines()[:MOST_TIMELINES]
-    return [{"reportId": number, "schemaName": name, "baseSchemaName": base} for number, name, base in found]
-
-
-def get_timelines(ask: Ask) -> dict[str, object]:
-    """List the timelines."""
-    listed = timelines_of(ask.snapshot)
-    return {
-        "count": len(listed),
-        "timelines": listed,
-        "truncation": truncation(len(listed), len(ask.snapshot.timelines())),
-        "diagnostics": diagnostics(),
-    }
-
-
-def get_activities(ask: Ask) -> dict[str, object]:
-    """List the rows of one timeline."""
-    number, asked = ask.given.count("timelineId"), ask.range()
-    if number not in {one[0] for one in ask.snapshot.timelines()}:
-        raise no_timeline(number)
-    schema = ask.snapshot.schema
-    reason = None if schema.has("v_commons") else "NoCommonGroup"
-    listed = _rows(ask, json.dumps([number]), asked, grouped=ask.given.flag("includeGroupDetails"))
-    if reason is None and not schema.has_tags:
-        reason = "NoTags"
-    return {"timelineId": number, **as_given(ask.given), **listed, "diagnostics": diagnostics(reason)}
-
-
-def _rows(ask: Ask, reports: str, asked: Range, *, grouped: bool) -> dict[str, object]:
-    """Return rows as they are answered, one more than the limit being looked for."""
-    limit = ask.given.count("limit")
-    rows = ask.snapshot.activities(reports, asked, limit=limit + 1)
-    tags = _tags_by_row(ask.snapshot, reports, asked, rows)
-    listed = [_row(row, tags[row.report_id, row.activity_id], grouped=grouped) for row in rows[:limit]]
-    total = len(rows) if len(rows) <= limit else None
-    block = truncation(len(listed), total, truncated=len(rows) > limit)
-    return {"count": len(listed), "activities": listed, "truncation": block}
-
-
-def _row(row: Activity, tags: frozenset[str], *, grouped: bool) -> dict[str, object]:
-    made: dict[str, object] = {
-        "activityId": row.activity_id,
-        "reportId": row.report_id,
-        "startLocalTime": row.started_text,
-        "endLocalTime": row.ended_text,
-        "name": row.title,
-        "groupId": row.group_id,
-        "tags": sorted(tags) or None,
-    }
-    if grouped:
-        made |= {
-            "groupName": row.group_name,
-            "groupColor": usage.color_of(row.group_color),
-            "groupKey": row.group_key,
-            "commonGroupName": row.common_name,
-        }
-    return made
-
-
-def _tags_by_row(
-    snapshot: Snapshot, reports: str, asked: Range, rows: Sequence[Activity]
-) -> dict[tuple[int, int], frozenset[str]]:
-    """Return the tags that ManicTime gave to these rows, by timeline and number; of each, perhaps none."""
-    named: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
-    if snapshot.schema.tags_by_activity and rows:
-        for report, number, name in snapshot.rows(queries.ACTIVITY_TAGS, reports=reports, **asked.texts):
-            named[int(str(report)), int(str(number))].add(str(name))
-    if any(row.list_id is not None for row in rows):
-        lists: defaultdict[tuple[object, object], set[str]] = defaultdict(set)
-        for report, number, name in snapshot.rows(queries.LIST_TAGS, reports=reports):
-            lists[report, number].add(str(name))
-        for row in rows:
-            named[row.report_id, row.activity_id] |= lists[row.report_id, row.list_id]
-    return defaultdict(frozenset, {key: frozenset(some) for key, some in named.items()})
-
-
-def _tag_rows(snapshot: Snapshot, asked: Range, limit: int) -> list[tuple[Activity, frozenset[str]]]:
-    """Return the rows of the timeline of tags: tags of their list, else their name's parts between commas."""
-    reports = snapshot.reports(usage.TAGS)
-    rows = snapshot.activities(reports, asked, limit=limit)
-    listed = _tags_by_row(snapshot, reports, asked, rows)
-    return [(row, listed[row.report_id, row.activity_id] or _parts(row.title)) for row in rows]
-
-
-def _parts(title: str | None) -> frozenset[str]:
-    return frozenset(part.strip() for part in (title or "").split(",") if part.strip())
-
-
-def _timeline(ask: Ask, schema: str) -> tuple[dict[str, object], list[Activity], list[dict[str, object]]]:
-    asked, limit = ask.range(), ask.given.count("limit")
-    reports = ask.snapshot.reports(schema)
-    rows = ask.snapshot.activities(reports, asked, limit=limit + 1)
-    listed = [_row(row, frozenset(), grouped=False) for row in rows[:limit]]
-    block = truncation(len(listed), len(rows) if len(rows) <= limit else None, truncated=len(rows) > limit)
-    reason = "NoTimeline" if reports == "[]" else None
-    head = {"schemaName": schema, **as_given(ask.given), "count": len(listed)}
-    return head | {"truncation": block, "diagnostics": diagnostics(reason)}, rows[:limit], listed
-
-
-def get_computer_usage(ask: Ask) -> dict[str, object]:
-    """List when the computer was in use, locked or off."""
-    head, rows, listed = _timeline(ask, usage.COMPUTER_USAGE)
-    for row, made in zip(rows, listed, strict=True):
-        made["state"] = narrative.state_of(row)
-    return {**head, "activities": listed}
-
-
-def get_tags(ask: Ask) -> dict[str, object]:
-    """List the tags, each with its names."""
-    head, rows, listed = _timeline(ask, usage.TAGS)
-    tagged = _tag_rows(ask.snapshot, ask.range(), len(rows))
-    named = {(row.report_id, row.activity_id): tags for row, tags in tagged}
-    for row, made in zip(rows, listed, strict=True):
-        made["tags"] = sorted(named[row.report_id, row.activity_id]) or None
-    return {**head, "activities": listed}
 
 
 def _usage(kind: str) -> Callable[[Ask], dict[str, object]]:
@@ -290,8 +140,8 @@ def _beside(ask: Ask, asked: Range, reports: str, rows: Sequence[Activity]) -> n
     return narrative.Beside(
         [row for row in documents if row.group_type not in {narrative.WEB, narrative.CHAT}],
         [row for row in documents if row.group_type == narrative.WEB] + urls,
-        _tag_rows(snapshot, asked, MOST_BESIDE),
-        _tags_by_row(snapshot, reports, asked, rows),
+        tag_rows(snapshot, asked, MOST_BESIDE),
+        tags_by_row(snapshot, reports, asked, rows),
         ask.pictures.moments(asked),
     )
 
@@ -402,16 +252,6 @@ def _seconds(text: object) -> int:
     return seconds_of(datetime.fromisoformat(str(text)[:19]))
 
 
-_START: Final = Param(
-    "startDate", "string", "Date, or moment, that it begins with (ISO-8601, inclusive).", required=True
-)
-_END: Final = Param("endDate", "string", "Date, or moment, before which it ends (ISO-8601, exclusive).", required=True)
-
-
-def _limit(default: int, most: int) -> Param:
-    return Param("limit", "integer", "How many to list.", default=default, most=most)
-
-
 _SEGMENTS: Final = (
     Param("minDurationMinutes", "number", "Leave out segments that are shorter.", default=0),
     Param("maxGapMinutes", "number", "Join segments of one application over gaps up to this.", default=2.0),
@@ -440,76 +280,17 @@ _NARRATIVE: Final = {
     "suggestedScreenshots?": [{"screenshotRef": TEXT, "timestamp": TEXT, "application": TEXT, "hint": TEXT}],
     **BLOCKS,
 }
-_BARE: Final = {
-    "activityId": WHOLE,
-    "reportId": WHOLE,
-    "startLocalTime": TEXT,
-    "endLocalTime": TEXT,
-    "name?": TEXT,
-    "groupId?": WHOLE,
-    "tags?": [TEXT],
-}
-_RANGE: Final = {"startDate": TEXT, "endDate": TEXT, "count": WHOLE}
 _USAGE: Final = {
-    **_RANGE,
+    **RANGE,
     "usage": [{"day": TEXT, "name": TEXT, "color?": TEXT, "key?": TEXT, "totalMinutes": NUMBER}],
     **BLOCKS,
 }
-TOLD: Final[Sequence[tuple[Told, Callable[[Ask], dict[str, object]]]]] = (
-    (
-        Told(
-            "get_timelines",
-            "List ManicTime's timelines.",
-            (),
-            {"count": WHOLE, "timelines": [{"reportId": WHOLE, "schemaName": TEXT, "baseSchemaName": TEXT}], **BLOCKS},
-        ),
-        get_timelines,
-    ),
-    (
-        Told(
-            "get_activities",
-            "List single activities of one timeline; for what was done, get_activity_narrative says more in less.",
-            (
-                Param("timelineId", "integer", "The reportId of a timeline of get_timelines.", required=True),
-                _START,
-                _END,
-                _limit(1000, 5000),
-                Param("includeGroupDetails", "boolean", "Add names, colors and keys of groups.", default=True),
-            ),
-            {
-                "timelineId": WHOLE,
-                **_RANGE,
-                "activities": [
-                    {**_BARE, "groupName?": TEXT, "groupColor?": TEXT, "groupKey?": TEXT, "commonGroupName?": TEXT},
-                ],
-                **BLOCKS,
-            },
-        ),
-        get_activities,
-    ),
-    (
-        Told(
-            "get_computer_usage",
-            "List when the computer was active, away, locked or off.",
-            (_START, _END, _limit(1000, 5000)),
-            {"schemaName": TEXT, **_RANGE, "activities": [{**_BARE, "state?": TEXT}], **BLOCKS},
-        ),
-        get_computer_usage,
-    ),
-    (
-        Told(
-            "get_tags",
-            "List the tags that the owner gave to their time.",
-            (_START, _END, _limit(1000, 5000)),
-            {"schemaName": TEXT, **_RANGE, "activities": [_BARE], **BLOCKS},
-        ),
-        get_tags,
-    ),
+SUMMARIES: Final[Sequence[Answering]] = (
     (
         Told(
             "get_application_usage",
             "Tell how long each application was used, day by day.",
-            (_START, _END, _limit(1000, 2000)),
+            (START, END, limit_of(1000, 2000)),
             _USAGE,
         ),
         _usage("applications"),
@@ -518,7 +299,7 @@ TOLD: Final[Sequence[tuple[Told, Callable[[Ask], dict[str, object]]]]] = (
         Told(
             "get_document_usage",
             "Tell how long each file was worked on, day by day.",
-            (_START, _END, _limit(1000, 2000)),
+            (START, END, limit_of(1000, 2000)),
             _USAGE,
         ),
         _usage("documents"),
@@ -542,8 +323,8 @@ TOLD: Final[Sequence[tuple[Told, Callable[[Ask], dict[str, object]]]]] = (
             "get_activity_narrative",
             "Tell what was done, in one call: times with application, document, website, tags and screenshot.",
             (
-                _START,
-                _END,
+                START,
+                END,
                 Param("includeWebsites", "boolean", "Say which websites.", default=True),
                 Param("includeSummary", "boolean", "Add what was used most.", default=False),
                 *_SEGMENTS,
@@ -556,7 +337,7 @@ TOLD: Final[Sequence[tuple[Told, Callable[[Ask], dict[str, object]]]]] = (
         Told(
             "get_period_summary",
             "Tell several days, 31 at most: each day, what was used most, the days of the week.",
-            (_START, _END),
+            (START, END),
             {
                 "days": [
                     {
@@ -587,9 +368,9 @@ TOLD: Final[Sequence[tuple[Told, Callable[[Ask], dict[str, object]]]]] = (
             "get_website_usage",
             "Tell how long each website was looked at: by the hour for 7 days or less, else by the day, 31 at most.",
             (
-                _START,
-                _END,
-                _limit(50, 200),
+                START,
+                END,
+                limit_of(50, 200),
                 Param("minMinutes", "number", "Leave out websites that were looked at for less.", default=0.5),
             ),
             {"breakdownGranularity": TEXT, "websites": _PERIODS, **BLOCKS},
@@ -597,15 +378,3 @@ TOLD: Final[Sequence[tuple[Told, Callable[[Ask], dict[str, object]]]]] = (
         get_website_usage,
     ),
 )
-
-
-def data_tools(source: Source, pictures: Pictures, zone: ZoneInfo | None) -> list[Tool]:
-    """Return the tools that read the database."""
-
-    def made(told: Told, answer: Callable[[Ask], dict[str, object]]) -> Tool:
-        async def work(given: Given, _: ToolCall) -> Result:
-            return Result(await source.read(lambda snapshot: answer(Ask(snapshot, given, zone, pictures))))
-
-        return told.tool(work)
-
-    return [made(told, answer) for told, answer in TOLD]

@@ -2,19 +2,16 @@
 
 import asyncio
 import base64
-import hashlib
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
-from mcp_types import Annotations, ImageContent, ListRootsRequest, ListRootsResult, ResourceLink
+from mcp_types import Annotations, ImageContent, ResourceLink
 
-from butlers.butler import Result, Tool, ToolCall
+from butlers.butler import Result
 from butlers.modules.manictime import queries, usage
 from butlers.modules.manictime.answers import (
     BLOCKS,
@@ -40,17 +37,15 @@ from butlers.modules.manictime.pictures import (
     spread,
 )
 from butlers.modules.manictime.source import NoData, Snapshot, Source
-from shared.errors import Forbidden, InvalidInput, Unavailable
+from shared.errors import InvalidInput
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 JPEG: Final = "image/jpeg"
-SUFFIXES: Final = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG"}
 SCALES: Final = {"percent": 100.0, "normalized": 1.0}
 # A larger picture goes as a link, so that no answer takes much memory.
 MOST_INLINE: Final = 8 << 20
-MOST_SAME_NAMES: Final = 1000
 MOST_CHANGES: Final = 20_000
 
 
@@ -169,7 +164,7 @@ def full_picture(pictures: Pictures, one: Capture) -> "tuple[bytes, Image]":
 
 async def crop_screenshot(desk: Desk, given: Given) -> Result:
     """Show a part of a screenshot in full resolution."""
-    box = _box(given, ("x", "y", "width", "height"))
+    box = box_of(given, ("x", "y", "width", "height"))
 
     def work() -> Result:
         one = desk.pictures.find(given.get("screenshotRef"))
@@ -185,7 +180,7 @@ async def crop_screenshot(desk: Desk, given: Given) -> Result:
     return await asyncio.to_thread(work)
 
 
-def _box(given: Given, names: Sequence[str]) -> Box:
+def box_of(given: Given, names: Sequence[str]) -> Box:
     """Return the box of these arguments, clamped to the picture; raise InvalidInput if it is none."""
     scale = SCALES[given.text("coordinateUnits")]
     x, y, width, height = (given.number(name) / scale for name in names)
@@ -198,134 +193,14 @@ def _box(given: Given, names: Sequence[str]) -> Box:
     return Box(*(min(1.0, max(0.0, one)) for one in (x, y, x + width, y + height)))
 
 
-async def save_screenshot(desk: Desk, given: Given, call: ToolCall) -> Result:
-    """Write a screenshot, or a part of one, into a folder that the client or the owner opened for it."""
-    if "roots" in call.offers and "roots" not in call.inputs:
-        return Result(asks={"roots": ListRootsRequest()})
-    names = ("cropX", "cropY", "cropWidth", "cropHeight")
-    parts = [given.get(name) for name in names]
-    if any(part is not None for part in parts) and None in parts:
-        raise InvalidInput(
-            "A crop needs cropX, cropY, cropWidth and cropHeight.", "Give all four or none.", code="invalid_coordinates"
-        )
-    box = _box(given, names) if None not in parts else None
-    roots = allowed(call, desk.roots)
-    return await asyncio.to_thread(_saved, desk, given, box, roots)
-
-
-def allowed(call: ToolCall, configured: Sequence[Path]) -> list[Path]:
-    """Return the folders that may be written into: the client's, within the configured ones if there are any."""
-    said = call.inputs.get("roots")
-    theirs = (
-        [path for root in said.roots if (path := _folder_of(str(root.uri)))]
-        if isinstance(said, ListRootsResult)
-        else []
-    )
-    ours = [path.expanduser().resolve() for path in configured]
-    if "roots" not in call.offers:
-        found = ours
-    elif not ours:
-        found = theirs
-    else:
-        found = [one for one in theirs if any(one.is_relative_to(our) for our in ours)]
-        found += [our for our in ours if any(our.is_relative_to(one) and our != one for one in theirs)]
-    if not found:
-        raise Unavailable(
-            "No folder is open for saving.",
-            "Declare an MCP root in the client, or name one in `roots` of butler.toml.",
-            code="roots_unavailable",
-        )
-    return found
-
-
-def _folder_of(uri: str) -> Path | None:
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or parts.netloc not in {"", "localhost"} or "\0" in unquote(parts.path):
-        return None
-    return Path(unquote(parts.path)).resolve()
-
-
-def _saved(desk: Desk, given: Given, box: Box | None, roots: Sequence[Path]) -> Result:
-    one = desk.pictures.find(given.get("screenshotRef"))
-    path = aimed(given.get("outputPath"), one, roots)
-    raw, picture = full_picture(desk.pictures, one)
-    kind = SUFFIXES[path.suffix.lower()]
-    if box is not None or kind != "JPEG":
-        raw = cut(picture, box, kind)
-    else:
-        demand_whole(raw)
-    return Result(write_beside(path, raw, roots))
-
-
-def aimed(said: object, one: Capture, roots: Sequence[Path]) -> Path:
-    """Return the path that is meant, links resolved; raise if it lies outside of every root."""
-    text = str(said or "").strip() or f"screenshot-{clock_text(one.local).replace(' ', '-').replace(':', '')}"
-    suffix = Path(text).suffix.lower()
-    if suffix and suffix not in SUFFIXES:
-        raise InvalidInput(
-            "A screenshot is saved as .jpg, .jpeg or .png.", "Choose one of these.", code="extension_not_allowed"
-        )
-    text = text if suffix else f"{text}.jpg"
-    for root in roots:
-        try:
-            path = (root / text).resolve()
-        except (OSError, ValueError, RuntimeError):
-            break  # a name that no file can have, or links in a circle
-        if path.is_relative_to(root) and path != root:
-            return path
-    raise Forbidden(
-        "Output path lies outside of the folders that are open for saving.",
-        f"Use a path relative to {', '.join(map(str, roots))}.",
-        code="path_outside_roots",
-    )
-
-
-def write_beside(path: Path, raw: bytes, roots: Sequence[Path]) -> Mapping[str, object]:
-    """Write a file at this path, or with a number behind its name; what holds the same bytes is left as it is."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = path.parent.resolve(strict=True)
-        if not any(folder.is_relative_to(root) for root in roots):
-            raise Forbidden("Output path lies outside of the folders.", "Try again.", code="path_outside_roots")
-        for number in range(MOST_SAME_NAMES):
-            target = folder / (f"{path.stem}-{number}{path.suffix}" if number else path.name)
-            if _wrote(target, raw) or _holds(target, raw):
-                return {"path": str(target), "size": len(raw)}
-    except OSError:
-        pass
-    raise Unavailable(
-        "Failed to save screenshot.", "The path may be invalid or inaccessible; try another.", code="save_failed"
-    )
-
-
-def _wrote(target: Path, raw: bytes) -> bool:
-    """Write the file whole; return False if there is one already, or a link."""
-    try:
-        opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    except FileExistsError:
-        return False
-    try:
-        with os.fdopen(opened, "wb") as file:
-            file.write(raw)
-    except OSError:
-        target.unlink()
-        raise
-    return True
-
-
-def _holds(target: Path, raw: bytes) -> bool:
-    if target.is_symlink() or not target.is_file() or target.stat().st_size != len(raw):
-        return False
-    return hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(raw).digest()
-
-
-_REF: Final = Param("screenshotRef", "string", "A screenshotRef of list_screenshots.", required=True)
-_UNITS: Final = Param(
+REF: Final = Param("screenshotRef", "string", "A screenshotRef of list_screenshots.", required=True)
+UNITS: Final = Param(
     "coordinateUnits", "string", "What the numbers are.", default="percent", choices=("percent", "normalized")
 )
 
 
-def _place(name: str, says: str, *, required: bool = True) -> Param:
+def place(name: str, says: str, *, required: bool = True) -> Param:
+    """Return an argument that is a place or a length in the picture."""
     return Param(name, "number", says, required=required)
 
 
@@ -354,19 +229,19 @@ LIST: Final = Told(
 GET: Final = Told(
     "get_screenshot",
     "Show a screenshot: a thumbnail for you, the full picture for the user.",
-    (_REF,),
+    (REF,),
     {**_SHOT, "isThumbnail": FLAG},
 )
 CROP: Final = Told(
     "crop_screenshot",
     "Show a part of a screenshot in full resolution; find the part in the thumbnail.",
     (
-        _REF,
-        _place("x", "Left edge."),
-        _place("y", "Top edge."),
-        _place("width", "Width."),
-        _place("height", "Height."),
-        _UNITS,
+        REF,
+        place("x", "Left edge."),
+        place("y", "Top edge."),
+        place("width", "Width."),
+        place("height", "Height."),
+        UNITS,
     ),
     {
         "screenshotRef": TEXT,
@@ -374,36 +249,3 @@ CROP: Final = Told(
         "pixelRect": {"x": WHOLE, "y": WHOLE, "width": WHOLE, "height": WHOLE},
     },
 )
-SAVE: Final = Told(
-    "save_screenshot",
-    "Save a screenshot, or a part of one, as a file in a folder that is open for it. Nothing is overwritten.",
-    (
-        _REF,
-        Param("outputPath", "string", "Path within the folder, .jpg or .png; by default named for its time."),
-        _place("cropX", "Left edge of a part.", required=False),
-        _place("cropY", "Top edge of a part.", required=False),
-        _place("cropWidth", "Width of a part.", required=False),
-        _place("cropHeight", "Height of a part.", required=False),
-        _UNITS,
-    ),
-    {"path": TEXT, "size": WHOLE},
-    writes=True,
-)
-
-
-def picture_tools(desk: Desk) -> list[Tool]:
-    """Return the tools of screenshots."""
-
-    async def listed(given: Given, _: ToolCall) -> Result:
-        return await list_screenshots(desk, given)
-
-    async def shown(given: Given, _: ToolCall) -> Result:
-        return await get_screenshot(desk, given)
-
-    async def cropped(given: Given, _: ToolCall) -> Result:
-        return await crop_screenshot(desk, given)
-
-    async def saved(given: Given, call: ToolCall) -> Result:
-        return await save_screenshot(desk, given, call)
-
-    return [LIST.tool(listed), GET.tool(shown), CROP.tool(cropped), SAVE.tool(saved)]
