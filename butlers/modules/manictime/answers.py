@@ -116,7 +116,7 @@ def _bounded(param: Param, value: object) -> object:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     if param.kind == "integer" and not -LARGEST <= value <= LARGEST:
-        value = int(math.copysign(LARGEST, value))
+        value = LARGEST if value > 0 else -LARGEST
     if param.most is not None:
         if value < 1:
             raise InvalidInput(f"`{param.name}` is below 1.", f"Use 1 to {param.most}.", code="limit_out_of_range")
