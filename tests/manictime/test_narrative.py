@@ -109,7 +109,7 @@ async def test_a_document_is_a_file_and_a_site_has_a_name(tmp_path: Path) -> Non
     record.add(DOCS, 1, at(9, 2), 400)
     first, second = await narrated(tmp_path, record)
     assert ("document" in first, "website" in first) == (False, False)
-    assert second["document"] == "file:///C:/Users/anna/report.docx"  # the one that was open longest
+    assert second["document"] == "file:///C:/Work/report.docx"  # the one that was open longest
     made = await asked(recorded(tmp_path, record), "get_activity_narrative", **TWO, includeSummary=True)
     assert made["topWebsites"] == []
 

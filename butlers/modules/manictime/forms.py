@@ -114,7 +114,7 @@ SCHEMAS: Final = {
     OTHER_APPS: "ManicTime/Applications",
 }
 TITLES: Final = {
-    (DOCS, 1): "C:\\Users\\anna\\report.docx",
+    (DOCS, 1): "C:\\Work\\report.docx",
     (DOCS, 2): "\\\\nas\\src\\main.py",
     (DOCS, 3): "https://github.com/example/repo",
     (DOCS, 4): "https://docs.example.org/guide",

@@ -178,6 +178,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "keys rotate": [Run((HOSTILE,), 1)],
     "keys retire": [Run((HOSTILE,), 1)],
     "logs": [Run(says="<U+001B>"), Run(("--daemon", HOSTILE)), Run(("--level", HOSTILE), 1)],
+    "manictime mcp": [Run(("--timezone", HOSTILE), 1)],
     "mcp-config": [Run(("health",), env={"BUTLERS_PORT_BASE": "{port}"}), Run((HOSTILE,), 1)],
     "migrate": [Run(("--fleet", "{folder}/hostile"), 1)],
     "notify": [Run(("--as", "health", "--channel", "telegram"), env={"BUTLERS_PORT_BASE": "{port}"})],
