@@ -38,7 +38,7 @@ def at(hour: int, minute: int = 0, second: int = 0, day: date = DAY) -> datetime
 
 
 async def result(
-    desk: Desk, name: str, offers: frozenset[str] = frozenset(), inputs: Said = None, **said: Said
+    desk: Desk, name: str, offers: Said = frozenset(), inputs: Said = None, **said: Said
 ) -> Result:
     tool = next(one for one in components(desk).tools if one.name == name)
     made = await tool.handler(replace(ToolCall(CALLER, said), offers=offers, inputs=inputs or {}))
