@@ -37,9 +37,7 @@ def at(hour: int, minute: int = 0, second: int = 0, day: date = DAY) -> datetime
     return local(day, hour, minute, second)
 
 
-async def result(
-    desk: Desk, name: str, offers: Said = frozenset(), inputs: Said = None, **said: Said
-) -> Result:
+async def result(desk: Desk, name: str, offers: Said = frozenset(), inputs: Said = None, **said: Said) -> Result:
     tool = next(one for one in components(desk).tools if one.name == name)
     made = await tool.handler(replace(ToolCall(CALLER, said), offers=offers, inputs=inputs or {}))
     if made.answer is not None:

@@ -84,6 +84,9 @@ async def test_several_midnights_divide_one_activity(tmp_path: Path) -> None:
     summary = await asked(desk, "get_period_summary", startDate="2025-01-16", endDate="2025-01-17")
     assert summary["days"][0]["firstActivityTime"] == "2025-01-16T00:00:00"
     assert summary["days"][0]["lastActivityTime"] == "2025-01-17T00:00:00"
+    part = await asked(desk, "get_period_summary", startDate="2025-01-15T13:00", endDate="2025-01-15T14:00")
+    assert part["days"][0]["firstActivityTime"] == "2025-01-15T13:00:00"
+    assert part["days"][0]["lastActivityTime"] == "2025-01-15T14:00:00"
 
 
 async def test_totals_are_of_all_rows_however_few_are_shown(tmp_path: Path) -> None:

@@ -91,10 +91,11 @@ def active_times(rows: Sequence[Activity], zone: ZoneInfo | None) -> list[tuple[
     """Return when the computer was in use; None if nothing is known of it."""
     if not rows:
         return None
-    return united((one.start, one.end) for row in rows if state_of(row) == "active" for one in _spans(row, zone))
+    return united((one.start, one.end) for row in rows if state_of(row) == "active" for one in spans_of(row, zone))
 
 
-def _spans(row: Activity, zone: ZoneInfo | None) -> tuple[Span, ...]:
+def spans_of(row: Activity, zone: ZoneInfo | None) -> tuple[Span, ...]:
+    """Return the spans of a row."""
     return spans(row.started, row.ended, row.started_utc, row.ended_utc, zone)
 
 
@@ -129,7 +130,7 @@ def segments(
     made = [
         (Segment(row.name, part, is_browser(row), local_end=part.local_end), row)
         for row in rows
-        for part in clipped(_spans(row, zone), asked, active)
+        for part in clipped(spans_of(row, zone), asked, active)
     ]
     return sorted(made, key=lambda one: (one[0].span.start, one[0].span.end))
 
@@ -176,7 +177,7 @@ class Nearby:
     """Rows of another timeline, asked for by spans whose starts only grow."""
 
     def __init__(self, rows: Sequence[Activity], zone: ZoneInfo | None) -> None:
-        self._rest = sorted(((one.start, one.end, n) for n, row in enumerate(rows) for one in _spans(row, zone)))
+        self._rest = sorted(((one.start, one.end, n) for n, row in enumerate(rows) for one in spans_of(row, zone)))
         self._rows = rows
         self._next = 0
         self._open: list[tuple[int, int, int]] = []

@@ -185,7 +185,6 @@ SELECT CAST(strftime('%s', a.started) AS INTEGER), CAST(strftime('%s', a.ended) 
     CAST(strftime('%s', a.started_utc) AS INTEGER), CAST(strftime('%s', a.ended_utc) AS INTEGER)
 FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value
 WHERE a.started < :end AND a.ended > :start
-    AND strftime('%s', a.started) IS NOT NULL AND strftime('%s', a.ended) IS NOT NULL
 ORDER BY coalesce(a.started_utc, a.started)
 """
 NAMED: Final = """
@@ -226,23 +225,24 @@ WHERE u.bucket >= :start AND u.bucket < :end GROUP BY 1, 2
 """  # of our own constants
     for view in ("v_applications", "v_websites", "v_documents", "v_application_days")
 }
-# The row at each end of each day; the bare columns are those of the row that has the least or the greatest.
+# The first row that begins in a day, by the index on it, and the one of these that ends last.
 EARLIEST: Final = f"""
-SELECT a.day, a.started, coalesce(c.name, g.name, a.title, '(unknown)')
-FROM (SELECT substr(a.started, 1, 10) day, min(a.started) started, a.title, a.report_id, a.group_id, a.common_id
-    FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value
-    WHERE a.started >= :start AND a.started < :end AND a.ended > a.started GROUP BY 1) a {NAMED}
+SELECT a.started, coalesce(c.name, g.name, a.title, '(unknown)')
+FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value {NAMED}
+WHERE a.started >= :start AND a.started < :end AND a.ended > a.started ORDER BY a.started LIMIT 1
 """  # of our own constants
 LATEST: Final = f"""
-SELECT a.day, a.ended, coalesce(c.name, g.name, a.title, '(unknown)')
-FROM (SELECT substr(a.ended, 1, 10) day, max(a.ended) ended, a.title, a.report_id, a.group_id, a.common_id
+SELECT a.ended, coalesce(c.name, g.name, a.title, '(unknown)')
+FROM (SELECT max(a.ended) ended, a.title, a.report_id, a.group_id, a.common_id
     FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value
-    WHERE a.ended > :start AND a.ended <= :end AND a.ended > a.started GROUP BY 1) a {NAMED}
+    WHERE a.started >= :start AND a.started < :end AND a.ended <= :end AND a.ended > a.started) a {NAMED}
+WHERE a.ended IS NOT NULL
 """  # of our own constants
 OVER_MIDNIGHT: Final = f"""
 SELECT a.started, a.ended, coalesce(c.name, g.name, a.title, '(unknown)')
 FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value {NAMED}
-WHERE a.started < :end AND a.ended > :start AND substr(a.started, 1, 10) <> substr(a.ended, 1, 10)
+WHERE a.started < :end AND a.ended > :start
+    AND (a.ended > substr(a.started, 1, 10) || 'T' OR a.started < :start OR a.ended > :end)
 """  # of our own constants
 LIST_TAGS: Final = """
 SELECT DISTINCT i.report_id, i.list_id, g.name FROM json_each(:reports) r

@@ -1,7 +1,7 @@
 """The tools that sum up: use, narrative, a day, several days, websites."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import Final
 
@@ -17,7 +17,18 @@ from butlers.modules.manictime.answers import (
     diagnostics,
     truncation,
 )
-from butlers.modules.manictime.days import DAY, HOUR, MOST_DAYS, Range, clock_text, day_of, minutes, seconds_of, spans
+from butlers.modules.manictime.days import (
+    DAY,
+    HOUR,
+    MOST_DAYS,
+    Range,
+    Span,
+    clock_text,
+    day_of,
+    minutes,
+    seconds_of,
+    spans,
+)
 from butlers.modules.manictime.queries import Activity
 from butlers.modules.manictime.tools.timelines import (
     END,
@@ -93,7 +104,7 @@ def _narrated(ask: Ask, asked: Range, *, summary: bool, segments: bool) -> dict[
     rows = snapshot.activities(reports, asked, limit=MOST_ROWS + 1)
     in_use = snapshot.activities(snapshot.reports(usage.COMPUTER_USAGE), asked)
     active = narrative.active_times(in_use, zone)
-    total = _total(ask, reports, asked, active)
+    total = _total(ask, reports, rows, asked, active)
     with_sites = given.flag("includeWebsites") if "includeWebsites" in given.names else True
     found: list[narrative.Segment] = []
     if segments:
@@ -115,10 +126,15 @@ def _narrated(ask: Ask, asked: Range, *, summary: bool, segments: bool) -> dict[
     }
 
 
-def _total(ask: Ask, reports: str, asked: Range, active: Sequence[tuple[int, int]] | None) -> int:
-    """Return the seconds of activity in all rows there are, however many are shown."""
-    times = ask.snapshot.connection.execute(queries.TIMES, {"reports": reports, **asked.texts})
-    found = (one for row in times for one in spans(row[0], row[1], row[2], row[3], ask.zone))
+def _total(
+    ask: Ask, reports: str, rows: Sequence[Activity], asked: Range, active: Sequence[tuple[int, int]] | None
+) -> int:
+    """Return the seconds of activity in all rows there are, however many of them were read."""
+    found: Iterable[Span] = sorted(one for row in rows for one in narrative.spans_of(row, ask.zone))
+    if len(rows) > MOST_ROWS:
+        every = ask.snapshot.connection.execute(queries.TIMES, {"reports": reports, **asked.texts})
+        times = (row for row in every if row[0] is not None and row[1] is not None)
+        found = (one for row in times for one in spans(row[0], row[1], row[2], row[3], ask.zone))
     return narrative.total_seconds(narrative.clipped(found, asked, active))
 
 
@@ -228,9 +244,14 @@ def _week(found: Sequence[usage.Used]) -> list[dict[str, object]]:
 
 def _edges(ask: Ask, asked: Range) -> dict[str, dict[str, object]]:
     """Return by which application each day began and ended, and when."""
-    given = {"reports": ask.snapshot.reports(usage.APPLICATIONS), **asked.texts}
-    first = {str(day): (str(at), str(name)) for day, at, name in ask.snapshot.rows(queries.EARLIEST, **given)}
-    last = {str(day): (str(at), str(name)) for day, at, name in ask.snapshot.rows(queries.LATEST, **given)}
+    reports = ask.snapshot.reports(usage.APPLICATIONS)
+    first, last = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
+    for midnight in range(asked.start - asked.start % DAY, asked.end, DAY):
+        part = Range(max(asked.start, midnight), min(asked.end, midnight + DAY))
+        for edge, sql in ((first, queries.EARLIEST), (last, queries.LATEST)):
+            for at, name in ask.snapshot.rows(sql, reports=reports, **part.texts):
+                edge[clock_text(midnight)[:10]] = (str(at), str(name))
+    given = {"reports": reports, **asked.texts}
     for start, end, name in ask.snapshot.rows(queries.OVER_MIDNIGHT, **given):
         begun, ended = (max(asked.start, _seconds(start)), min(asked.end, _seconds(end)))
         for midnight in range(begun - begun % DAY, ended, DAY):
