@@ -4,8 +4,9 @@ import random
 from typing import Any, Final
 
 import pytest
+from pydantic import ValidationError
 
-from butlers.modules.manictime import components
+from butlers.modules.manictime import ManicTime, components
 from butlers.modules.manictime.tools.screenshots import Desk
 from tests.manictime.desks import TWO, Said, asked, refused, result
 
@@ -63,6 +64,12 @@ async def test_a_date_is_a_date_and_a_timeline_one_there_is(desk: Desk) -> None:
         assert (
             await refused(desk, "get_daily_summary", date="2025-01-15", maxGapMinutes=minutes) == "limit_out_of_range"
         )
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/Town", "../../etc/passwd", "a\0b", ""])
+async def test_a_time_zone_is_one_there_is(zone: str) -> None:
+    with pytest.raises(ValidationError, match="no time zone"):
+        ManicTime(timezone=zone)
 
 
 VALUES: Final[tuple[Said, ...]] = (

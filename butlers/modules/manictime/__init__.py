@@ -35,7 +35,7 @@ class ManicTime(BaseModel):
         if name is not None:
             try:
                 ZoneInfo(name)
-            except (OSError, ValueError):
+            except (KeyError, OSError, ValueError):
                 raise ValueError("it is no time zone that is known") from None
         return name
 
