@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -137,8 +138,12 @@ def segments(
 
 def is_browser(row: Activity) -> bool:
     """Return whether the application shows websites."""
-    files = (row.group_key or "").lower().split(";")
-    return row.name.lower() in BROWSERS or not BROWSER_FILES.isdisjoint(files)
+    return _is_browser(row.name, row.group_key or "")
+
+
+@lru_cache(maxsize=1024)
+def _is_browser(name: str, key: str) -> bool:
+    return name.lower() in BROWSERS or not BROWSER_FILES.isdisjoint(key.lower().split(";"))
 
 
 def described(
