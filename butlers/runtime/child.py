@@ -27,6 +27,7 @@ LONGEST_SENTENCE: Final = 300
 NOT_STARTED: Final = frozenset({126, 127})
 """What a shell says of a program that it could not start."""
 SHORTEST_SECRET: Final = 8
+MCP_CONFIG: Final = "mcp.json"
 MASK: Final = b"***"
 SEARCHED: Final = "/usr/local/bin:/usr/bin:/bin"
 # No memory image is written, which would hold keys. What is limited is memory that can be written: engines reserve
@@ -41,12 +42,16 @@ LAUNCH: Final = ("/bin/sh", "-c", WATCHED, "runtime")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program to run: what it reads, the variables it has beside PATH, HOME, TMPDIR and LANG, and its memory."""
+    """A program to run: what it reads, its memory, and the variables it has beside PATH, HOME, TMPDIR and LANG.
+
+    `files` are put into its folder, each made of the job and the session's token.
+    """
 
     arguments: Sequence[str]
     stdin: str = field(repr=False)
     memory_mb: int
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: Mapping[str, Callable[[Job, str], str]] = field(default_factory=dict)
 
 
 async def played(
@@ -103,8 +108,14 @@ def told(line: bytes) -> Iterator[Event]:
                 pass
 
 
-def write_private(path: Path, text: str) -> Path:
-    """Write a new file that nobody else may read."""
+def mcp_config(job: Job, token: str) -> str:
+    """Return what MCP clients read their servers from: the session's own butler alone."""
+    server = {"type": "http", "url": job.url, "headers": {"Authorization": f"Bearer {token}"}}
+    return json.dumps({"mcpServers": {job.butler: server}})
+
+
+def _write_private(path: Path, text: str) -> Path:
+    """Write a new file that nobody else may read: words and bearers lie in it."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     return path
@@ -182,8 +193,10 @@ class _Child(asyncio.SubprocessProtocol):
 
 async def _launched(job: Job, command: Command) -> tuple[asyncio.SubprocessTransport, _Child]:
     keys = [key for name, key in job.environment.items() if not name.endswith("_URL")]
-    secrets = [*keys, job.token_file.read_text(encoding="utf-8").strip()]
-    stdin = write_private(job.folder / "stdin", command.stdin)
+    token = job.token_file.read_text(encoding="utf-8").strip()
+    stdin = _write_private(job.folder / "stdin", command.stdin)
+    for name, made in command.files.items():
+        _write_private(job.folder / name, made(job, token))
     program = Path(command.arguments[0]).parent
     environment = {
         **command.environment,
@@ -194,7 +207,7 @@ async def _launched(job: Job, command: Command) -> tuple[asyncio.SubprocessTrans
     }
     words = (*LAUNCH, str(command.memory_mb * 1024), str(stdin), *command.arguments)
     transport, child = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Child(secrets), *words, cwd=job.folder, env=environment, start_new_session=True
+        lambda: _Child([*keys, token]), *words, cwd=job.folder, env=environment, start_new_session=True
     )
     return transport, child
 

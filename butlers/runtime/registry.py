@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from butlers.runtime.agent import AGENT
 from butlers.runtime.base import ANTHROPIC_KEY, BASE_URL, OPENAI_KEY, Runtime
+from butlers.runtime.claude import CLAUDE
+from butlers.runtime.command import COMMAND
 from butlers.runtime.script import SCRIPT
 from shared.config.settings import Secret, Settings
 
-RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType({one.name: one for one in (SCRIPT,)})
+RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType({one.name: one for one in (SCRIPT, COMMAND, CLAUDE, AGENT)})
 
 
 def keys_of(settings: Settings) -> Mapping[str, str]:
