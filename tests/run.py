@@ -120,6 +120,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         area("cli"),
         planted("4", timeout=1800),
         area("channels"),
+        area("runtime"),
         suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
         area("postgres", where=("shared/postgres",)),
         area("sandbox", where=("messenger/sandbox",)),

@@ -83,7 +83,7 @@ async def played(
             if end is not None:
                 break
         else:
-            await child.exited.wait()
+            await keeper
     finally:
         keeper.cancel()
         child.signal_group(signal.SIGKILL)
@@ -127,11 +127,13 @@ class _Child(asyncio.SubprocessProtocol):
     def __init__(self, secrets: Sequence[str]) -> None:
         self.exited = asyncio.Event()
         self.flooded = asyncio.Event()
+        self.closed = asyncio.Event()
         self.cut_short: Ended | None = None
         self._pid = 0
         self._secrets = [secret.encode() for secret in secrets if len(secret) >= SHORTEST_SECRET]
         self._said: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._complaints = b""
+        self._open = {1, 2}
         self._size = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,8 +152,11 @@ class _Child(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's own name
         """Note that nothing more comes."""
+        self._open.discard(fd)
         if fd == 1:
             self._said.put_nowait(None)
+        if not self._open:
+            self.closed.set()
 
     def process_exited(self) -> None:
         """Note that the program has ended; what it started may still hold its pipes."""
@@ -177,7 +182,7 @@ class _Child(asyncio.SubprocessProtocol):
             for line in (bytes(rest) + head).split(b"\n"):
                 yield self._masked(line)
             rest = bytearray(tail)
-        if rest:
+        if rest and not self.flooded.is_set():
             yield self._masked(bytes(rest))
 
     def last_complaint(self) -> str:
@@ -230,8 +235,9 @@ async def _keep(child: _Child, stop: asyncio.Event, limits: Limits) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(child.exited.wait(), GRACE)
     child.signal_group(signal.SIGKILL)
+    # Its last words may be read after its end; whoever left the group and holds the pipes is not waited for.
     with suppress(TimeoutError):
-        await asyncio.wait_for(child.exited.wait(), GRACE)
+        await asyncio.wait_for(child.closed.wait(), GRACE)
     child.silence()
 
 

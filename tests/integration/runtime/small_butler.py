@@ -24,7 +24,7 @@ class SmallButler:
     url: str
     told: list[str] = field(default_factory=list)
 
-    def job(self, folder: Path, settings: BaseModel, limits: Limits = Limits(), **environment: str) -> Job:  # noqa: B008
+    def job(self, folder: Path, settings: BaseModel, limits: Limits, **environment: str) -> Job:
         """A job for this butler in an empty folder."""
         room = folder / "room"
         room.mkdir(mode=0o700)
