@@ -128,13 +128,15 @@ async def test_claude_code_is_given_no_secret_and_no_words_as_arguments(butler: 
 USAGE = {"input_tokens": 150_000, "output_tokens": 1}
 CALLS = [{"type": "tool_use", "name": "mcp__garden__beds"}]
 THINKS = {"type": "assistant", "message": {"id": "m1", "content": CALLS, "usage": USAGE}}
+BEGINS = {"type": "system", "subtype": "init", "mcp_servers": [{"name": "garden", "status": "connected"}]}
+DONE = {"type": "result", "subtype": "success", "result": "Three."}
 LINES = {
-    "its butler is away": ([{"type": "system", "subtype": "init", "mcp_servers": [{"status": "failed"}]}], "failed"),
+    "its butler is away": ([{**BEGINS, "mcp_servers": [{"status": "failed"}]}, DONE], "failed"),
     "more tokens than allowed": ([THINKS, {**THINKS, "message": {**THINKS["message"], "id": "m2"}}], "limit"),  # type: ignore[dict-item]
     "its own limit": ([THINKS, {"type": "result", "subtype": "error_max_budget_usd", "total_cost_usd": 1.2}], "limit"),
     "an error": ([{"type": "result", "subtype": "success", "is_error": True, "result": "API Error"}], "failed"),
     "nonsense": (["{", 3, {"type": "assistant"}], "failed"),
-    "a whole session": ([THINKS, THINKS, {"type": "result", "subtype": "success", "result": "Three."}], "done"),
+    "a whole session": ([BEGINS, THINKS, THINKS, DONE], "done"),
 }
 
 
@@ -150,8 +152,7 @@ async def test_claude_codes_lines_are_read(
 
 
 async def test_ten_megabytes_of_output_end_it(butler: SmallButler, tmp_path: Path) -> None:
-    text = "import sys\nwhile True: sys.stdout.write('x' * 100_000)"
-    assert await played(butler, tmp_path, program(text)) == [
+    assert await played(butler, tmp_path, program("print('x' * 12_000_000)")) == [
         Ended("failed", "The session's process wrote more than 10 MB.")
     ]
 

@@ -1,15 +1,19 @@
 """Every runtime plays the same story with a real butler over HTTP."""
 
 import asyncio
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from butlers.runtime.agent import CHILD
 from butlers.runtime.base import Called, Ended, Event, Limits, Said, Used
 from butlers.runtime.registry import RUNTIMES
 from tests.integration.runtime.small_butler import KEYS, PERSONA, TOKEN, SmallButler
 from tests.integration.runtime.story import CHAT, COMMAND, LAST, MESSAGES, SCRIPT, TOLD, Player
 from tests.rig.model_server import Call, Fault, ModelServer, Words
+from tests.rig.waiting import until
 
 PLAYERS = {"script": SCRIPT, "command": COMMAND, "agent, Messages": MESSAGES, "agent, Chat Completions": CHAT}
 TURNS = Limits(turns=3)
@@ -81,12 +85,31 @@ async def test_a_model_that_fails_ends_the_session_with_a_sentence(
 
 
 @pytest.mark.slow
-async def test_a_model_that_is_slow_is_ended_by_the_minutes(
+async def test_a_model_that_is_slow_is_ended_by_the_minutes_and_its_process_holds_its_own_key_alone(
     butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
     models.play("slow")
-    events = await played(MESSAGES, butler, models, tmp_path, Limits(minutes=0.3))
-    assert events == [Ended("limit", "The session took longer than 0.3 minutes.")]
+    playing = asyncio.create_task(played(MESSAGES, butler, models, tmp_path, Limits(minutes=0.5)))
+    await until(lambda: models.asked)
+    [process] = thinking()
+    variables = {one.partition(b"=")[0].decode() for one in read(process / "environ").split(b"\0") if one}
+    own = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"}
+    assert variables - {"PWD"} == {"PATH", "HOME", "TMPDIR", "LANG"} | own
+    assert not [secret for secret in (TOKEN, *KEYS.values()) if secret.encode() in read(process / "cmdline")]
+    assert await playing == [Ended("limit", "The session took longer than 0.5 minutes.")]
+
+
+def thinking() -> list[Path]:
+    """The processes for which a model thinks."""
+    words = b"\0".join((sys.executable.encode(), b"-I", str(CHILD).encode()))
+    return [one for one in Path("/proc").glob("[0-9]*") if read(one / "cmdline").startswith(words)]
+
+
+def read(file: Path) -> bytes:
+    """What a process shows there, if it is one of ours and still there."""
+    with suppress(OSError):
+        return file.read_bytes()
+    return b""
 
 
 @pytest.mark.slow
@@ -130,8 +153,9 @@ async def test_no_further_request_is_made_at_a_limit(
 async def test_a_script_ends_at_the_first_step_that_cannot_be_taken(
     steps: object, end: Ended, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
-    *_, last = await played(Player("script", {"steps": steps}), butler, models, tmp_path)
+    *events, last = await played(Player("script", {"steps": steps}), butler, models, tmp_path)
     assert last == end
+    assert len([event for event in events if isinstance(event, Called)]) <= TURNS.turns
 
 
 async def test_a_token_that_has_ended_is_refused_in_a_sentence(butler: SmallButler, tmp_path: Path) -> None:
