@@ -14,9 +14,11 @@ import pytest_asyncio
 
 from butlers.runtime.base import Called, Ended, Limits, Said
 from butlers.runtime.registry import RUNTIMES
+from tests.acceptance.test_runtimes import tells_the_owner
 from tests.integration.runtime.small_butler import KEYS, TOKEN, SmallButler, small_butler
 from tests.integration.runtime.story import claude
 from tests.integration.runtime.test_story import played, the_story
+from tests.rig.fleet import Fleet
 from tests.rig.model_server import Call, Fault, ModelServer, Words, model_server
 
 LOCKS = Path(__file__).parent / "clients"
@@ -56,6 +58,12 @@ async def test_claude_code_reads_a_tool_tells_the_owner_and_ends(
     program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
     await the_story(claude(str(program)), butler, models, tmp_path)
+
+
+@pytest.mark.modes("one")
+async def test_it_tells_the_owner_by_a_real_daemon(program: Path, fleet: Fleet, tmp_path: Path) -> None:
+    read = await tells_the_owner(claude(str(program)), fleet, tmp_path, "mcp__health__")
+    assert '"status":"ok"' in read
 
 
 FAULTS: list[tuple[Fault, str]] = [
