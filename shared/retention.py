@@ -62,7 +62,14 @@ LIST: Final = (
     Kept("shared.channels", "channel realm sender", "kept", None, "one row per channel, without its credentials"),
     Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
     Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
-    Kept("shared.sessions", "butler request_context", "removed", WORDS, "after the session's end"),
+    Kept(
+        "shared.sessions",
+        "butler request_context cause prompt runtime status limits used outcome said holder untold",
+        "removed",
+        WORDS,
+        "after the session's end",
+    ),
+    Kept("shared.session_steps", "butler tool arguments_hash status", "removed", WORDS, "with its session"),
     Kept(
         "shared.notifications",
         "envelope answer owner_text",

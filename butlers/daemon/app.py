@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
@@ -39,8 +39,11 @@ from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
 from butlers.tools import contacts, notification_status, notify, withdraw
 from shared.auth.tokens import NotForHere, Unauthorized, Verifier
+from shared.contracts import AnswerStatus
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
+from shared.loops import apart
+from shared.storage import session_steps
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import metrics_text
 
@@ -98,6 +101,36 @@ def guarded(context: Context, tool: Tool) -> Tool:
             raise
 
     return replace(tool, handler=handler)
+
+
+def stepped(context: Context, tool: Tool) -> Tool:
+    """Return the same tool, each call of which by a session is a step in its rows, from before it begins."""
+
+    async def handler(call: ToolCall) -> Result:
+        session = call.caller.session
+        if session is None:
+            return await tool.handler(call)
+        async with context.db.work() as connection:
+            seq = await session_steps.begun(connection, context.name, session, tool.name, call.arguments)
+        status = "error"
+        try:
+            result = await tool.handler(call)
+            status = _status_of(result)
+            return result
+        finally:
+            with apart(log, "how a step ended is not written", session=session):
+                async with context.db.work() as connection:
+                    await session_steps.ended(connection, context.name, session, seq, status)
+
+    return replace(tool, handler=handler)
+
+
+def _status_of(result: Result) -> str:
+    """Return the status that the answer states, or whether it is an error."""
+    said = (result.answer or {}).get("status")
+    if isinstance(said, str) and said in get_args(AnswerStatus):
+        return said
+    return "error" if result.is_error else "ok"
 
 
 def _demand_text(arguments: Arguments) -> None:
@@ -179,7 +212,7 @@ class FleetVerifier(TokenVerifier):
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its client for callers in the same process."""
     parts = joined([*(module.build(context, NoConfig()) for module in CORE), butler.build(context)])
-    tools = [guarded(context, tool) for tool in parts.tools]
+    tools = [guarded(context, stepped(context, tool)) for tool in parts.tools]
     server = ToolServer(
         butler.name,
         version=version("butlers"),

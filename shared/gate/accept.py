@@ -49,8 +49,9 @@ class NotifyCall:
     said_sha: str
     lineage: str | None
     note: str | None = None
-    # The session that calls, if one does.
+    # The session that calls, if one does, and what of a schedule it is of.
     session: str | None = None
+    occurrence: str | None = None
 
 
 def thread_of(envelope: NotifyEnvelope) -> str | None:

@@ -62,7 +62,13 @@ TABLES: Final = {
     "shared.sessions": (
         "butler",
         "ended_at",
-        "INSERT INTO shared.sessions (id, butler) VALUES (gen_random_uuid(), $1)",
+        "INSERT INTO shared.sessions (id, butler, prompt) VALUES (md5($1)::uuid, $1, 'p')",
+    ),
+    "shared.session_steps": (
+        "butler",
+        "status",
+        """INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash)
+        SELECT md5($1)::uuid, $1, 1 + (random() * 1e9)::int, 't', 'h'""",
     ),
     "shared.withdrawals": (
         "origin_butler",
