@@ -14,7 +14,7 @@ SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
 # What `butlers run` calls all butlers together.
 WHOLE: Final = "fleet"
 RESERVED: Final = frozenset({*SERVICES, WHOLE, "owner", "up", "all"})
-KEYS: Final = ("name", "description", "modules")
+KEYS: Final = ("name", "description", "modules", "runtime")
 DEMO: Final = Path(__file__).parent / "demo"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)*[a-z][a-z0-9_]{0,30}", re.ASCII)
@@ -28,6 +28,8 @@ class Entry:
     description: str
     persona: str
     modules: Sequence["ModuleEntry"] = ()
+    # What thinks for it, if it thinks here; what the table holds, `butlers/sessions/settings.py` checks.
+    runtime: "ModuleEntry | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,14 @@ def read(folder: Path) -> Entry:
     persona = folder / "PERSONA.md"
     if not persona.is_file():
         raise Misconfigured(f"{persona} is missing.", "Describe who this butler is.")
-    return Entry(name, description.strip(), _text(persona), modules)
+    return Entry(name, description.strip(), _text(persona), modules, _runtime(path, raw))
+
+
+def _runtime(path: Path, raw: Mapping[str, object]) -> ModuleEntry | None:
+    table = raw.get("runtime")
+    if table is not None and not isinstance(table, dict):
+        raise Misconfigured(f"{path}: `runtime` is not a table.", "Write its keys below [runtime].")
+    return None if table is None else ModuleEntry("runtime", table, path)
 
 
 def _modules(path: Path, raw: Mapping[str, object]) -> list[ModuleEntry]:

@@ -33,6 +33,8 @@ FILES: Final[Mapping[str, str]] = {
     "migrate": "serve",
     "sign-in": "sign_in",
     "notify": "notify",
+    "ask": "ask",
+    "sessions": "sessions",
     "mcp-config": "mcp_config",
     "status": "status",
     "why": "why",

@@ -20,6 +20,9 @@ from butlers.daemon.directory import Directory
 from butlers.daemon.sockets import SANDBOX_SMTP
 from butlers.modules import loader
 from butlers.refusals import note_refusal
+from butlers.runtime.registry import keys_of
+from butlers.sessions import settings as runtime_settings
+from butlers.sessions.course import Place
 from butlers.setup import logins, migrate
 from shared import home_folder
 from shared.auth import keystore
@@ -167,6 +170,15 @@ class Assembly:
             stopping=self.stopping,
         )
         return self.contexts[name]
+
+    def place(self, name: str, url: str) -> Place | None:
+        """Return where that butler's sessions are run, if it has a runtime; its daemon must be made."""
+        entry = next((one for one in self.plan.entries if one.name == name), None)
+        if entry is None or entry.runtime is None:
+            return None
+        signer = Signer(name, keystore.read(self.plan.settings.home, name).private_pem, self.directory.clock)
+        setup, keys = runtime_settings.read(entry.runtime), keys_of(self.plan.settings)
+        return Place(self.contexts[name], signer, entry.persona.strip(), url, setup, keys)
 
     def daemon(self, name: str, url: str) -> Daemon:
         """Make the daemon of that name, which others reach at that URL."""

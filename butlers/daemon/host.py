@@ -34,10 +34,12 @@ from butlers.daemon.connection_limits import (
     room_for_connections,
 )
 from butlers.daemon.sockets import bind, default_port, demand_ready, url_of
+from butlers.sessions.runner import Runner
 from shared.config.settings import Settings
 from shared.db.wake import listen
 from shared.errors import ButlersError, Misconfigured, Unavailable
 from shared.loops import pause
+from shared.storage import sessions
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.host")
@@ -100,11 +102,11 @@ def _stop(stopping: asyncio.Event, reason: list[signal.Signals], number: signal.
 
 async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) -> tuple[list[Served], list[Loop]]:
     settings, loops, served = plan.settings, list[Loop](), list[Served]()
-    http = fitting(len(plan.names))
+    http, runner = fitting(len(plan.names)), Runner()
     if http.MOST < BoundedConnection.MOST:
         log.warning("this process may open few files, so that each daemon has few connections", most=http.MOST)
     for part in plan.by_login():
-        assembly = await _connect(part, stack, stopping, loops) if set(part.names) != {"sandbox"} else None
+        assembly = await _connect(part, stack, stopping, loops, runner) if set(part.names) != {"sandbox"} else None
         for name in part.names:
             wanted = plan.port or default_port(settings, plan.entries, name)
             listening = bind(settings.host, wanted, spare=not plan.together and plan.port is None)
@@ -115,16 +117,25 @@ async def _assemble(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event) 
             loops.extend(daemon.loops)
             if assembly is not None and name in assembly.contexts:
                 loops.append(partial(heartbeat, assembly.contexts[name], daemon, url))
+            if assembly is not None and (place := assembly.place(name, url)) is not None:
+                runner.add(place)
+    if runner.is_needed:
+        loops.append(runner.run)
     return served, loops
 
 
-async def _connect(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event, loops: list[Loop]) -> Assembly:
+async def _connect(
+    plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event, loops: list[Loop], runner: Runner
+) -> Assembly:
     """Connect by the plan's login; add the loops by which its daemons know keys and hear of work."""
     db = await stack.enter_async_context(database(plan, stopping))
     assembly = Assembly(plan, db, stopping)
     await once_there(assembly.directory.read_keys, stopping, PATIENCE_SECONDS)
     loops.append(assembly.directory.keep_keys)
-    if topics := assembly.heard():
+    topics: dict[str, Callable[[str], None]] = dict(assembly.heard())
+    if plan.together:  # a butler in a process of its own listens to nobody, and looks
+        topics[sessions.TOPIC] = runner.wake
+    if topics:
         loops.append(partial(listen, partial(listening_dsn, plan), topics))
     return assembly
 

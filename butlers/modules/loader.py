@@ -102,10 +102,11 @@ def _load(entry: ModuleEntry, installed: Mapping[str, EntryPoint]) -> Loaded:
             f"{entry.file}: `{entry.path}` holds no module called `{entry.name}`.",
             f"Give it the value {ATTRIBUTE} = Module({entry.name!r}, ...).",
         )
-    return Loaded(module, _config(entry, module.config))
+    return Loaded(module, configured(entry, module.config))
 
 
-def _config(entry: ModuleEntry, model: type[BaseModel]) -> BaseModel:
+def configured(entry: ModuleEntry, model: type[BaseModel]) -> BaseModel:
+    """Return the table as this model; raise Misconfigured with file, key and nearest name if it does not fit."""
     try:
         return model.model_validate(dict(entry.table))
     except ValidationError as wrong:

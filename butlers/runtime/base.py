@@ -74,6 +74,8 @@ class Ended:
 
     outcome: Outcome
     text: str
+    # The process ended without a word, as when it is killed: nobody decided that it ends.
+    died: bool = False
 
 
 Event: TypeAlias = Said | Called | Used | Ended

@@ -71,6 +71,15 @@ class Timings:
     module_failures_within: float = 60.0
     """Seconds within which five failures of a loop degrade its module, and without one of which it is well again."""
 
+    session_look: float = 0.5
+    """Seconds between two looks at the sessions of up to five butlers; of more of them, longer in proportion."""
+    session_renew: float = 1.0
+    """Seconds between two renewals of a session's lease, at which it is also seen that the owner stops it."""
+    session_lease: timedelta = timedelta(seconds=10)
+    """Interval. A session whose process is silent so long is lost."""
+    session_told_again: float = 60.0
+    """Seconds until the owner is told again what could not be told."""
+
     poll: float = 5.0
     """Seconds that one getUpdates waits at the provider."""
     poll_lease: timedelta = timedelta(seconds=8)
@@ -148,6 +157,10 @@ class Timings:
         lease, poll_lease = self.lease.total_seconds(), self.poll_lease.total_seconds()
         for wrong, why in (
             (self.renew * _LOOKS_IN_A_LEASE > lease, "a lease is renewed three times before it runs out"),
+            (
+                self.session_renew * _LOOKS_IN_A_LEASE > self.session_lease.total_seconds(),
+                "a session's lease is renewed three times before it runs out",
+            ),
             (self.margin >= lease - self.renew, "what is left of a lease between two renewals is more than its margin"),
             (poll_lease <= self.poll, "the poller's lease outlives one poll"),
             (self.mailbox_lease.total_seconds() <= self.mailbox_look, "the mailbox's lease outlives one look"),

@@ -21,7 +21,16 @@ LONGEST_OUTCOME: Final = 4000
 LONGEST_PROMPT: Final = 20_000
 MOST_ATTEMPTS: Final = 3
 Ending: TypeAlias = Literal["done", "failed", "stopped", "limit", "lost"]
-STATUSES: Final = ("waiting", "running", "done", "failed", "stopped", "limit", "lost")
+# What a person reads of a status.
+WORDS: Final = {
+    "waiting": "waiting",
+    "running": "running",
+    "done": "done",
+    "failed": "failed",
+    "stopped": "stopped",
+    "limit": "ended at a limit",
+    "lost": "lost",
+}
 
 BEGIN = """
 INSERT INTO shared.sessions (id, butler, request_context, status, began_at)
@@ -374,3 +383,15 @@ async def find(connection: Connection, begins: str) -> str:
 async def one(connection: Connection, session_id: str) -> Record | None:
     """Return one session with its words, or None."""
     return await connection.fetchrow(ONE, session_id)
+
+
+def as_object(row: Record) -> dict[str, object]:
+    """Return a session as an object for a program, without what only its runner needs."""
+    return {name: value for name, value in row.items() if name not in {"attempt", "stop_asked_at"}}
+
+
+def words_of(row: Record) -> str:
+    """Return how a session stands, as a person reads it."""
+    if row["ended_at"] is None and row["stop_asked_at"] is not None:
+        return "being stopped"
+    return f"{WORDS[row['status']]}{', told nobody' if row['told_nobody'] else ''}"
