@@ -16,8 +16,11 @@ ALTER TABLE shared.sessions
     ADD COLUMN status text NOT NULL DEFAULT 'running'
         CHECK (status IN ('waiting', 'running', 'done', 'failed', 'stopped', 'limit', 'lost')),
     ADD COLUMN limits jsonb NOT NULL DEFAULT '{}'
-        CHECK (jsonb_typeof(limits) = 'object' AND pg_column_size(limits) <= 1000),
-    ADD COLUMN used jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(used) = 'object' AND pg_column_size(used) <= 1000),
+        CHECK (jsonb_typeof(limits) = 'object' AND pg_column_size(limits) <= 1000
+            AND NOT jsonb_path_exists(limits, 'strict $.** ? (@ > 1e15 || @ < 0)')),
+    ADD COLUMN used jsonb NOT NULL DEFAULT '{}'
+        CHECK (jsonb_typeof(used) = 'object' AND pg_column_size(used) <= 1000
+            AND NOT jsonb_path_exists(used, 'strict $.** ? (@ > 1e15 || @ < 0)')),
     ADD COLUMN created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     ADD COLUMN outcome text CHECK (length(outcome) <= 4000),
     ADD COLUMN said text NOT NULL DEFAULT '' CHECK (length(said) <= 100000),
@@ -35,6 +38,9 @@ UPDATE shared.sessions SET created_at = began_at, status = CASE WHEN ended_at IS
 ALTER TABLE shared.sessions ALTER COLUMN status SET DEFAULT 'waiting', ALTER COLUMN began_at DROP NOT NULL,
     ALTER COLUMN began_at DROP DEFAULT,
     ADD UNIQUE (id, butler),
+    -- A butler writes these, and everybody reads them.
+    ADD CONSTRAINT times_that_can_be_read CHECK (began_at BETWEEN '2020-01-01Z' AND '2200-01-01Z'
+        AND ended_at BETWEEN '2020-01-01Z' AND '2200-01-01Z' AND lease_until BETWEEN '2020-01-01Z' AND '2200-01-01Z'),
     ADD CONSTRAINT what_is_open_has_no_end CHECK ((ended_at IS NULL) = (status IN ('waiting', 'running'))),
     ADD CONSTRAINT what_runs_has_begun CHECK (status <> 'running' OR began_at IS NOT NULL),
     ADD CONSTRAINT what_waits_can_be_run CHECK (status <> 'waiting' OR prompt IS NOT NULL AND began_at IS NULL),
@@ -54,7 +60,8 @@ CREATE TABLE shared.session_steps (
     -- `running` until the tool has answered; then the answer's own status, or `ok` or `error`.
     status text NOT NULL DEFAULT 'running' CHECK (length(status) BETWEEN 1 AND 40),
     began_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    ended_at timestamptz CHECK ((ended_at IS NULL) = (status = 'running')),
+    ended_at timestamptz CHECK ((ended_at IS NULL) = (status = 'running')
+        AND ended_at BETWEEN '2020-01-01Z' AND '2200-01-01Z'),
     PRIMARY KEY (session_id, seq),
     FOREIGN KEY (session_id, butler) REFERENCES shared.sessions (id, butler) ON DELETE CASCADE
 );
