@@ -44,7 +44,7 @@ def ask(
         raise InvalidInput(f"Nothing thinks for `{name}` here.", "Give it a table [runtime] in its butler.toml.")
     status, outcome = asyncio.run(_asked(settings, name, text_of(prompt)))
     if status != "done":
-        complain(f"{sessions.WORDS[status]}. {outcome}")
+        complain(f"{sessions.STATES[status]}. {outcome}")
         raise typer.Exit(1)
 
 

@@ -35,7 +35,7 @@ def list_all(
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return list(await sessions.latest(connection, butler, MOST))
+            return list(await sessions.newest(connection, butler, MOST))
 
     rows = asyncio.run(read())
     if as_json:
@@ -66,7 +66,7 @@ def show(
 
     async def read() -> tuple[Record | None, list[Record]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            found = await sessions.find(connection, session_id)
+            found = await sessions.id_of(connection, session_id)
             return await sessions.one(connection, found), list(await session_steps.of(connection, found))
 
     row, steps = asyncio.run(read())
@@ -95,7 +95,7 @@ def stop(session_ids: SessionsArgument, home_folder: HomeOption = None) -> None:
 
     async def ask(one: str) -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return await sessions.ask_to_stop(connection, await sessions.find(connection, one))
+            return await sessions.ask_to_stop(connection, await sessions.id_of(connection, one))
 
     def stop_one(one: str) -> None:
         if not asyncio.run(ask(one)):

@@ -177,7 +177,7 @@ class Assembly:
         if entry is None or entry.runtime is None:
             return None
         signer = Signer(name, keystore.read(self.plan.settings.home, name).private_pem, self.directory.clock)
-        setup, keys = runtime_settings.read(entry.runtime), keys_of(self.plan.settings)
+        setup, keys = runtime_settings.setup_of(entry.runtime), keys_of(self.plan.settings)
         return Place(self.contexts[name], signer, entry.persona.strip(), url, setup, keys)
 
     def daemon(self, name: str, url: str) -> Daemon:

@@ -23,7 +23,7 @@ def build(context: Context, _: NoConfig) -> Components:
 
     async def session_list(_: ToolCall) -> Result:
         async with context.db.work() as connection:
-            rows = await sessions.latest(connection, context.name, MOST)
+            rows = await sessions.newest(connection, context.name, MOST)
         return Result({"sessions": [_told(row) for row in rows]})
 
     async def session_show(call: ToolCall) -> Result:

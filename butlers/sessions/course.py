@@ -165,7 +165,7 @@ async def _hold(running: _Running) -> None:
     while not await pause(running.stop, timings.session_renew):
         try:
             async with running.place.context.db.work() as connection:
-                held = await sessions.renew(connection, running.claimed, timings.session_lease)
+                held = await sessions.keep_lease(connection, running.claimed, timings.session_lease)
             renewed = time.monotonic()
         except ButlersError:
             held = "ours" if time.monotonic() - renewed < timings.session_lease.total_seconds() else "gone"
@@ -182,7 +182,7 @@ async def _keep_while_ending(running: _Running, lease: timedelta, every: float) 
     while running.is_ours:
         with suppress(ButlersError):
             async with running.place.context.db.work() as connection:
-                await sessions.renew(connection, running.claimed, lease)
+                await sessions.keep_lease(connection, running.claimed, lease)
         await asyncio.sleep(every)
 
 

@@ -40,7 +40,7 @@ class Setup:
     dollars_per_day: float
 
 
-def read(entry: ModuleEntry) -> Setup:
+def setup_of(entry: ModuleEntry) -> Setup:
     """Check the table; raise Misconfigured with file, key and nearest name for what does not fit."""
     runtime = _runtime(entry, entry.table.get("kind"))
     # One model of both, so that a mistyped key is told from all there are.

@@ -14,6 +14,7 @@ from shared.contracts import Intent, NotifyResponse, RouteResponse, route_reques
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
+from shared.idempotency import lineage_in_session
 from shared.storage import contacts, sessions
 from shared.storage.contacts import UnknownContact
 from shared.telemetry.logs import logger
@@ -85,7 +86,8 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
         occurrence = None
         if session is not None:
             arguments, occurrence = await _of_session(context, arguments, session)
-        call = replace(await _accept(context, arguments), session=session, occurrence=occurrence)
+        call = await _accept(context, arguments)
+        call = replace(call, session=session, lineage=lineage_in_session(call.lineage, occurrence))
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):

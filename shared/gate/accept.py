@@ -49,9 +49,8 @@ class NotifyCall:
     said_sha: str
     lineage: str | None
     note: str | None = None
-    # The session that calls, if one does, and what of a schedule it is of.
+    # The session that calls, if one does.
     session: str | None = None
-    occurrence: str | None = None
 
 
 def thread_of(envelope: NotifyEnvelope) -> str | None:

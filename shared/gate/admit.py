@@ -17,7 +17,7 @@ from shared.gate.decide import cooled_down
 from shared.gate.evaluate import weigh
 from shared.gate.gather import gather
 from shared.gate.resolve import action_of, resolve
-from shared.idempotency import EXPLICIT, notification_key
+from shared.idempotency import notification_key
 from shared.model import Decision, Finding
 from shared.storage import cooldown, notifications, pending_actions
 from shared.storage.contacts import MissingIdentifier, Target
@@ -67,13 +67,10 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
 async def _lineage(connection: Connection, by: Admitter, call: NotifyCall, *, to_others: bool) -> str:
     """Return what makes equal calls one: what the caller stated, else its session, else that they come at once.
 
-    A session tells the owner the same words as often as it says them, and anybody else once. One that is of a schedule
-    says everything once for what was due, and again for what is due next; only a key that it states counts for more.
+    A session tells the owner the same words as often as it says them, and anybody else once.
     """
     origin, delivery = call.envelope.origin_butler, call.envelope.delivery
     lineage = call.lineage
-    if call.occurrence is not None and not (lineage or "").startswith(EXPLICIT):
-        lineage = f"occurrence:{call.occurrence}"
     if lineage is None and call.session is not None and to_others:
         lineage = f"session:{call.session}"
     if lineage is None:

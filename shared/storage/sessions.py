@@ -22,7 +22,7 @@ LONGEST_PROMPT: Final = 20_000
 MOST_ATTEMPTS: Final = 3
 Ending: TypeAlias = Literal["done", "failed", "stopped", "limit", "lost"]
 # What a person reads of a status.
-WORDS: Final = {
+STATES: Final = {
     "waiting": "waiting",
     "running": "running",
     "done": "done",
@@ -215,10 +215,15 @@ RETURNING stop_asked_at IS NOT NULL AS stopped
 """
 
 
-async def renew(connection: Connection, claimed: Claimed, lease: timedelta) -> Literal["ours", "stop", "gone"]:
+async def keep_lease(connection: Connection, claimed: Claimed, lease: timedelta) -> Literal["ours", "stop", "gone"]:
     """Renew the lease; return `stop` if somebody asked for that, and `gone` if the session is not ours any more."""
     stopped = await connection.fetchval(RENEW, UUID(claimed.id), claimed.butler, claimed.attempt, lease)
     return "gone" if stopped is None else "stop" if stopped else "ours"
+
+
+def storable(text: str) -> str:
+    """Return the text without what no row can hold: NUL and incomplete characters."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()
 
 
 NOTE = f"""
@@ -227,23 +232,9 @@ WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running'
 """
 
 
-def storable(text: str) -> str:
-    """Return the text without what no row can hold: NUL and incomplete characters."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode()
-
-
 async def note(connection: Connection, claimed: Claimed, used: Mapping[str, float], said: str = "") -> None:
     """Write what the session has used by now, and add what it said."""
     await connection.execute(NOTE, UUID(claimed.id), claimed.butler, claimed.attempt, used, storable(said))
-
-
-# A tool that has answered anything but an error has told somebody, or asked the owner to.
-TOLD = """
-SELECT s.cause = 'ask' AS by_hand, s.request_context IS NOT NULL AS asked, s.said <> '' AS spoke, s.steps,
-    EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler
-        AND t.tool = 'notify' AND t.status NOT IN ('running', 'error')) AS told
-FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR NO KEY UPDATE
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,17 +254,19 @@ class Course:
         return (self.by_hand or self.asked) and not answered
 
 
+# A tool that has answered anything but an error has told somebody, or asked the owner to.
+TOLD = """
+SELECT s.cause = 'ask' AS by_hand, s.request_context IS NOT NULL AS asked, s.said <> '' AS spoke, s.steps,
+    EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler
+        AND t.tool = 'notify' AND t.status NOT IN ('running', 'error')) AS told
+FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR NO KEY UPDATE
+"""
+
+
 async def course(connection: Connection, claimed: Claimed) -> Course | None:
     """Return how our session went, locked for its end; None if it is not ours any more."""
     row = await connection.fetchrow(TOLD, UUID(claimed.id), claimed.butler, claimed.attempt)
     return Course(**row) if row else None
-
-
-FINISH = """
-UPDATE shared.sessions SET status = $4, outcome = $5, untold = $6, told_nobody = $7, ended_at = clock_timestamp(),
-    holder = NULL, lease_until = NULL
-WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running'
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +277,13 @@ class Finish:
     outcome: str
     untold: str | None = None
     told_nobody: bool = False
+
+
+FINISH = """
+UPDATE shared.sessions SET status = $4, outcome = $5, untold = $6, told_nobody = $7, ended_at = clock_timestamp(),
+    holder = NULL, lease_until = NULL
+WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running'
+"""
 
 
 async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
@@ -325,12 +325,14 @@ UNTOLD = """
 SELECT id::text, attempt, status, untold FROM shared.sessions WHERE butler = $1 AND untold IS NOT NULL
 ORDER BY created_at LIMIT 10
 """
-TOLD_NOW = "UPDATE shared.sessions SET untold = NULL WHERE id = $1 AND butler = $2 AND untold = $3"
 
 
 async def untold(connection: Connection, butler: str) -> Sequence[Record]:
     """Return what the owner has to be told: id, attempt, status, untold."""
     return await connection.fetch(UNTOLD, butler)
+
+
+TOLD_NOW = "UPDATE shared.sessions SET untold = NULL WHERE id = $1 AND butler = $2 AND untold = $3"
 
 
 async def note_told(connection: Connection, butler: str, session_id: str, said: str) -> None:
@@ -358,26 +360,28 @@ FROM shared.sessions WHERE ($1::text IS NULL OR butler = $1) ORDER BY ended_at I
 """
 
 
-async def latest(connection: Connection, butler: str | None, most: int) -> Sequence[Record]:
+async def newest(connection: Connection, butler: str | None, most: int) -> Sequence[Record]:
     """Return sessions, those that have not ended first, then the newest first."""
     return await connection.fetch(LATEST, butler, most)
 
 
-FIND = "SELECT id::text FROM shared.sessions WHERE id::text LIKE $1 || '%' ORDER BY created_at DESC LIMIT 2"
-ONE = """
-SELECT id::text, butler, cause, prompt, runtime, status, limits, used, steps, attempt, created_at, began_at, ended_at,
-    outcome, said, told_nobody, stop_asked_at, occurrence_id::text FROM shared.sessions WHERE id::text = $1
-"""
+BEGINS = "SELECT id::text FROM shared.sessions WHERE id::text LIKE $1 || '%' ORDER BY created_at DESC LIMIT 2"
 
 
-async def find(connection: Connection, begins: str) -> str:
+async def id_of(connection: Connection, begins: str) -> str:
     """Return the id that begins so; raise InvalidInput if none does, or more than one."""
     plain = begins and set(begins) <= set("0123456789abcdef-")
-    rows = await connection.fetch(FIND, begins) if plain else []
+    rows = await connection.fetch(BEGINS, begins) if plain else []
     if len(rows) != 1:
         several = "More than one session begins" if rows else "No session begins"
         raise InvalidInput(f"{several} with `{begins[:40]}`.", "`butlers sessions list` shows them.")
     return str(rows[0]["id"])
+
+
+ONE = """
+SELECT id::text, butler, cause, prompt, runtime, status, limits, used, steps, attempt, created_at, began_at, ended_at,
+    outcome, said, told_nobody, stop_asked_at, occurrence_id::text FROM shared.sessions WHERE id::text = $1
+"""
 
 
 async def one(connection: Connection, session_id: str) -> Record | None:
@@ -394,4 +398,4 @@ def words_of(row: Record) -> str:
     """Return how a session stands, as a person reads it."""
     if row["ended_at"] is None and row["stop_asked_at"] is not None:
         return "being stopped"
-    return f"{WORDS[row['status']]}{', told nobody' if row['told_nobody'] else ''}"
+    return f"{STATES[row['status']]}{', told nobody' if row['told_nobody'] else ''}"

@@ -32,6 +32,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "butlers/cli/rules.py::add": "a rule's eight options, as options",
     "butlers/cli/go_live.py::go_live": "an answer each, as options",
     "butlers/cli/notify.py::notify": "the contract's eight parameters, as options",
+    "shared/storage/sessions.py::enqueue": "what a session is made of, each by its name",
 }
 BROAD_EXCEPTS: dict[str, str] = {
     "shared/loops.py::apart": "a row of others, or a mistake of ours, that must not stop what is done beside it",

@@ -50,7 +50,7 @@ async def is_known(connection: Connection, name: str) -> bool:
 async def runs(connection: Connection, name: str) -> tuple[Run, ...]:
     """Return the butler's last sessions: what runs and waits first, then the newest."""
     now = await connection.fetchval("SELECT clock_timestamp()")
-    rows = await sessions.latest(connection, name, MOST)
+    rows = await sessions.newest(connection, name, MOST)
     steps = {row["id"]: await session_steps.of(connection, row["id"]) for row in rows[:5]}
     ages = [(now - (row["ended_at"] or row["began_at"] or row["created_at"])).total_seconds() for row in rows]
     return tuple(_run(row, age, steps.get(row["id"], ())) for row, age in zip(rows, ages, strict=True))

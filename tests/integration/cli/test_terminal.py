@@ -109,6 +109,13 @@ ROWS: Final = (
     INSERT INTO shared.client_tokens (jti, butler, expires_at)
     VALUES ($1 || $2::text, $2, clock_timestamp() + interval '1 hour')
     """,
+    """
+    INSERT INTO shared.sessions (id, butler, cause, prompt, runtime, status, began_at, said, outcome)
+    VALUES ($1::uuid, $2, $2, $2, 'script', 'running', clock_timestamp(), $2, $2)
+    """,
+    """
+    INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash) VALUES ($1::uuid, $2, 1, $2, 'h')
+    """,
     "INSERT INTO shared.keyring (name, public_key) SELECT $1, public_key FROM shared.keyring LIMIT 1",
 )
 VALUES: Final[Sequence[tuple[object, ...]]] = (
@@ -128,6 +135,8 @@ VALUES: Final[Sequence[tuple[object, ...]]] = (
     (RULE, HOSTILE),
     (HOSTILE,),
     (TOKEN, HOSTILE),
+    (DONE, HOSTILE),
+    (DONE, HOSTILE),
     (HOSTILE,),
 )
 
@@ -149,6 +158,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "approvals approve": [Run((TOLD,), 1, "Changed since it was shown"), Run((HOSTILE,), 1)],
     "approvals edit": [Run((TOLD, "--message", HOSTILE), 1)],
     "approvals deny": [Run((TOLD, "--reason", HOSTILE), says=CHAT), Run((DONE,), 1, "Already denied")],
+    "ask": [Run((HOSTILE, "x"), 1), Run(("health", HOSTILE), 1, "Nothing thinks for `health` here.")],
     "audit changes": [Run(says="A client token for ")],
     "audit list": [Run(says="parked"), Run(("--about", HOSTILE)), Run(("--event", HOSTILE))],
     "audit show": [*(Run((str(line),)) for line in range(1, 6)), Run(("0",), 1, "The log has no line 0.")],
@@ -188,6 +198,9 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "rules revoke": [Run((HOSTILE,), 1)],
     "rules test": [Run((RULE,)), Run((HOSTILE,), 1)],
     "run": [Run((HOSTILE,), 1), Run(("health", "--fleet", "{folder}/hostile"), 1)],
+    "sessions list": [Run(says="running"), Run(("--butler", HOSTILE))],
+    "sessions show": [Run((DONE,), says="running"), Run((HOSTILE,), 1)],
+    "sessions stop": [Run((HOSTILE,), 1), Run((DONE,))],
     "sign-in": [Run(code=1)],
     "status": [Run()],
     "token": [Run((HOSTILE,), 1)],

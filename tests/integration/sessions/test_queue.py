@@ -110,8 +110,8 @@ async def test_an_earlier_holder_writes_nothing_more(still_house: House) -> None
     found = await row(still_house, session_id)
     assert (found["status"], found["used"]) == ("running", {})
     async with still_house.context("greeter").db.work() as connection:
-        assert await sessions.renew(connection, earlier, LEASE) == "gone"
-        assert await sessions.renew(connection, now, LEASE) == "ours"
+        assert await sessions.keep_lease(connection, earlier, LEASE) == "gone"
+        assert await sessions.keep_lease(connection, now, LEASE) == "ours"
 
 
 async def test_what_has_called_a_tool_is_not_put_back(still_house: House) -> None:
