@@ -52,12 +52,14 @@ def up(
 ) -> None:
     """Start everything in one process: database, migrations, all daemons and the sandbox."""
     from butlers.modules import loader  # noqa: PLC0415
+    from butlers.sessions.settings import demand_setups  # noqa: PLC0415
 
     settings = _with_ports(settings_of(fleet_folder, home_folder, makes=True), port_base)
     if settings.fleet is not None and fleet_folder is None and current().fleet is None:
         say(f"The fleet is {settings.fleet}, as last time. Choose another with --fleet.")
     entries = fleet.load(settings.fleet)
     chains = loader.chains(entries)
+    demand_setups(entries)
     sockets.demand_ready(settings)
     _demand_free_ports(settings, [entry.name for entry in entries])
     stop = Stop()
@@ -232,6 +234,7 @@ def run(
     """Run one daemon, or all butlers in one process (needs `butlers migrate` first)."""
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
+    from butlers.sessions.settings import demand_setups  # noqa: PLC0415
 
     settings = settings_of(
         fleet_folder, home_folder, makes=name == "sandbox", is_shared=True, credentials=name == MESSENGER
@@ -240,6 +243,7 @@ def run(
     if name == fleet.WHOLE and port is not None:
         raise InvalidInput("--port is for one daemon, and each butler has its own port.", "Leave it out.")
     names = [entry.name for entry in entries] if name == fleet.WHOLE else [name]
+    demand_setups([entry for entry in entries if entry.name in names])
     for one in names:
         sockets.default_port(settings, entries, one)
     dsn = "" if name == "sandbox" else admin_dsn(settings)

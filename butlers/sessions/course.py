@@ -12,7 +12,6 @@ from typing import Final, cast
 
 from butlers.butler import Context
 from butlers.runtime.base import Ended, Event, Job, Limits, Said, Used
-from butlers.runtime.child import write_private
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
@@ -94,7 +93,9 @@ def _prepared(place: Place, claimed: Claimed, folder: Path) -> Job:
     limits = _limits(claimed)
     # Its row ends it; the time in it only bounds what a row that nobody ends any more would leave.
     lasts = timedelta(minutes=limits.minutes + 1)
-    token_file = write_private(folder / "token", mint_session_token(place.signer, claimed.id, lasts))
+    token_file = folder / "token"
+    token_file.touch(mode=0o600, exist_ok=False)
+    token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
     name, own = place.context.name, place.setup.own
     where = (f"{place.url}/mcp", token_file, work)
     return Job(claimed.id, name, place.persona, claimed.prompt, *where, limits, own, place.keys)

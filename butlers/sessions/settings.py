@@ -1,13 +1,13 @@
 """The table `[runtime]` of a butler.toml: which runtime thinks for the butler, and how much a session may take."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from butlers.fleet import ModuleEntry
+from butlers.fleet import Entry, ModuleEntry
 from butlers.modules import loader
 from butlers.runtime.base import Limits, Runtime
 from butlers.runtime.registry import RUNTIMES
@@ -50,6 +50,13 @@ def setup_of(entry: ModuleEntry) -> Setup:
     own = runtime.config.model_validate(_part(entry.table, runtime.config))
     limits = Limits(common.minutes, common.turns, common.tokens, common.dollars)
     return Setup(runtime, own, common.at_once, limits, common.dollars_per_day)
+
+
+def demand_setups(entries: Sequence[Entry]) -> None:
+    """Raise Misconfigured for the first butler whose table does not fit."""
+    for entry in entries:
+        if entry.runtime is not None:
+            setup_of(entry.runtime)
 
 
 def _part(table: Mapping[str, object], model: type[BaseModel]) -> dict[str, object]:
