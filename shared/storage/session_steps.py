@@ -8,16 +8,11 @@ from typing import Final
 from uuid import UUID
 
 from shared.db.pool import Connection, Record
-from shared.errors import Forbidden
 from shared.hashing import canonical_json, digest
+from shared.storage import sessions
 
 LONGEST: Final = 200
 
-# The count is in the session's row, which this locks: a session whose end is written calls nothing more, and one that
-# has begun a call is never begun again.
-COUNT = """
-UPDATE shared.sessions SET steps = steps + 1 WHERE id = $1 AND butler = $2 AND status = 'running' RETURNING steps
-"""
 BEGUN = """
 INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash) VALUES ($1, $2, $3, $4, $5)
 """
@@ -27,12 +22,10 @@ async def begun(
     connection: Connection, butler: str, session_id: str, tool: str, arguments: Mapping[str, object]
 ) -> int:
     """Write that the session calls a tool, before it does; return the step's number, or raise Forbidden if it ended."""
-    seq = await connection.fetchval(COUNT, UUID(session_id), butler)
-    if seq is None:
-        raise Forbidden("This session has ended.", "It calls nothing more.")
+    seq = await sessions.count_step(connection, butler, session_id)
     hashed = digest("arguments.v1", canonical_json(dict(arguments)))
     await connection.execute(BEGUN, UUID(session_id), butler, seq, tool[:LONGEST], hashed)
-    return int(seq)
+    return seq
 
 
 ENDED = """

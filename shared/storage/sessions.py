@@ -12,7 +12,7 @@ from uuid import UUID
 
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
-from shared.errors import InvalidInput
+from shared.errors import Forbidden, InvalidInput
 
 TOPIC: Final = "sessions"
 # Words beyond this are cut off; the process that says more is ended by its runtime.
@@ -252,6 +252,23 @@ class Course:
         """Return whether somebody who asked is left without an answer."""
         answered = self.told or (self.by_hand and self.spoke)
         return (self.by_hand or self.asked) and not answered
+
+
+COUNT = """
+UPDATE shared.sessions SET steps = steps + 1 WHERE id = $1 AND butler = $2 AND status = 'running' RETURNING steps
+"""
+
+
+async def count_step(connection: Connection, butler: str, session_id: str) -> int:
+    """Return the number of the session's next call, before that begins; raise Forbidden if the session has ended.
+
+    INVARIANT: this locks the row in which a session is ended or put back. So one whose end is written calls nothing
+    more, and one that has begun a call is never begun again.
+    """
+    number: int | None = await connection.fetchval(COUNT, UUID(session_id), butler)
+    if number is None:
+        raise Forbidden("This session has ended.", "It calls nothing more.")
+    return number
 
 
 # A tool that has answered anything but an error has told somebody, or asked the owner to.
