@@ -27,6 +27,8 @@ class Runner:
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._places: dict[str, Place] = {}
+        # By butler: set when its sessions are to end with it.
+        self._endings: dict[str, asyncio.Event] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
@@ -34,7 +36,15 @@ class Runner:
 
     def add(self, place: Place) -> None:
         """Run this butler's sessions too."""
-        self._places[place.context.name] = place
+        name = place.context.name
+        self._places[name], self._endings[name] = place, asyncio.Event()
+        self.wake(name)
+
+    def remove(self, name: str) -> None:
+        """Begin no more sessions of this butler, and end those that run, as where its daemon stops."""
+        self._places.pop(name, None)
+        if name in self._endings:
+            self._endings.pop(name).set()
 
     @property
     def is_needed(self) -> bool:
@@ -56,39 +66,43 @@ class Runner:
             self._woken.clear()
             named, self._named = sorted(self._named), set()
             for name in named:
+                place = self._places.get(name)
                 with apart(log, "sessions are not seen to", butler=name):
-                    await self._see_to(self._places[name], stopping)
+                    if place is not None:
+                        await self._see_to(place)
             await self._until_woken(stopping)
+        for name in list(self._places):
+            self.remove(name)
         await asyncio.gather(*self._running, *self._telling.values(), return_exceptions=True)
 
     async def _until_woken(self, stopping: asyncio.Event) -> None:
         """Wait for a hint, or until the next look at everybody, which is the rarer the more there are to look at."""
-        timings = next(iter(self._places.values())).context.settings.timings
-        pace = timings.session_look * max(1.0, len(self._places) / 5)
+        looks = [place.context.settings.timings.session_look for place in self._places.values()]
+        pace = max(looks, default=1.0) * max(1.0, len(looks) / 5)
         try:
             async with asyncio.timeout(pace):
                 await first_of(self._woken, stopping)
         except TimeoutError:
             self.wake()
 
-    async def _see_to(self, place: Place, stopping: asyncio.Event) -> None:
-        context = place.context
+    async def _see_to(self, place: Place) -> None:
+        context, ending = place.context, self._endings[place.context.name]
         async with context.db.work() as connection:
             needs = await sessions.needs(connection, context.name)
         if needs.lapsed:
             await give_up(place)
         if (needs.untold or needs.lapsed) and context.name not in self._telling:
-            self._telling[context.name] = task = asyncio.create_task(tell_owner(place, stopping))
+            self._telling[context.name] = task = asyncio.create_task(tell_owner(place, ending))
             task.add_done_callback(lambda _: self._telling.pop(context.name))
-        while (needs.waiting or needs.lapsed) and len(self._running) < self._most and not stopping.is_set():
+        while (needs.waiting or needs.lapsed) and len(self._running) < self._most and not ending.is_set():
             async with context.db.work() as connection:
                 claimed = await sessions.claim(connection, context.name, _terms(place))
             if claimed is None:
                 return
-            self._begin(place, claimed, stopping)
+            self._begin(place, claimed, ending)
 
-    def _begin(self, place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
-        task = asyncio.create_task(_contained(place, claimed, stopping))
+    def _begin(self, place: Place, claimed: Claimed, ending: asyncio.Event) -> None:
+        task = asyncio.create_task(_contained(place, claimed, ending))
         self._running.add(task)
         task.add_done_callback(self._is_over)
 

@@ -148,6 +148,18 @@ async def test_a_daemon_that_stops_ends_its_children_and_leaves_its_queue(house:
     await house.sql.execute("DELETE FROM shared.sessions WHERE status = 'waiting'")
 
 
+async def test_a_butler_that_is_taken_out_ends_its_sessions_and_the_runner_goes_on(house: House, message: str) -> None:
+    session_id = await enqueue(house, message)
+    run = Run(place(house, [LONG]))
+    async with run:
+        await child_of(session_id)
+        run.runner.remove("greeter")
+        await until_it_is(house, session_id, "waiting")
+        assert not children(session_id)
+        run.runner.add(place(house, [SAYS]))
+        assert (await until_it_is(house, session_id, "done"))["attempt"] == 2
+
+
 async def test_the_owner_stops_what_runs(house: House, message: str) -> None:
     session_id = await enqueue(house, message)
     async with Run(place(house, [LONG])):
