@@ -114,7 +114,8 @@ ROWS: Final = (
     VALUES ($1::uuid, 'health', left($2, 100), $2, 'script', 'running', clock_timestamp(), $2, $2)
     """,
     """
-    INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash) VALUES ($1::uuid, 'health', 1, $2, 'h')
+    INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash)
+    VALUES ($1::uuid, 'health', 1, $2, 'h')
     """,
     "INSERT INTO shared.keyring (name, public_key) SELECT $1, public_key FROM shared.keyring LIMIT 1",
 )
