@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -32,7 +32,11 @@ SHORT: Final = Step(wait=0.01)
 LONG: Final = Step(wait=60)
 STANDARD: Final = Limits()
 # A tenth of the product's own.
-QUICK: Final = {"session_look": 0.05, "session_renew": 0.1, "session_lease": timedelta(seconds=1)}
+QUICK: Final[Mapping[str, float | timedelta]] = {
+    "session_look": 0.05,
+    "session_renew": 0.1,
+    "session_lease": timedelta(seconds=1),
+}
 
 
 def place(house: House, steps: Sequence[Step], limits: Limits = STANDARD) -> Place:
@@ -201,7 +205,7 @@ async def test_a_script_that_cannot_call_ends_as_failed_with_a_sentence(house: H
 
 async def running_session(house: House, **more: object) -> tuple[str, str]:
     """A session that runs elsewhere, and its token."""
-    session_id = await enqueue(house, "by a token", **more)
+    session_id = await enqueue(house, "by a token", "test", **more)
     await house.sql.execute(
         "UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp() WHERE id = $1", UUID(session_id)
     )
