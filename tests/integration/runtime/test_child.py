@@ -219,7 +219,8 @@ async def test_it_ends_with_the_process_that_began_it(tmp_path: Path) -> None:
 
 async def test_one_that_is_killed_ends_in_a_sentence(butler: SmallButler, tmp_path: Path) -> None:
     [end] = await played(butler, tmp_path, program("import os; os.kill(os.getpid(), 9)"))
-    assert end == Ended("failed", f"`{Path(sys.executable).name}` was ended by SIGKILL.")
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.text) == ("failed", f"`{Path(sys.executable).name}` was ended by SIGKILL.")
 
 
 MISSING: list[tuple[str, Mapping[str, object], Mapping[str, str], str]] = [
