@@ -60,7 +60,7 @@ def run(job: Job, stop: asyncio.Event) -> AsyncIterator[Event]:
         f"{own}_BASE_URL": job.environment.get(BASE_URL, ""),
     }
     handed = {name: value for name, value in environment.items() if value}
-    command = child.Command((sys.executable, "-I", str(CHILD)), json.dumps(told), MEMORY_MB, handed)
+    command = child.Command((sys.executable, "-I", str(CHILD)), json.dumps(told), MEMORY_MB, handed, paid=True)
     return child.played(job, command, child.told, stop)
 
 

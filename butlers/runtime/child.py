@@ -44,7 +44,8 @@ LAUNCH: Final = ("/bin/sh", "-c", WATCHED, "runtime")
 class Command:
     """A program to run: what it reads, its memory, and the variables it has beside PATH, HOME, TMPDIR and LANG.
 
-    `files` are put into its folder, each made of the job and the session's token.
+    `files` are put into its folder, each made of the job and the session's token; what is `paid` is not even begun
+    where no dollar is left.
     """
 
     arguments: Sequence[str]
@@ -52,6 +53,7 @@ class Command:
     memory_mb: int
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, Callable[[Job, str], str]] = field(default_factory=dict)
+    paid: bool = False
 
 
 async def played(
@@ -62,6 +64,9 @@ async def played(
     `finish` says how it ended, by its exit code, where no line did. When this is left, nothing of the program's process
     group is alive.
     """
+    if command.paid and job.limits.dollars <= 0:
+        yield Ended("limit", "The session has no dollars left.")
+        return
     try:
         transport, child = await _launched(job, command)
     except (OSError, ValueError) as refused:

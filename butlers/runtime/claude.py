@@ -49,7 +49,7 @@ def run(job: Job, stop: asyncio.Event) -> AsyncIterator[Event]:
     if BASE_URL in job.environment:
         environment["ANTHROPIC_BASE_URL"] = job.environment[BASE_URL]
     files = {child.MCP_CONFIG: child.mcp_config, PERSONA: lambda job, _: job.persona}
-    command = child.Command(_words(job, settings), job.prompt, MEMORY_MB, environment, files)
+    command = child.Command(_words(job, settings), job.prompt, MEMORY_MB, environment, files, paid=True)
     return child.played(job, command, _Reader(job).read, stop)
 
 

@@ -125,6 +125,14 @@ async def test_claude_code_is_given_no_secret_and_no_words_as_arguments(butler: 
     assert not [name for name in seen["env"] if "OPENAI" in name or "BUTLERS" in name]
 
 
+async def test_nothing_that_costs_is_begun_where_no_dollar_is_left(butler: SmallButler, tmp_path: Path) -> None:
+    limits, table = Limits(dollars=0), {"command": str(claude(tmp_path, DONE))}
+    assert await played(butler, tmp_path, table, "claude", limits) == [
+        Ended("limit", "The session has no dollars left.")
+    ]
+    assert list((tmp_path / "room").iterdir()) == []
+
+
 USAGE = {"input_tokens": 150_000, "output_tokens": 1}
 CALLS = [{"type": "tool_use", "name": "mcp__garden__beds"}]
 THINKS = {"type": "assistant", "message": {"id": "m1", "content": CALLS, "usage": USAGE}}
@@ -211,7 +219,8 @@ async def test_it_ends_with_the_process_that_began_it(tmp_path: Path) -> None:
 
 async def test_one_that_is_killed_ends_in_a_sentence(butler: SmallButler, tmp_path: Path) -> None:
     [end] = await played(butler, tmp_path, program("import os; os.kill(os.getpid(), 9)"))
-    assert end == Ended("failed", f"`{Path(sys.executable).name}` was ended by SIGKILL.")
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.text) == ("failed", f"`{Path(sys.executable).name}` was ended by SIGKILL.")
 
 
 MISSING: list[tuple[str, Mapping[str, object], Mapping[str, str], str]] = [
