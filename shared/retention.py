@@ -91,6 +91,8 @@ LIST: Final = (
         FENCES,
         f"with the message it became part of; {_FENCE}",
     ),
+    Kept("shared.tool_calls", "arguments says result", "wiped", WORDS, _END),
+    Kept("shared.tool_calls", "origin_butler tool_name risk holder", "removed", FENCES, _END),
     Kept("shared.pending_actions", "tool_args agent_summary", "wiped", WORDS, f"{_END}; channel and intent stay"),
     Kept(
         "shared.pending_actions",

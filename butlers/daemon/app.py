@@ -38,6 +38,7 @@ from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schema
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
 from butlers.tools import contacts, notification_status, notify, withdraw
+from butlers.tools.gated import Gated
 from shared.auth.tokens import NotForHere, Unauthorized, Verifier
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
@@ -179,7 +180,9 @@ class FleetVerifier(TokenVerifier):
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its client for callers in the same process."""
     parts = joined([*(module.build(context, NoConfig()) for module in CORE), butler.build(context)])
-    tools = [guarded(context, tool) for tool in parts.tools]
+    gated = Gated(context, parts.tools)
+    parts = replace(parts, loops=[*parts.loops, *gated.loops])
+    tools = [guarded(context, gated.over(tool)) for tool in parts.tools]
     server = ToolServer(
         butler.name,
         version=version("butlers"),

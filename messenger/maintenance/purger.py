@@ -110,6 +110,44 @@ UPDATE shared.pending_actions SET agent_summary = '{retention.WIPED}', tool_args
         AND requested_at < to_timestamp($1::float8) AND expires_at < to_timestamp($1::float8)
     ORDER BY requested_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
+# A call that ended has no more than its hash; the cards about it show nothing any more.
+CALLS_WIPED: Final = f"""
+UPDATE shared.tool_calls SET arguments = '{retention.WIPED}', says = '{retention.WIPED}', result = NULL WHERE id IN (
+    SELECT c.id FROM shared.tool_calls c JOIN shared.pending_actions a USING (id)
+    WHERE c.says <> '{retention.WIPED}' AND a.status NOT IN {OPEN}
+        AND a.requested_at < to_timestamp($1::float8) AND a.expires_at < to_timestamp($1::float8)
+    ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
+"""
+CARDS_OF_CALLS_WIPED: Final = f"""
+UPDATE messenger.parts SET shown = NULL WHERE shown IS NOT NULL AND delivery_id IN (
+    SELECT d.id FROM messenger.deliveries d JOIN shared.tool_calls c ON c.id = d.action_id
+    WHERE d.class = 'card' AND c.says = '{retention.WIPED}'
+        AND d.created_at < to_timestamp($1::float8)
+        AND EXISTS (SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.shown IS NOT NULL)
+    ORDER BY d.created_at LIMIT $2)
+"""
+ATTEMPTS_OF_CALLS_WIPED: Final = f"""
+UPDATE messenger.attempts SET detail = NULL WHERE detail IS NOT NULL AND delivery_id IN (
+    SELECT d.id FROM messenger.deliveries d JOIN shared.tool_calls c ON c.id = d.action_id
+    WHERE d.class = 'card' AND c.says = '{retention.WIPED}'
+        AND d.created_at < to_timestamp($1::float8)
+        AND EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.detail IS NOT NULL)
+    ORDER BY d.created_at LIMIT $2)
+"""
+CARDS_OF_CALLS: Final = f"""
+DELETE FROM messenger.deliveries WHERE class = 'card' AND action_id IN (
+    SELECT a.id FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+    WHERE a.notification_id IS NULL AND a.status NOT IN {OPEN}
+        AND a.requested_at < to_timestamp($1::float8)
+    ORDER BY a.requested_at LIMIT $2)
+"""
+CALLS: Final = f"""
+DELETE FROM shared.tool_calls WHERE id IN (
+    SELECT c.id FROM shared.tool_calls c JOIN shared.pending_actions a USING (id)
+    WHERE a.status NOT IN {OPEN} AND a.requested_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = a.id)
+    ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
+"""
 OTHER_ACTIONS: Final = f"""
 DELETE FROM shared.pending_actions WHERE id IN (
     SELECT a.id FROM shared.pending_actions a WHERE a.notification_id IS NULL
@@ -204,6 +242,11 @@ class Chore:
 
 CHORES: Final = (
     Chore("shared.pending_actions", "wiped", retention.WORDS, OTHER_ACTIONS_WIPED),
+    Chore("shared.tool_calls", "wiped", retention.WORDS, CALLS_WIPED),
+    Chore("messenger.parts", "wiped", retention.WORDS, CARDS_OF_CALLS_WIPED),
+    Chore("messenger.attempts", "wiped", retention.WORDS, ATTEMPTS_OF_CALLS_WIPED),
+    Chore("messenger.deliveries", "removed", retention.FENCES, CARDS_OF_CALLS),
+    Chore("shared.tool_calls", "removed", retention.FENCES, CALLS),
     Chore("shared.pending_actions", "removed", retention.FENCES, OTHER_ACTIONS),
     Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_ALONE),
     Chore("messenger.attempts", "wiped", retention.WORDS, ATTEMPTS_OF_DIGESTS),

@@ -59,6 +59,8 @@ class Timings:
     """Interval between two edits of a digest: Telegram takes only so many, and what is new is listed within 5 s."""
     end_told: timedelta = timedelta(hours=1)
     """Interval. That something was not delivered is told so long after its end, and later no more."""
+    call_told: timedelta = timedelta(days=30)
+    """Interval. That a tool failed, or may have run, is told so long after it was called; its words end then, too."""
     end_counted: timedelta = timedelta(days=1)
     """Interval. The start page counts so long what was not delivered."""
     bounce_told: timedelta = timedelta(days=3)
