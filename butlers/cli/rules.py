@@ -25,7 +25,7 @@ from shared.channels import CHANNELS
 from shared.config.settings import stated_duration
 from shared.db.pool import Connection, Record
 from shared.display.fates import STATUS
-from shared.errors import ButlersError
+from shared.errors import ButlersError, InvalidInput
 from shared.gate.backtest import Past
 from shared.model import Decision
 from shared.storage import contacts, rules
@@ -66,6 +66,8 @@ def list_all(
 
 def _whom(row: Record) -> str:
     pinned = dict(row["arg_constraints"])
+    if row["tool_name"] != "notify":
+        return ", ".join([row["tool_name"], *(f"{name} {value}" for name, value in sorted(pinned.items()))])
     who = row["contact"] or pinned.get("contact_id") or pinned.get("recipient")
     more = [f"{name} {pinned[name]}" for name in ("channel", "intent") if name in pinned]
     return ", ".join([str(who), *more])
@@ -89,6 +91,11 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     max_uses: Annotated[int | None, typer.Option("--max-uses", min=1, help="For so many messages.")] = None,
     max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1, help="For so many in 24 hours.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="How long it is valid, such as 30d.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="For calls of this tool, in place of messages.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="NAME=VALUE", help="Only with this argument; may be repeated."),
+    ] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Create a rule; prints its id."""
@@ -96,10 +103,17 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
 
     async def write() -> tuple[str, Record | None]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            contact = await _contact(connection, contact_id) if contact_id else None
-            pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
+            if tool is not None and any((contact_id, recipient, channel, intent)):
+                raise InvalidInput("A rule is about messages or about a tool.", "Make one for each.")
+            if tool is not None:
+                await discovery.demand_tool(connection, tool)
+                pinned = rules.arguments_of(where or [])
+            else:
+                contact = await _contact(connection, contact_id) if contact_id else None
+                pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
             named = await discovery.demand_known(connection, butler)
-            new = NewRule("deny" if deny else "allow", pinned, named, max_uses, max_per_day, lasts)
+            limits = (max_uses, max_per_day, lasts)
+            new = NewRule("deny" if deny else "allow", pinned, named, *limits, tool=tool or "notify")
             made = await rules.add(connection, new, await owner_id(connection))
             return made, await rules.one(connection, made)
 
@@ -124,6 +138,8 @@ def _revoke(rule_id: str, home_folder: Path | None) -> None:
     async def write() -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await rules.list_rules(connection), rule_id, "rule")
+            if row["tool_name"] != "notify":
+                raise InvalidInput("Only rules about messages can be tried on the past.", "Read it with `rules list`.")
             return await rules.revoke(connection, row["id"], await owner_id(connection))
 
     if not asyncio.run(write()):

@@ -10,18 +10,8 @@ from messenger.storage.deliveries import Claimed
 from shared.config.timings import Timings
 from shared.db.pool import Connection
 
-_ALL: Final = (
-    approval,
-    digest,
-    uncertain,
-    bounced,
-    not_delivered,
-    channel_paused,
-    restored,
-    strangers,
-    question,
-    outcome,
-)
+_OF_MESSAGES: Final = (approval, digest, uncertain, bounced, not_delivered)
+_ALL: Final = (*_OF_MESSAGES, channel_paused, restored, strangers, question, outcome)
 KINDS: Final[dict[str, CardKind]] = {one.KIND.name: one.KIND for one in _ALL}
 
 

@@ -58,8 +58,12 @@ CREATE POLICY own_rows ON shared.tool_calls TO butlers_group_butler USING (origi
 CREATE POLICY readers ON shared.tool_calls FOR SELECT
     TO butlers_group_messenger, butlers_group_console, butlers_group_owner USING (true);
 CREATE POLICY what_is_over ON shared.tool_calls FOR UPDATE TO butlers_group_messenger
-    USING (true) WITH CHECK (true);
-CREATE POLICY what_is_over_removed ON shared.tool_calls FOR DELETE TO butlers_group_messenger USING (true);
+    USING (EXISTS (SELECT FROM shared.pending_actions a WHERE a.id = tool_calls.id
+        AND a.status NOT IN ('pending', 'approved', 'executing', 'uncertain'))) WITH CHECK (true);
+CREATE POLICY what_is_over_removed ON shared.tool_calls FOR DELETE TO butlers_group_messenger
+    USING (EXISTS (SELECT FROM shared.pending_actions a WHERE a.id = tool_calls.id
+        AND a.status NOT IN ('pending', 'approved', 'executing', 'uncertain')
+        AND a.requested_at < statement_timestamp() - interval '400 days'));
 
 CREATE POLICY own_calls ON shared.pending_actions FOR SELECT TO butlers_group_butler
     USING (origin_butler = shared.me() AND notification_id IS NULL);

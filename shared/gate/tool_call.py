@@ -153,9 +153,8 @@ async def begin_call(
         said = "It was changed after it was let through." if decision.verdict == "allow" else decision.text
         why = Why(origin, f"{said} It was not run.", decision.rule_id)
         if await pending_actions.move_call(connection, call_id, ["approved"], "cancelled", why):
-            await tool_calls.end_call(
-                connection, call_id, row["holder"], row["attempt"], json.dumps({"error": why.reason})
-            )
+            said = json.dumps({"error": why.reason})
+            await tool_calls.end_call(connection, call_id, row["holder"], row["attempt"], said)
             await tell(connection, "cards")
         return None
     why = Why(origin, decision.text, row["rule_id"])

@@ -367,9 +367,9 @@ LIST = f"""
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
     {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text,
     n.whom, coalesce(d.channel, n.envelope #>> '{{delivery,channel}}', '') AS channel, d.address AS sent_to,
-    d.id::text AS delivery_id
+    d.id::text AS delivery_id, a.tool_name, c.arguments, c.says, c.risk, c.result
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id LEFT JOIN shared.tool_calls c ON c.id = a.id
 WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """
 
