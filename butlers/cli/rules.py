@@ -94,7 +94,7 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     tool: Annotated[str | None, typer.Option("--tool", help="For calls of this tool, in place of messages.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", metavar="NAME=VALUE", help="Only with this argument; may be repeated."),
+        typer.Option("--where", metavar="NAME=VALUE", help="With --tool: only this argument."),
     ] = None,
     home_folder: HomeOption = None,
 ) -> None:
@@ -138,8 +138,6 @@ def _revoke(rule_id: str, home_folder: Path | None) -> None:
     async def write() -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await rules.list_rules(connection), rule_id, "rule")
-            if row["tool_name"] != "notify":
-                raise InvalidInput("Only rules about messages can be tried on the past.", "Read it with `rules list`.")
             return await rules.revoke(connection, row["id"], await owner_id(connection))
 
     if not asyncio.run(write()):
@@ -159,6 +157,8 @@ def try_out(
     async def read() -> list[tuple[Past, Decision]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await rules.list_rules(connection), rule_id, "rule")
+            if row["tool_name"] != "notify":
+                raise InvalidInput("Only rules about messages can be tried on the past.", "Read it with `rules list`.")
             return list(backtest.would_have(rules.rule_of(row), await backtest.actions(connection)))
 
     found = asyncio.run(read())

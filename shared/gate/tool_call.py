@@ -139,7 +139,7 @@ async def begin_call(
     INVARIANT: what runs is the text that the hash of the yes, or of the rule's use, is over.
     """
     row = await tool_calls.one(connection, call_id)
-    if row is None or row["status"] != "approved":
+    if row is None or row["status"] != "approved" or row["age"] >= RUN_WITHIN.total_seconds():
         return None
     changed = sha_of(row) != row["content_sha"]
     arguments = "{}" if changed else row["arguments"]

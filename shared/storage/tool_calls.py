@@ -18,7 +18,8 @@ ROW: Final = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.revision, a.content_sha, a.rule_id::text, a.requested_at, a.expires_at,
     a.decided_at, a.decided_by::text, a.decision_reason, a.session_id, c.tool_name, c.arguments, c.says, c.risk,
     c.repeatable, c.holder, c.attempt, c.result, {REALM} AS realm,
-    a.status = 'pending' AND a.expires_at > clock_timestamp() AS open
+    a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
+    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, a.requested_at))::float8 AS age
 FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
 """
 
@@ -169,15 +170,15 @@ async def overdue_calls(connection: Connection, within: timedelta) -> list[str]:
     return [row["id"] for row in await connection.fetch(OVERDUE, within)]
 
 
-APPROVED: Final = """
+OPEN: Final = """
 SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
-WHERE a.status IN ('approved', 'executing') AND a.notification_id IS NULL ORDER BY a.id
+WHERE a.status IN ('pending', 'approved', 'executing') AND a.notification_id IS NULL ORDER BY a.id
 """
 
 
-async def let_through(connection: Connection) -> list[str]:
-    """Return the calls that may run or run now, of all butlers."""
-    return [row["id"] for row in await connection.fetch(APPROVED)]
+async def open_calls(connection: Connection) -> list[str]:
+    """Return the calls of all butlers that wait, may run or run now."""
+    return [row["id"] for row in await connection.fetch(OPEN)]
 
 
 # The rules that may speak of a call, with their uses by others; the brakes; what the owner said lately; and whether

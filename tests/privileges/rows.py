@@ -36,6 +36,14 @@ TABLES: Final = {
         "status",
         "INSERT INTO shared.pending_actions (origin_butler, tool_args) VALUES ($1, '{}')",
     ),
+    "shared.tool_calls": (
+        "origin_butler",
+        "result",
+        """WITH a AS (INSERT INTO shared.pending_actions (id, origin_butler, tool_args)
+            VALUES (gen_random_uuid(), $1, '{}') RETURNING id)
+        INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
+        SELECT id, $1, 't', '{}', 's', 'low', false FROM a""",
+    ),
     "shared.approval_rules": (
         "origin_butler",
         "description",
