@@ -52,7 +52,10 @@ ALTER TABLE shared.approval_rules DROP CONSTRAINT approval_rules_arg_constraints
 # No butler writes an answer of the owner's: it moves only what the owner answered, or what a rule lets through.
 POLICIES = """
 ALTER TABLE shared.tool_calls ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own_rows ON shared.tool_calls TO butlers_group_butler USING (origin_butler = shared.me())
+CREATE POLICY own_rows ON shared.tool_calls FOR SELECT TO butlers_group_butler USING (origin_butler = shared.me());
+CREATE POLICY own_rows_run ON shared.tool_calls FOR UPDATE TO butlers_group_butler USING (origin_butler = shared.me())
+    WITH CHECK (origin_butler = shared.me());
+CREATE POLICY own_rows_asked ON shared.tool_calls FOR INSERT TO butlers_group_butler
     WITH CHECK (origin_butler = shared.me() AND EXISTS (SELECT FROM shared.pending_actions a
         WHERE a.id = tool_calls.id AND a.origin_butler = shared.me() AND a.notification_id IS NULL));
 CREATE POLICY readers ON shared.tool_calls FOR SELECT
@@ -85,6 +88,13 @@ CREATE POLICY own_calls ON shared.rule_uses FOR INSERT TO butlers_group_butler
     WITH CHECK (EXISTS (SELECT FROM shared.tool_calls c
             WHERE c.id = rule_uses.notification_id AND c.origin_butler = shared.me())
         AND EXISTS (SELECT FROM shared.approval_rules r WHERE r.id = rule_uses.rule_id AND r.tool_name <> 'notify'));
+
+-- The Switchboard's login is a member of the butlers' group too, and sees every use.
+CREATE POLICY own_calls_only ON shared.rule_uses AS RESTRICTIVE FOR INSERT
+    TO butlers_group_butler, butlers_group_switchboard
+    WITH CHECK (pg_has_role(current_user, 'butlers_group_messenger', 'MEMBER')
+        OR EXISTS (SELECT FROM shared.tool_calls c
+            WHERE c.id = rule_uses.notification_id AND c.origin_butler = shared.me()));
 
 CREATE POLICY own_calls ON shared.approval_events FOR INSERT TO butlers_group_butler
     WITH CHECK (actor = shared.me() AND EXISTS (SELECT FROM shared.keyring k WHERE k.name = actor)

@@ -34,15 +34,14 @@ TABLES: Final = {
     "shared.pending_actions": (
         "origin_butler",
         "status",
-        "INSERT INTO shared.pending_actions (origin_butler, tool_args) VALUES ($1, '{}')",
+        "INSERT INTO shared.pending_actions (origin_butler, tool_args) VALUES ($1, '{}'), ($1, '{}')",
     ),
     "shared.tool_calls": (
         "origin_butler",
         "result",
-        """WITH a AS (INSERT INTO shared.pending_actions (id, origin_butler, tool_args)
-            VALUES (gen_random_uuid(), $1, '{}') RETURNING id)
-        INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
-        SELECT id, $1, 't', '{}', 's', 'low', false FROM a""",
+        """INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
+        SELECT a.id, $1, 't', '{}', 's', 'low', false FROM shared.pending_actions a
+            LEFT JOIN shared.tool_calls c USING (id) WHERE a.origin_butler = $1 AND c.id IS NULL LIMIT 1""",
     ),
     "shared.approval_rules": (
         "origin_butler",
