@@ -1,8 +1,9 @@
 """rules list, add, revoke, test: what may leave without asking the owner, and what may never."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -103,17 +104,15 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
 
     async def write() -> tuple[str, Record | None]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            if tool is not None and any((contact_id, recipient, channel, intent)):
-                raise InvalidInput("A rule is about messages or about a tool.", "Make one for each.")
-            if tool is not None:
-                await discovery.demand_tool(connection, tool)
-                pinned = rules.arguments_of(where or [])
+            if tool is not None or where:
+                of_messages = any((contact_id, recipient, channel, intent))
+                pinned = await _arguments(connection, tool, where or [], of_messages=of_messages)
             else:
                 contact = await _contact(connection, contact_id) if contact_id else None
                 pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
             named = await discovery.demand_known(connection, butler)
-            limits = (max_uses, max_per_day, lasts)
-            new = NewRule("deny" if deny else "allow", pinned, named, *limits, tool=tool or "notify")
+            effect: Literal["allow", "deny"] = "deny" if deny else "allow"
+            new = NewRule(effect, pinned, named, max_uses, max_per_day, lasts, tool=tool or "notify")
             made = await rules.add(connection, new, await owner_id(connection))
             return made, await rules.one(connection, made)
 
@@ -121,6 +120,16 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     say(made)
     if row is not None and row["expires_at"] is not None:
         remark(f"It is valid until {instant(row['expires_at'], 'seconds')}.")
+
+
+async def _arguments(
+    connection: Connection, tool: str | None, where: Sequence[str], *, of_messages: bool
+) -> dict[str, str]:
+    """Return what a rule about a tool pins; raise InvalidInput if it says nothing clear."""
+    if tool is None or of_messages:
+        raise InvalidInput("A rule is about messages or about a tool.", "Give --where with --tool, and nothing else.")
+    await discovery.demand_tool(connection, tool)
+    return rules.arguments_of(where)
 
 
 async def _contact(connection: Connection, beginning: str) -> str:

@@ -71,6 +71,12 @@ def constraints_of(
     return {name: value for name, value in wanted.items() if value is not None}
 
 
+def _limits_fit(new: NewRule) -> bool:
+    if new.effect == "deny" and (new.max_uses or new.max_per_day):
+        raise InvalidInput("A rule that blocks cannot have limits.", "Leave the limits out.")
+    return True
+
+
 ADD: Final = """
 INSERT INTO shared.approval_rules (origin_butler, effect, arg_constraints, description, expires_at, max_uses,
     max_per_day, realm, made_by, created_from, tool_name)
@@ -117,12 +123,6 @@ async def ends(connection: Connection, new: NewRule) -> datetime | None:
 
 
 REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NULL OR channel = $1"
-
-
-def _limits_fit(new: NewRule) -> bool:
-    if new.effect == "deny" and (new.max_uses or new.max_per_day):
-        raise InvalidInput("A rule that blocks cannot have limits.", "Leave the limits out.")
-    return True
 
 
 async def _realm(connection: Connection, new: NewRule) -> str:

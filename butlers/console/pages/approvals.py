@@ -75,7 +75,7 @@ async def _page(
 ) -> Response:
     async with house.context.db.work() as connection:
         question = await approvals.one(connection, demand_id(request))
-        call = await tool_calls.one(connection, demand_id(request)) if question is None else None
+        call = await tool_calls.call_question(connection, demand_id(request)) if question is None else None
     if call is not None:
         return await page(
             house, request, session, "call.html", status=409 if notice else 200, question=call, notice=notice

@@ -41,7 +41,7 @@ class CallQuestion:
     history: tuple[Step, ...]
 
 
-async def one(connection: Connection, call_id: str) -> CallQuestion | None:
+async def call_question(connection: Connection, call_id: str) -> CallQuestion | None:
     """Read the call with everything the owner should see before saying yes; None if there is none."""
     row = await tool_calls.one(connection, call_id)
     if row is None:

@@ -202,9 +202,10 @@ async def test_a_rule_made_on_the_command_line_lets_through_what_it_says(garden:
         (("--tool", "notify"), "No butler has"),
         (("--tool", "water", "--where", "bed"), "names no argument"),
         (("--tool", "water", "--recipient", "6000000000000001"), "about messages or about a tool"),
+        (("--recipient", "6000000000000001", "--where", "bed=1"), "about messages or about a tool"),
         (("--tool", "water", "--deny", "--max-uses", "1"), "cannot have limits"),
     ],
-    ids=["no gated tool", "no value", "both", "limits of a block"],
+    ids=["no gated tool", "no value", "both", "an argument of a message", "limits of a block"],
 )
 async def test_a_rule_that_says_nothing_clear_is_refused(garden: Garden, argv: tuple[str, ...], why: str) -> None:
     ended = await asyncio.to_thread(call, garden.house, "rules", "add", *argv)
