@@ -78,6 +78,9 @@ CREATE POLICY call_by_rule ON shared.pending_actions FOR INSERT TO butlers_group
         AND EXISTS (SELECT FROM shared.keyring k WHERE k.name = origin_butler)
         AND EXISTS (SELECT FROM shared.approval_rules r WHERE r.id = pending_actions.rule_id AND r.effect = 'allow'
             AND r.tool_name = pending_actions.tool_name AND r.active));
+-- What waits for the owner names no rule.
+CREATE POLICY no_rule_beside_a_question ON shared.pending_actions AS RESTRICTIVE FOR INSERT
+    TO butlers_group_butler, butlers_group_switchboard WITH CHECK (rule_id IS NULL OR status = 'approved');
 CREATE POLICY own_calls_run ON shared.pending_actions FOR UPDATE TO butlers_group_butler
     USING (origin_butler = shared.me() AND notification_id IS NULL AND tool_name <> 'notify'
         AND status IN ('approved', 'executing', 'uncertain'))
