@@ -181,8 +181,9 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     """Return the daemon with the core tools and its own, and its client for callers in the same process."""
     parts = joined([*(module.build(context, NoConfig()) for module in CORE), butler.build(context)])
     gated = Gated(context, parts.tools)
-    parts = replace(parts, loops=[*parts.loops, *gated.loops])
-    tools = [guarded(context, gated.over(tool)) for tool in parts.tools]
+    # From here on nobody comes by a gated tool but through its gate.
+    parts = replace(parts, tools=[gated.over(tool) for tool in parts.tools], loops=[*parts.loops, *gated.loops])
+    tools = [guarded(context, tool) for tool in parts.tools]
     server = ToolServer(
         butler.name,
         version=version("butlers"),
