@@ -37,7 +37,7 @@ from shared.telemetry.logs import logger
 log = logger("butlers.daemon.assembly")
 # How long a start waits for a database that starts or recovers; after that it fails, for its supervisor to try again.
 PATIENCE_SECONDS: Final = 30.0
-TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
+TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "schedules")
 # The topics a daemon hears from other processes. A butler listens to none: its answers come with its calls, and a call
 # that waits for the owner looks every half second. So no other butler can overhear a hint or flood a butler with hints.
 HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
@@ -59,6 +59,8 @@ class Plan:
     # All daemons in one process: the login is then `up`, and each unit of work names its role.
     together: bool
     port: int | None = None
+    # It serves all butlers of the fleet, also those that come later.
+    whole: bool = False
 
     def by_login(self) -> "list[Plan]":
         """Return a plan for each login of the database: one for all daemons, or one for each."""
@@ -148,8 +150,8 @@ class Assembly:
         """Return the topics that this process listens to for the daemons in it, each with its wake."""
         return {topic: self.wakes[topic] for name in self.plan.names for topic in HEARD.get(name, ())}
 
-    def context(self, name: str) -> Context:
-        """Make the context of the daemon of that name."""
+    def context(self, name: str, stopping: asyncio.Event | None = None) -> Context:
+        """Make the context of the daemon of that name, which stops with the process, or before it."""
         plan, timings = self.plan, self.plan.settings.timings
         keys = keystore.read(plan.settings.home, name)
         self.contexts[name] = Context(
@@ -164,11 +166,15 @@ class Assembly:
             secret=keys.secret,
             new_id=lambda: str(uuid.uuid4()),
             wakes=self.wakes,
-            stopping=self.stopping,
+            stopping=stopping or self.stopping,
         )
         return self.contexts[name]
 
-    def daemon(self, name: str, url: str) -> Daemon:
+    def entry(self, name: str) -> fleet.Entry:
+        """Return what the fleet says of the butler of that name."""
+        return next(one for one in self.plan.entries if one.name == name)
+
+    def daemon(self, name: str, url: str, stopping: asyncio.Event | None = None) -> Daemon:
         """Make the daemon of that name, which others reach at that URL."""
         hosts = hosts_of(self.plan.settings, url)
         if name == "console":
@@ -180,10 +186,10 @@ class Assembly:
         if name in BUTLERS:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:
-            entry = next(one for one in self.plan.entries if one.name == name)
+            entry = self.entry(name)
             modules = partial(loader.build, loader.load(entry))
             butler = Butler(name, entry.description, build=modules, persona=entry.persona.strip())
-        context = self.context(name)
+        context = self.context(name, stopping)
         live = Directory(context.db, context.settings.timings).is_live
         verifier = Verifier(
             name,
