@@ -88,7 +88,7 @@ def _unknown_calls(where: Path, entry: Entry, names: Sequence[str]) -> Iterator[
     others = [name for name in names if name != entry.name]
     for called in entry.calls:
         if called not in others:
-            hint = _nearest(called, others) or 'Write for example calls = ["health"].'
+            hint = nearest(called, others) or 'Write for example calls = ["health"].'
             what = "itself" if called == entry.name else f"`{called}`, who is not in the fleet"
             yield Misconfigured(f"{where}: in the butler.toml of {entry.name}, `calls` names {what}.", hint)
 
@@ -216,11 +216,12 @@ def _text(path: Path) -> str:
 def _unknown_keys(path: Path, raw: Mapping[str, object], known: Sequence[str]) -> Iterator[Misconfigured]:
     for key in raw:
         if key not in known:
-            hint = _nearest(key, known) or f"Choose from: {', '.join(known)}."
+            hint = nearest(key, known) or f"Choose from: {', '.join(known)}."
             yield Misconfigured(f"{path} has the unknown key `{key}`.", hint)
 
 
-def _nearest(name: str, known: Sequence[str]) -> str | None:
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """Ask whether the nearest of what is known was meant, if one is near."""
     near = difflib.get_close_matches(name, known, 1, 0.5)
     return f"Did you mean `{near[0]}`?" if near else None
 

@@ -23,6 +23,7 @@ from shared.contracts import (
 from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.accept import accept_envelope, describe
 from shared.gate.admit import Admitter, admit, answer_of
+from shared.storage import calls
 from shared.telemetry.logs import logger
 from switchboard.route import Forwarded, forward, refuse
 from switchboard.storage import inbox, registry
@@ -40,6 +41,7 @@ async def route(context: Context, call: ToolCall) -> Result:
     try:
         envelope = RouteEnvelope.model_validate(call.arguments)
         request_context = envelope.request_context.model_dump(exclude_none=True)
+        await _demand_may_call(context, envelope, call.caller.name)
         demand_routable(envelope)
         request = notify_request(envelope)
         demand_own_origin(request, call.caller.name)
@@ -53,6 +55,19 @@ async def route(context: Context, call: ToolCall) -> Result:
     except ButlersError as failed:
         outcome = Forwarded(None, "error", failed)
     return Result(wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000)))
+
+
+async def _demand_may_call(context: Context, envelope: RouteEnvelope, caller: str) -> None:
+    """Raise Forbidden if a prompt is for a butler that is not in the caller's `calls`.
+
+    INVARIANT: the list is the owner's, from butler.toml; nothing of the call itself is believed.
+    """
+    target = envelope.target.butler
+    if envelope.input.prompt is None or kind_of(target) != "butler":
+        return
+    async with context.db.work() as connection:
+        if not await calls.may(connection, caller, target):
+            raise Forbidden(f"{caller} may not call {target}.", f"The owner may add it to `calls` of {caller}.")
 
 
 async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:

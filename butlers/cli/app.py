@@ -31,6 +31,8 @@ FILES: Final[Mapping[str, str]] = {
     "run": "serve",
     "init": "serve",
     "migrate": "serve",
+    "reload": "fleet",
+    "fleet": "fleet",
     "sign-in": "sign_in",
     "notify": "notify",
     "mcp-config": "mcp_config",

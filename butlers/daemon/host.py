@@ -36,6 +36,7 @@ from butlers.daemon.connection_limits import (
 )
 from butlers.daemon.exchange import Front, ended
 from butlers.daemon.sockets import bind, default_port, demand_ready, url_of
+from butlers.fleet import Entry
 from butlers.scheduler import Hand, Scheduler
 from shared.auth.tokens import Caller
 from shared.config.settings import Settings
@@ -79,7 +80,7 @@ async def serve(
     plan: Plan,
     on_ready: Callable[[Sequence[Served]], Awaitable[None]],
     beside: Sequence[Loop] = (),
-    on_hangup: "Callable[[Process], Awaitable[None]] | None" = None,
+    on_hangup: "Hangup | None" = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then drain; raise the ButlersError of whatever prevents the start.
 
@@ -107,10 +108,11 @@ async def serve(
             await _drain([*process.served.values()], tasks, DRAIN_SECONDS[reason[0]])
 
 
-async def _at_hangup(process: "Process", then: "Callable[[Process], Awaitable[None]]") -> None:
+async def _at_hangup(process: "Process", on_hangup: "Hangup") -> None:
     """Do what SIGHUP asks for, one after the other; where it means that the terminal was closed, stop."""
     asked, terminal = asyncio.Event(), os.isatty(0)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
+    then = on_hangup(process)
     while not process.stopping.is_set():
         await first_of(asked, process.stopping)
         if asked.is_set() and terminal and not os.isatty(0):
@@ -118,7 +120,7 @@ async def _at_hangup(process: "Process", then: "Callable[[Process], Awaitable[No
         elif asked.is_set():
             asked.clear()
             with apart(log, "the fleet was not taken up"):
-                await then(process)
+                await then()
 
 
 def _stop(stopping: asyncio.Event, reason: list[signal.Signals], number: signal.Signals) -> None:
@@ -219,6 +221,13 @@ class Process:
         assert isinstance(one.daemon.app, Front)  # noqa: S101  # as _add makes every butler
         return one.daemon.app
 
+    def know(self, entries: Sequence[Entry]) -> None:
+        """Let daemons made from now on be what the fleet says now."""
+        self.plan = replace(self.plan, entries=entries)
+        for one in self.served.values():
+            if one.assembly is not None:
+                one.assembly.plan = replace(one.assembly.plan, entries=entries)
+
     async def remove(self, name: str) -> None:
         """Stop serving a butler: it takes no new call, and answers those in hand."""
         one = self.served.pop(name)
@@ -240,6 +249,10 @@ class Process:
         """Close what the daemons hold."""
         await asyncio.gather(*self._ends, return_exceptions=True)
         await _close([one.daemon for one in self.served.values()])
+
+
+# What a process does at SIGHUP, begun once it may come.
+Hangup = Callable[[Process], Callable[[], Awaitable[None]]]
 
 
 async def _with_process(stopping: asyncio.Event, one: Served) -> None:
@@ -382,7 +395,7 @@ def run_plan(
     plan: Plan,
     on_ready: Callable[[Sequence[Served]], Awaitable[None]],
     beside: Sequence[Loop] = (),
-    on_hangup: Callable[[Process], Awaitable[None]] | None = None,
+    on_hangup: "Hangup | None" = None,
 ) -> None:
     """Serve in this process's own event loop, under its limits of memory, files and core dumps."""
     no_core_dumps()
