@@ -173,7 +173,7 @@ def _schedules(path: Path, raw: Mapping[str, object]) -> tuple[list[Schedule], l
     for number, table in enumerate(tables, 1):
         where = f"{path}: [[schedules]] {table['name'] if isinstance(table.get('name'), str) else number}"
         try:
-            one = schedules.read(table, schedules.machine_zone())
+            one = schedules.read_schedule(table, schedules.machine_zone())
         except InvalidInput as wrong:
             mistakes.append(Misconfigured(f"{where}: {wrong.message}", wrong.remedy))
             continue

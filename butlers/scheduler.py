@@ -142,7 +142,7 @@ class Scheduler:
                 timings = hand.context.settings.timings
                 with apart(log, "leases were not renewed", butler=hand.context.name):
                     async with hand.context.db.work() as connection:
-                        await occurrences.renew(connection, [*hand.held], hand.context.instance, timings.lease)
+                        await occurrences.keep_held(connection, [*hand.held], hand.context.instance, timings.lease)
             await pause(never, min((h.context.settings.timings.renew for h in self.hands.values()), default=2.0))
 
 
@@ -186,7 +186,9 @@ async def _enqueue(connection: Connection, context: Context, one: Occurrence) ->
         prompt=one.schedule.prompt or "",
         occurrence_id=one.id,
     )
-    await occurrences.end(connection, one.id, context.instance, "done", f"The session {session_id} has its prompt.")
+    await occurrences.write_end(
+        connection, one.id, context.instance, "done", f"The session {session_id} has its prompt."
+    )
 
 
 async def carry_out(hand: Hand, one: Occurrence) -> None:
@@ -201,13 +203,13 @@ async def carry_out(hand: Hand, one: Occurrence) -> None:
         status, outcome = "uncertain", WHY_UNCERTAIN
     else:
         async with context.db.work() as connection:
-            if not await occurrences.begin(connection, one.id, context.instance, lease):
+            if not await occurrences.start_call(connection, one.id, context.instance, lease):
                 return
         status, outcome = await _call(hand, tool, one)
     if status != "done":
         log.warning("a schedule's call did not go well", schedule=one.schedule.name, status=status, why=outcome)
     async with context.db.work() as connection:
-        await occurrences.end(connection, one.id, context.instance, status, outcome)
+        await occurrences.write_end(connection, one.id, context.instance, status, outcome)
 
 
 def _may_repeat(tool: Tool) -> bool:

@@ -92,7 +92,7 @@ def turn(schedule: Schedule, due_at: datetime, now: datetime) -> Turn:
     return Turn(runs, next_due(schedule.cron, schedule.zone, max(due_at, now if runs else now - LATE)))
 
 
-def read(raw: Mapping[str, object], zone: str) -> Schedule:
+def read_schedule(raw: Mapping[str, object], zone: str) -> Schedule:
     """Read a schedule, in `zone` unless it names one; raise InvalidInput that names the key and gives an example."""
     for key in raw:
         if key not in KEYS:

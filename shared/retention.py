@@ -62,7 +62,17 @@ LIST: Final = (
     Kept("shared.channels", "channel realm sender", "kept", None, "one row per channel, without its credentials"),
     Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
     Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
-    Kept("shared.sessions", "butler request_context", "removed", WORDS, "after the session's end"),
+    Kept("shared.sessions", "butler request_context cause prompt", "removed", WORDS, "after the session's end"),
+    Kept(
+        "shared.schedules",
+        "butler name source cron zone prompt tool arguments catch_up",
+        "removed",
+        WORDS,
+        "after its last time, if the butler made it; the file's follow the file",
+    ),
+    Kept("shared.occurrences", "butler status claimed_by outcome", "removed", WORDS, "after its end"),
+    Kept("shared.state", "butler key value", "kept", None, "it is what the butler remembers, until it deletes it"),
+    Kept("switchboard.calls", "butler target", "kept", None, "names of butlers, as the owner's files say"),
     Kept(
         "shared.notifications",
         "envelope answer owner_text",

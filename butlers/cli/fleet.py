@@ -28,7 +28,7 @@ def reload(fleet_folder: FleetOption = None, home_folder: HomeOption = None) -> 
 
     settings = settings_of(fleet_folder, home_folder)
     checked(settings)
-    answers = reloading.ask(settings.home, WAIT_SECONDS)
+    answers = reloading.ask_processes(settings.home, WAIT_SECONDS)
     if not answers:
         raise Unavailable("No process of this installation runs here.", "Start it with `butlers up`.")
     for number, said in answers:

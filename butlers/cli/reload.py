@@ -20,7 +20,8 @@ from butlers import fleet
 from butlers.butler import Context, NoConfig, joined
 from butlers.daemon.app import CORE
 from butlers.daemon.assembly import TOPICS
-from butlers.daemon.host import Hangup, Process
+from butlers.daemon.host import Hangup
+from butlers.daemon.process import Process
 from butlers.modules import loader
 from shared.auth.keypairs import generate_key
 from shared.auth.tokens import Signer
@@ -174,7 +175,7 @@ class _Record:
             os.ftruncate(self._file, len(text))
 
 
-def ask(home: Path, seconds: float) -> list[tuple[int, str | None]]:
+def ask_processes(home: Path, seconds: float) -> list[tuple[int, str | None]]:
     """Ask every process of this home to reload; return what each says, or None where it says nothing in time."""
     asked: list[tuple[Path, str]] = []
     for path in sorted((home / FOLDER).glob("[0-9]*")):

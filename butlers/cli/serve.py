@@ -29,7 +29,7 @@ from shared.postgres import server as postgres
 from shared.postgres.files import find_data
 
 if TYPE_CHECKING:
-    from butlers.daemon.host import Served
+    from butlers.daemon.process import Served
     from butlers.setup.chain import Chain
 
 PortsOption = Annotated[
@@ -152,10 +152,10 @@ def _import_servers() -> None:
 
 
 def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Sequence["Chain"], stop: Stop) -> None:
+    from butlers.cli.postgres_supervisor import keep_serving  # noqa: PLC0415
     from butlers.cli.reload import noted  # noqa: PLC0415
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
-    from butlers.daemon.postgres_supervisor import keep_serving  # noqa: PLC0415
     from butlers.setup import migrate  # noqa: PLC0415
 
     async def prepare() -> None:

@@ -1,4 +1,4 @@
-"""An app that may be exchanged for another while it serves, without a call being lost."""
+"""Exchange: an app takes the place of another while it is served, and no call is lost."""
 
 import asyncio
 from dataclasses import dataclass, field

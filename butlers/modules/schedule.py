@@ -57,7 +57,7 @@ def build(context: Context, _: NoConfig) -> Components:
             return Result({"schedules": [_shown(row) for row in await schedules.of(connection, context.name)]})
 
     async def add(call: ToolCall) -> Result:
-        schedule = when.read(call.arguments, when.machine_zone())
+        schedule = when.read_schedule(call.arguments, when.machine_zone())
         async with context.db.work() as connection:
             return Result(await _add(context, connection, schedule))
 
@@ -71,7 +71,7 @@ def build(context: Context, _: NoConfig) -> Components:
         if not isinstance(name, str) or "\x00" in name:
             raise InvalidInput("`name` is not a text.", "Give a name that schedule_list shows.")
         async with context.db.work() as connection:
-            removed = await schedules.remove(connection, context.name, name)
+            removed = await schedules.remove_own(connection, context.name, name)
             source = None if removed else await schedules.source_of(connection, context.name, name)
         if source == "file":
             raise InvalidInput(f"`{name}` is the owner's, in butler.toml.", "Ask the owner to remove it there.")
@@ -91,9 +91,9 @@ async def _add(context: Context, connection: Connection, schedule: Schedule) -> 
     due = when.first_due(schedule, await schedules.now(connection))
     if due is None:
         raise InvalidInput("`at` is over.", "Give a time to come.")
-    if await schedules.count(connection, context.name) >= schedules.MOST:
-        raise InvalidInput(f"You have {schedules.MOST:,} schedules already.", "Remove some with schedule_remove.")
-    if not await schedules.add(connection, context.name, schedule, due):
+    if await schedules.number_of_own(connection, context.name) >= schedules.MOST_OWN:
+        raise InvalidInput(f"You have {schedules.MOST_OWN:,} schedules already.", "Remove some with schedule_remove.")
+    if not await schedules.add_own(connection, context.name, schedule, due):
         raise InvalidInput(
             f"You have a schedule `{schedule.name}` already.", "Remove it first, or choose another name."
         )
@@ -115,7 +115,7 @@ def _reminder(arguments: Arguments, now: datetime, new_id: str) -> Schedule:
         given["at"] = (now + _span(given.pop("in"))).isoformat()
     name = f"reminder-{digest('reminder.v1', new_id)[:12]}"
     told = {"channel": channel, "message": text}
-    return when.read({**given, "name": name, "tool": "notify", "arguments": told}, when.machine_zone())
+    return when.read_schedule({**given, "name": name, "tool": "notify", "arguments": told}, when.machine_zone())
 
 
 def _span(found: object) -> timedelta:

@@ -22,6 +22,15 @@ def _schema(*required: str, **properties: Mapping[str, object]) -> Mapping[str, 
     return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
 
 
+VALUE: Final = {"description": "Any JSON value but null, up to 60,000 characters."}
+PREFIX: Final = {"type": "string", "description": "Only keys that begin so."}
+GET: Final = _schema("key", key=KEY)
+SET: Final = _schema("key", "value", key=KEY, value=VALUE, version=VERSION)
+DELETE: Final = _schema("key", key=KEY, version=VERSION)
+LIST: Final = _schema(prefix=PREFIX)
+SETS: Final = "Keep a value for your later sessions. Give the version you read to be told if it was changed since."
+
+
 def build(context: Context, _: NoConfig) -> Components:
     """Make the four tools for one butler."""
 
@@ -54,19 +63,12 @@ def build(context: Context, _: NoConfig) -> Components:
             found = await state.keys(connection, context.name, prefix)
         return Result({"keys": [{"key": key, "version": version} for key, version in found]})
 
-    value = {"description": "Any JSON value but null, up to 60,000 characters."}
-    prefix = {"type": "string", "description": "Only keys that begin so."}
     return Components(
         [
-            Tool("state_get", "Read a value you kept.", _schema("key", key=KEY), get, read_only=True),
-            Tool(
-                "state_set",
-                "Keep a value for your later sessions. Give the version you read to be told if it was changed since.",
-                _schema("key", "value", key=KEY, value=value, version=VERSION),
-                put,
-            ),
-            Tool("state_delete", "Forget a value.", _schema("key", key=KEY, version=VERSION), delete),
-            Tool("state_list", "List the keys you kept.", _schema(prefix=prefix), keys, read_only=True),
+            Tool("state_get", "Read a value you kept.", GET, get, read_only=True),
+            Tool("state_set", SETS, SET, put),
+            Tool("state_delete", "Forget a value.", DELETE, delete),
+            Tool("state_list", "List the keys you kept.", LIST, keys, read_only=True),
         ]
     )
 
@@ -120,7 +122,7 @@ def _is_storable(text: str) -> bool:
 
 def _not_set(key: str, found: state.Value | None, version: int | None) -> InvalidInput:
     if version is None:
-        return InvalidInput(f"You keep {state.MOST:,} keys already.", "Delete some with state_delete.")
+        return InvalidInput(f"You keep {state.MOST_KEYS:,} keys already.", "Delete some with state_delete.")
     has = 0 if found is None else found.version
     if has == version:
         return InvalidInput(f"`{key}` was not changed.", "Try again.")

@@ -70,7 +70,7 @@ RETURNING true
 """
 
 
-async def begin(connection: Connection, occurrence_id: str, holder: str, lease: timedelta) -> bool:
+async def start_call(connection: Connection, occurrence_id: str, holder: str, lease: timedelta) -> bool:
     """Note that it is being carried out; return False if it is no longer this holder's, who then must not."""
     return bool(await connection.fetchval(BEGIN, occurrence_id, holder, lease))
 
@@ -81,7 +81,7 @@ WHERE id = ANY ($1::text[]::uuid[]) AND claimed_by = $2 AND ended_at IS NULL
 """
 
 
-async def renew(connection: Connection, ids: Sequence[str], holder: str, lease: timedelta) -> None:
+async def keep_held(connection: Connection, ids: Sequence[str], holder: str, lease: timedelta) -> None:
     """Keep what this holder has in hand."""
     await connection.execute(RENEW, list(ids), holder, lease)
 
@@ -92,6 +92,6 @@ WHERE id = $1::text::uuid AND claimed_by = $2 AND ended_at IS NULL
 """
 
 
-async def end(connection: Connection, occurrence_id: str, holder: str, status: Status, outcome: str) -> None:
+async def write_end(connection: Connection, occurrence_id: str, holder: str, status: Status, outcome: str) -> None:
     """Write how it went, unless somebody else has taken it over."""
     await connection.execute(END, occurrence_id, holder, status, outcome)

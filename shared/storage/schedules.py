@@ -9,7 +9,7 @@ from shared.db.pool import Connection, Record
 
 CatchUp = Literal["once", "skip"]
 Source = Literal["file", "tool"]
-MOST: Final = 1000
+MOST_OWN: Final = 1000
 """The most schedules a butler has of its own making."""
 
 
@@ -75,7 +75,7 @@ async def forget_others(connection: Connection, butler: str, names: Sequence[str
 COUNT = "SELECT count(*) FROM shared.schedules WHERE butler = $1 AND source = 'tool'"
 
 
-async def count(connection: Connection, butler: str) -> int:
+async def number_of_own(connection: Connection, butler: str) -> int:
     """Return how many schedules the butler has made itself."""
     return int(await connection.fetchval(COUNT, butler))
 
@@ -86,7 +86,7 @@ VALUES ($1, $2, 'tool', $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (butler, na
 """
 
 
-async def add(connection: Connection, butler: str, schedule: Schedule, due: datetime) -> bool:
+async def add_own(connection: Connection, butler: str, schedule: Schedule, due: datetime) -> bool:
     """Add a schedule of the butler's own making; return False if it has one of that name."""
     return await connection.fetchval(ADD, butler, *_columns(schedule), due) is not None
 
@@ -94,7 +94,7 @@ async def add(connection: Connection, butler: str, schedule: Schedule, due: date
 REMOVE = "DELETE FROM shared.schedules WHERE butler = $1 AND name = $2 AND source = 'tool' RETURNING id::text"
 
 
-async def remove(connection: Connection, butler: str, name: str) -> bool:
+async def remove_own(connection: Connection, butler: str, name: str) -> bool:
     """Remove a schedule of the butler's own making; return whether there was one."""
     return await connection.fetchval(REMOVE, butler, name) is not None
 

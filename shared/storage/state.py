@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.db.pool import Connection
 
-MOST: Final = 1000
+MOST_KEYS: Final = 1000
 """The most keys of one butler."""
 
 
@@ -45,7 +45,7 @@ RETURNING version
 
 async def put(connection: Connection, butler: str, key: str, value: object, version: int | None) -> int | None:
     """Set a key, if given a `version` only where it has that one; return its new version, or None if nothing is set."""
-    found: int | None = await connection.fetchval(PUT, butler, key, value, version, MOST)
+    found: int | None = await connection.fetchval(PUT, butler, key, value, version, MOST_KEYS)
     return found
 
 
@@ -66,4 +66,4 @@ SELECT key, version FROM shared.state WHERE butler = $1 AND starts_with(key, $2)
 
 async def keys(connection: Connection, butler: str, prefix: str) -> Sequence[tuple[str, int]]:
     """Return the keys that begin so, each with its version."""
-    return [(row["key"], row["version"]) for row in await connection.fetch(KEYS, butler, prefix, MOST)]
+    return [(row["key"], row["version"]) for row in await connection.fetch(KEYS, butler, prefix, MOST_KEYS)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from butlers.schedules import LATE, first_due, next_due, read, turn
+from butlers.schedules import LATE, first_due, next_due, read_schedule, turn
 from shared.errors import InvalidInput
 from shared.storage.schedules import Schedule
 
@@ -64,7 +64,7 @@ def test_both_nights_in_which_clocks_are_changed(cron: str, day: date, expected:
 def test_a_day_that_never_comes_is_never_due() -> None:
     assert next_due("0 0 29 2 *", "UTC", datetime(2025, 1, 1, tzinfo=UTC)) == datetime(2028, 2, 29, tzinfo=UTC)
     with pytest.raises(InvalidInput, match="`cron` "):
-        read({"name": "a", "cron": "0 0 30 2 *", "tool": "notify"}, "UTC")
+        read_schedule({"name": "a", "cron": "0 0 30 2 *", "tool": "notify"}, "UTC")
 
 
 NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -95,11 +95,11 @@ GOOD: Mapping[str, object] = {"name": "a", "cron": "30 7 * * *", "tool": "notify
 
 
 def test_a_schedule_is_read() -> None:
-    assert read({**GOOD, "arguments": {"message": "Up!"}, "catch_up": "skip"}, "Europe/Berlin") == Schedule(
+    assert read_schedule({**GOOD, "arguments": {"message": "Up!"}, "catch_up": "skip"}, "Europe/Berlin") == Schedule(
         name="a", zone="Europe/Berlin", cron="30 7 * * *", tool="notify", arguments={"message": "Up!"}, catch_up="skip"
     )
     at = {"name": "a", "at": "2030-05-01T09:00", "zone": "Europe/Berlin", "prompt": "Well?"}
-    assert read(at, "UTC").at == datetime(2030, 5, 1, 7, tzinfo=UTC)
+    assert read_schedule(at, "UTC").at == datetime(2030, 5, 1, 7, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,6 @@ def test_a_schedule_is_read() -> None:
 )
 def test_what_does_not_fit_is_said_with_its_key(change: Mapping[str, object], said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        read({**GOOD, **change}, "UTC")
+        read_schedule({**GOOD, **change}, "UTC")
     assert said in str(refused.value)
     assert refused.value.remedy

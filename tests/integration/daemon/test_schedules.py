@@ -11,7 +11,7 @@ import pytest
 from butlers.butler import Context, Result, Tool, ToolCall
 from butlers.daemon.assembly import Assembly
 from butlers.scheduler import Hand, Scheduler, claim, follow
-from butlers.schedules import read
+from butlers.schedules import read_schedule
 from shared.auth.tokens import Caller
 from shared.errors import InvalidInput
 from shared.storage import occurrences
@@ -51,7 +51,7 @@ def another(house: House, **timings: float | timedelta) -> Context:
 
 
 def counting(name: str, **more: object) -> Schedule:
-    return read({"name": name, "cron": "0 9 * * *", "tool": "count", **more}, "UTC")
+    return read_schedule({"name": name, "cron": "0 9 * * *", "tool": "count", **more}, "UTC")
 
 
 async def given(house: House, schedule: Schedule, due: str = "clock_timestamp()") -> None:
@@ -109,13 +109,13 @@ async def test_what_a_dead_process_had_claimed_is_carried_out_and_what_it_had_be
         async with dead.db.work() as connection:
             (one,) = await claim(connection, replace(dead, settings=_briefer(dead, briefly)), 10)
             if begins:
-                assert await occurrences.begin(connection, one.id, dead.instance, briefly)
+                assert await occurrences.start_call(connection, one.id, dead.instance, briefly)
         await asyncio.sleep(0.1)
         await looked(other.hand)
         assert (len(other.calls), await statuses(house)) == (calls, [ends])
         # Whoever was given up does not begin any more.
         async with dead.db.work() as connection:
-            assert not await occurrences.begin(connection, one.id, dead.instance, briefly)
+            assert not await occurrences.start_call(connection, one.id, dead.instance, briefly)
 
 
 def _briefer(context: Context, lease: timedelta):  # type: ignore[no-untyped-def]  # noqa: ANN202
@@ -139,7 +139,7 @@ async def test_what_is_in_hand_is_kept_and_nobody_else_takes_it(still_house: Hou
 
 
 async def test_a_prompt_becomes_one_waiting_session(still_house: House) -> None:
-    schedule = read({"name": "morning", "cron": "0 9 * * *", "prompt": "How was the night?"}, "UTC")
+    schedule = read_schedule({"name": "morning", "cron": "0 9 * * *", "prompt": "How was the night?"}, "UTC")
     await given(still_house, schedule)
     processes = [Owned(another(still_house)) for _ in range(2)]
     await asyncio.gather(*(looked(one.hand) for one in processes))
