@@ -57,6 +57,7 @@ class Process:
         self.loops: list[Loop] = [self.scheduler.run]
         self._stack = stack
         self._server = server
+        self._begun = False
         self._ends: set[asyncio.Task[None]] = set()
 
     async def open(self, part: Plan) -> list[Served]:
@@ -66,7 +67,12 @@ class Process:
             known.plan = replace(part, names=[*known.plan.names, *part.names])
             await known.directory.read_keys()
         elif set(part.names) != {"sandbox"}:
-            known = await _connect(part, self._stack, self.stopping, self.loops)
+            loops: list[Loop] = []
+            known = await _connect(part, self._stack, self.stopping, loops)
+            self.loops += loops
+            if self._begun:
+                for loop in loops:
+                    self._later(supervise(loop, self.stopping))
         return [self._add(part, known, name) for name in part.names]
 
     def _add(self, plan: Plan, assembly: Assembly | None, name: str) -> Served:
@@ -87,6 +93,7 @@ class Process:
     def start(self, one: Served) -> None:
         """Let a daemon work and be served; if it stops unasked, the process does."""
         name = one.daemon.name
+        self._begun = True
         self._work(one)
         if one.daemon.context is not None and name in (one.assembly.contexts if one.assembly else ()):
             one.tasks.append(asyncio.create_task(supervise(partial(heartbeat, one), one.stopping)))

@@ -15,6 +15,7 @@ from tests.rig.fleet import OFFSETS, UP, Fleet
 from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+READY = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE name = $1 AND status = 'ready')"
 TIMED = """
 [[schedules]]
 name = "soon"
@@ -120,3 +121,20 @@ async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> Non
     butler(house, "health")
     code, out, _ = await house.butlers("fleet", "check")
     assert (code, out) == (0, "2 butlers, no mistake: greeter, health.\n")
+
+
+async def test_a_process_of_all_butlers_takes_up_a_new_one_after_migrate(bench: Bench) -> None:
+    fleet = await Fleet.start(await bench.house(), "each")
+    try:
+        together = fleet.house.spawn(["run", "fleet"], "fleet")
+        fleet.started.append(together)
+        await fleet.until_ready(together)
+        butler(fleet.house, "garden", 'modules = ["state"]\n')
+        assert "Not reloaded" in (await fleet.house.butlers("reload"))[1]
+        assert (await fleet.house.butlers("migrate"))[0] == 0
+        assert "Added garden." in await reloaded(fleet.house)
+        async with asyncio.timeout(LONGEST):
+            while not await fleet.db.fetchval(READY, "garden"):
+                await asyncio.sleep(0.05)
+    finally:
+        await fleet.stop()
