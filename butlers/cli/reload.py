@@ -123,7 +123,19 @@ async def take_up(process: Process, prepare: Prepare | None = None) -> str:
     what = difference(process.plan.entries, entries, [*process.served])
     what = what if process.plan.whole else replace(what, added=[])
     troubles = await prepare(entries) if prepare is not None else []
+    before = process.plan.entries
     process.know(entries)
+    try:
+        await _carry_out(process, what)
+    except ButlersError:
+        process.know(before)  # so that the next reload finds the difference again
+        raise
+    if what.removed and not process.served:
+        process.stopping.set()
+    return " ".join([str(what), *troubles])
+
+
+async def _carry_out(process: Process, what: Difference) -> None:
     for name in what.removed:
         await process.remove(name)
     for name in what.changed:
@@ -131,9 +143,6 @@ async def take_up(process: Process, prepare: Prepare | None = None) -> str:
     for name in what.added:
         for made in await process.open(replace(process.plan, names=[name])):
             process.start(made)
-    if what.removed and not process.served:
-        process.stopping.set()
-    return " ".join([str(what), *troubles])
 
 
 def noted(home: Path, prepare: Prepare | None = None) -> Hangup:

@@ -7,6 +7,9 @@ import pytest
 from butlers.fleet import DEMO, RESERVED, load, read, scaffold
 from shared.errors import Misconfigured
 
+SCHEDULE = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\ntool = "notify"\n'
+PROMPT = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\nprompt = "Well?"\n'
+
 
 def butler(where: Path, toml: str | bytes = 'name = "health"\ndescription = "Looks after you."\n') -> Path:
     """A butler's folder with this butler.toml."""
@@ -57,6 +60,23 @@ def test_without_a_folder_it_is_the_demo_fleet() -> None:
         pytest.param('name = "health"\nmodules = ["../x"]', "`modules` is no list of module names", id="a path"),
         pytest.param('name = "h"\nmodules = ["a.b", "b"]', "two modules are called `b`", id="two with one name"),
         pytest.param('name = "h"\nmodules = ["state"]\nstate = 1', "`state` is not a table", id="no table"),
+        pytest.param('name = "h"\ndescription = "x"\ncalls = "b"', "`calls` is no list of butlers", id="one called"),
+        pytest.param(
+            'name = "h"\ndescription = "x"\n[schedules]\na = 1', "`schedules` is no list of tables", id="one schedule"
+        ),
+        pytest.param(
+            f'name = "h"\ndescription = "x"\n{SCHEDULE}{SCHEDULE}',
+            "[[schedules]] a: there are two of that name",
+            id="twice",
+        ),
+        pytest.param(
+            f'name = "h"\ndescription = "x"\n{PROMPT}', "[[schedules]] a: `prompt` needs a runtime", id="no runtime"
+        ),
+        pytest.param(
+            f'name = "h"\ndescription = "x"\n{SCHEDULE}crom = 1',
+            "[[schedules]] a: A schedule has no key `crom`",
+            id="a key",
+        ),
         pytest.param('name = "h"\nmodules = ["a.state"]\n[stat]', "`stat`. Did you mean `state`?", id="other table"),
     ],
 )
