@@ -7,6 +7,7 @@ import pytest
 from butlers.fleet import DEMO, RESERVED, load, read, scaffold
 from shared.errors import Misconfigured
 
+HEAD = 'name = "h"\ndescription = "x"\n'
 SCHEDULE = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\ntool = "notify"\n'
 PROMPT = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\nprompt = "Well?"\n'
 
@@ -61,19 +62,15 @@ def test_without_a_folder_it_is_the_demo_fleet() -> None:
         pytest.param('name = "h"\nmodules = ["a.b", "b"]', "two modules are called `b`", id="two with one name"),
         pytest.param('name = "h"\nmodules = ["state"]\nstate = 1', "`state` is not a table", id="no table"),
         pytest.param('name = "h"\ndescription = "x"\ncalls = "b"', "`calls` is no list of butlers", id="one called"),
+        pytest.param(f"{HEAD}[schedules]\na = 1", "`schedules` is no list of tables", id="one schedule"),
         pytest.param(
-            'name = "h"\ndescription = "x"\n[schedules]\na = 1', "`schedules` is no list of tables", id="one schedule"
-        ),
-        pytest.param(
-            f'name = "h"\ndescription = "x"\n{SCHEDULE}{SCHEDULE}',
+            f"{HEAD}{SCHEDULE}{SCHEDULE}",
             "[[schedules]] a: there are two of that name",
             id="twice",
         ),
+        pytest.param(f"{HEAD}{PROMPT}", "[[schedules]] a: `prompt` needs a runtime", id="no runtime"),
         pytest.param(
-            f'name = "h"\ndescription = "x"\n{PROMPT}', "[[schedules]] a: `prompt` needs a runtime", id="no runtime"
-        ),
-        pytest.param(
-            f'name = "h"\ndescription = "x"\n{SCHEDULE}crom = 1',
+            f"{HEAD}{SCHEDULE}crom = 1",
             "[[schedules]] a: A schedule has no key `crom`",
             id="a key",
         ),
