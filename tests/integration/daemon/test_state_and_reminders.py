@@ -16,7 +16,7 @@ from tests.integration.house import House
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def use(house: House, tool: str, /, butler: str = "health", **arguments: object) -> Answer:
+async def use(house: House, tool: str, butler: str = "health", /, **arguments: object) -> Answer:
     """What a tool of the two modules answers this butler."""
     context = house.context(butler)
     parts = [module.build(context, NoConfig()) for module in (state.MODULE, schedule.MODULE)]
@@ -26,7 +26,7 @@ async def use(house: House, tool: str, /, butler: str = "health", **arguments: o
 
 async def refusal(house: House, tool: str, /, **arguments: object) -> str:
     with pytest.raises(InvalidInput) as refused:
-        await use(house, tool, **arguments)
+        await use(house, tool, "health", **arguments)
     assert refused.value.remedy
     return refused.value.message
 
@@ -36,7 +36,7 @@ async def test_a_value_is_kept_by_key_and_each_butler_has_its_own(still_house: H
     for version, value in enumerate(({"a": [1, "ä"]}, "text", 7.5, False), 1):
         assert await use(still_house, "state_set", key="diary", value=value) == {"key": "diary", "version": version}
         assert (await use(still_house, "state_get", key="diary"))["value"] == value
-    assert (await use(still_house, "state_get", butler="greeter", key="diary"))["version"] == 0
+    assert (await use(still_house, "state_get", "greeter", key="diary"))["version"] == 0
     assert await use(still_house, "state_list", prefix="di") == {"keys": [{"key": "diary", "version": 4}]}
     assert await use(still_house, "state_list", prefix="_i") == {"keys": []}
     assert await refusal(still_house, "state_delete", key="diary", version=3) == (
@@ -93,7 +93,7 @@ async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_hou
         told["name"],
     )
     assert soon["soon"]
-    assert (await use(house, "schedule_remove", butler="greeter", name=told["name"]))["removed"] is False
+    assert (await use(house, "schedule_remove", "greeter", name=told["name"]))["removed"] is False
     assert (await use(house, "schedule_remove", name=told["name"]))["removed"] is True
     named = {"name": "walk", "cron": "0 18 * * *", "prompt": "Time to walk?"}
     await use(house, "schedule_add", **named)
