@@ -14,7 +14,7 @@ SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
 # What `butlers run` calls all butlers together.
 WHOLE: Final = "fleet"
 RESERVED: Final = frozenset({*SERVICES, WHOLE, "owner", "up", "all"})
-KEYS: Final = ("name", "description", "modules")
+KEYS: Final = ("name", "description", "modules", "default")
 DEMO: Final = Path(__file__).parent / "demo"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)*[a-z][a-z0-9_]{0,30}", re.ASCII)
@@ -28,6 +28,7 @@ class Entry:
     description: str
     persona: str
     modules: Sequence["ModuleEntry"] = ()
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,12 @@ def load(folder: Path | None) -> list[Entry]:
     for name in names:
         if names.count(name) > 1:
             raise Misconfigured(f"Two butlers in the fleet are called `{name}`.", "Rename one of them.")
+    defaults = [entry.name for entry in entries if entry.is_default]
+    if len(defaults) > 1:
+        raise Misconfigured(
+            f"{len(defaults)} butlers in the fleet are the default: {', '.join(defaults)}.",
+            "Keep `default = true` in one butler.toml.",
+        )
     return entries
 
 
@@ -83,7 +90,10 @@ def read(folder: Path) -> Entry:
     persona = folder / "PERSONA.md"
     if not persona.is_file():
         raise Misconfigured(f"{persona} is missing.", "Describe who this butler is.")
-    return Entry(name, description.strip(), _text(persona), modules)
+    default = raw.get("default", False)
+    if not isinstance(default, bool):
+        raise Misconfigured(f"{path}: `default` is neither true nor false.", "Write default = true, or leave it out.")
+    return Entry(name, description.strip(), _text(persona), modules, default)
 
 
 def _modules(path: Path, raw: Mapping[str, object]) -> list[ModuleEntry]:

@@ -28,6 +28,7 @@ from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.telemetry.logs import logger
 from switchboard.route import Forwarded, forward, refuse
+from switchboard.router import route_for_ever
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
@@ -103,6 +104,7 @@ class Beat:
     kind: str
     tools: tuple[str, ...]
     status: str
+    is_default: bool = False
 
 
 class Heartbeats:
@@ -136,7 +138,8 @@ class Heartbeats:
 
 
 async def _note(connection: Connection, beat: Beat) -> None:
-    await registry.seen(connection, beat.name, beat.url, beat.kind, beat.tools, beat.status)
+    said = beat.kind, beat.tools, beat.status
+    await registry.seen(connection, beat.name, beat.url, said, is_default=beat.is_default)
 
 
 async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
@@ -150,7 +153,8 @@ async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
         raise InvalidInput(f"{caller.name} can only register as a {kind}.")
     if not isinstance(url, str) or not is_base_url(url):
         raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
-    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status)))
+    is_default = arguments.get("default") is True
+    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status), is_default))
     return Result({"status": "ok"})
 
 
@@ -164,6 +168,7 @@ async def ingest(context: Context, call: ToolCall) -> Result:
         raise InvalidInput(describe(wrong)) from None
     async with context.db.work() as connection:
         stored = await inbox.store(connection, event)
+    context.wakes["inbox"]()
     return Result({"status": "ok", "duplicate": stored is None})
 
 
@@ -178,7 +183,7 @@ def build(context: Context) -> Components:
     async def sweeping(stopping: asyncio.Event) -> None:
         await sweep_for_ever(context, stopping)
 
-    return Components(tools, [sweeping])
+    return Components(tools, [sweeping, partial(route_for_ever, context)])
 
 
 BUTLER: Final = Butler("switchboard", "Routes each envelope to its target.", "switchboard", build)

@@ -37,7 +37,7 @@ from shared.telemetry.logs import logger
 log = logger("butlers.daemon.assembly")
 # How long a start waits for a database that starts or recovers; after that it fails, for its supervisor to try again.
 PATIENCE_SECONDS: Final = 30.0
-TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates")
+TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "inbox")
 # The topics a daemon hears from other processes. A butler listens to none: its answers come with its calls, and a call
 # that waits for the owner looks every half second. So no other butler can overhear a hint or flood a butler with hints.
 HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
@@ -182,7 +182,9 @@ class Assembly:
         else:
             entry = next(one for one in self.plan.entries if one.name == name)
             modules = partial(loader.build, loader.load(entry))
-            butler = Butler(name, entry.description, build=modules, persona=entry.persona.strip())
+            butler = Butler(
+                name, entry.description, build=modules, persona=entry.persona.strip(), is_default=entry.is_default
+            )
         context = self.context(name)
         live = Directory(context.db, context.settings.timings).is_live
         verifier = Verifier(

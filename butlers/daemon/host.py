@@ -196,6 +196,8 @@ async def _beat(one: Beating, status: str, patience: float) -> bool:
     """Say in the daemon's own name how it stands; return whether that was noted."""
     context, daemon, url = one
     told: dict[str, object] = {"url": url, "kind": daemon.kind, "tools": list(daemon.tools), "status": status}
+    if daemon.is_default:
+        told["default"] = True
     try:
         await context.daemons.call("switchboard", "heartbeat", told, patience)
     except ButlersError as failed:

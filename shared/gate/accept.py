@@ -80,7 +80,7 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
         channel=channel,
         message=message,
         recipient=texts["recipient"].strip(" ") if texts["recipient"] else None,
-        subject=texts["subject"],
+        subject=texts["subject"] or _answered_subject(intent, channel, context),
         emoji=texts["emoji"],
     )
     sent = as_sent(delivery)
@@ -88,6 +88,18 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
     call = _call(envelope, texts["contact_id"])
     note = " ".join(filter(None, [call.note, _unused(delivery, sent)])) or None
     return replace(call, envelope=to_whom(envelope, call.whom.kind), note=note, came=given)
+
+
+def _answered_subject(intent: str, channel: str, context: Mapping[str, object]) -> str | None:
+    """Return the subject of an answer to what came with one: mail programs put both into one conversation by it.
+
+    It becomes part of the envelope, so that it is shown, bound and counted like one that the caller gave.
+    """
+    answered = context.get("source_subject")
+    if intent != "reply" or CHANNELS[channel].subject is None or not isinstance(answered, str) or not answered.strip():
+        return None
+    subject = " ".join(answered.split())
+    return (subject if subject.lower().startswith("re:") else f"Re: {subject}")[: LONGEST["subject"]]
 
 
 def _unused(given: Delivery, sent: Delivery) -> str:
@@ -244,7 +256,7 @@ def _is_boundless(value: object) -> bool:
 def _demand_context_values(context: Mapping[str, object]) -> None:
     if _is_boundless(context):
         raise InvalidInput("Parameter 'request_context' contains an infinite number.", "Give it as text.")
-    for name in (*REQUIRED_CONTEXT, "source_thread_identity", "idempotency_key", "received_at"):
+    for name in (*REQUIRED_CONTEXT, "source_thread_identity", "source_subject", "idempotency_key", "received_at"):
         value = context.get(name)
         if value is None:
             continue
