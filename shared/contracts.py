@@ -37,6 +37,7 @@ ErrorClass = Literal[
 ]
 RETRYABLE: frozenset[str] = frozenset({"target_unavailable", "timeout", "overload_rejected"})
 
+LONGEST_SUBJECT = 500
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 ButlerName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 
@@ -73,7 +74,7 @@ class Delivery(Request):
     channel: ChannelName
     message: Annotated[str, Field(max_length=10_000)] = ""
     recipient: Annotated[str, Field(min_length=1, max_length=320)] | None = None
-    subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    subject: Annotated[str, Field(min_length=1, max_length=LONGEST_SUBJECT)] | None = None
     emoji: Annotated[str, Field(min_length=1, max_length=32)] | None = None
 
 
@@ -89,6 +90,18 @@ def as_sent(delivery: Delivery) -> Delivery:
             "emoji": delivery.emoji if delivery.intent == "react" else None,
         }
     )
+
+
+def answered_subject(intent: str, channel: str, context: Mapping[str, object]) -> str | None:
+    """Return the subject of an answer to what came with one: mail programs put both into one conversation by it.
+
+    It becomes part of the envelope, so that it is shown, bound and counted like one that the caller gave.
+    """
+    answered = context.get("source_subject")
+    if intent != "reply" or CHANNELS[channel].subject is None or not isinstance(answered, str) or not answered.strip():
+        return None
+    subject = " ".join(answered.split())
+    return (subject if subject.lower().startswith("re:") else f"Re: {subject}")[:LONGEST_SUBJECT]
 
 
 class NotifyEnvelope(Request):

@@ -60,7 +60,7 @@ LIST: Final = (
     ),
     Kept("shared.brakes", "butler channel reason", "kept", None, _OWNERS),
     Kept(
-        "shared.channels", "channel realm sender endpoint", "kept", None, "one row per channel, without its credentials"
+        "shared.channels", "channel realm sender endpoint", "kept", None, "a row per channel, without its credentials"
     ),
     Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
     Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),

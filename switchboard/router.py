@@ -53,7 +53,7 @@ async def route_waiting(context: Context) -> int:
 async def _route_one(context: Context, row: Record) -> bool:
     """Write where one message goes, hand it over, and let the next of its conversation be taken; return if it went."""
     async with context.db.work() as connection:
-        answered = await inbox.answered(connection, row)
+        answered = await inbox.ours_answered(connection, row)
         chosen = await _choice(context, connection, row, answered)
         if chosen is None:
             log.info("no butler is known to route to", message=row["id"])

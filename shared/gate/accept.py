@@ -12,7 +12,7 @@ from uuid import UUID
 
 from shared.addresses import parse_recipient
 from shared.channels import CHANNELS, channel_of
-from shared.contracts import Delivery, Intent, NotifyEnvelope, as_sent, to_whom
+from shared.contracts import Delivery, Intent, NotifyEnvelope, answered_subject, as_sent, to_whom
 from shared.errors import InvalidInput
 from shared.idempotency import Asked, request_sha, said_sha, stated_lineage
 from shared.storage.contacts import Recipient
@@ -80,7 +80,7 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
         channel=channel,
         message=message,
         recipient=texts["recipient"].strip(" ") if texts["recipient"] else None,
-        subject=texts["subject"] or _answered_subject(intent, channel, context),
+        subject=texts["subject"] or answered_subject(intent, channel, context),
         emoji=texts["emoji"],
     )
     sent = as_sent(delivery)
@@ -88,18 +88,6 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
     call = _call(envelope, texts["contact_id"])
     note = " ".join(filter(None, [call.note, _unused(delivery, sent)])) or None
     return replace(call, envelope=to_whom(envelope, call.whom.kind), note=note, came=given)
-
-
-def _answered_subject(intent: str, channel: str, context: Mapping[str, object]) -> str | None:
-    """Return the subject of an answer to what came with one: mail programs put both into one conversation by it.
-
-    It becomes part of the envelope, so that it is shown, bound and counted like one that the caller gave.
-    """
-    answered = context.get("source_subject")
-    if intent != "reply" or CHANNELS[channel].subject is None or not isinstance(answered, str) or not answered.strip():
-        return None
-    subject = " ".join(answered.split())
-    return (subject if subject.lower().startswith("re:") else f"Re: {subject}")[: LONGEST["subject"]]
 
 
 def _unused(given: Delivery, sent: Delivery) -> str:

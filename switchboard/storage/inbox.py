@@ -120,7 +120,7 @@ LIMIT 1
 """
 
 
-async def answered(connection: Connection, message: Record) -> Record | None:
+async def ours_answered(connection: Connection, message: Record) -> Record | None:
     """Return the message of ours that this one answers: its notification, if it is one, and its butler.
 
     What is named in another chat, or was sent to somebody else, is none that this sender can answer.
