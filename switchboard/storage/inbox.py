@@ -98,7 +98,7 @@ WHERE id IN (
             AND before.channel = i.channel AND before.conversation = i.conversation
             AND (before.received_at, before.id) < (i.received_at, i.id))
     ORDER BY i.received_at, i.id LIMIT $3 FOR UPDATE SKIP LOCKED)
-RETURNING id, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
+RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
     routed_to, routed_because, request_context,
     EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
 """
@@ -111,7 +111,7 @@ async def claim(connection: Connection, holder: str, lease: timedelta, most: int
 
 # A message of ours by its number in that chat, or by its Message-ID at that address, and where it came from.
 ANSWERED: Final = """
-SELECT n.id, coalesce(n.origin_butler, d.origin_butler) AS butler
+SELECT n.id::text, coalesce(n.origin_butler, d.origin_butler) AS butler
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
     LEFT JOIN shared.notifications n ON n.id = d.notification_id
