@@ -120,7 +120,8 @@ async def test_a_mail_that_came_is_answered_in_its_thread_and_no_other_is(fleet:
         if thread == asked:
             await fleet.sql(
                 "INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text,"
-                " routed_to, request_context) VALUES ('email', 'butlers@sandbox.test', $1, $1, $2, 'hello', 'health', '{}')",
+                " routed_to, request_context) VALUES ('email', 'butlers@sandbox.test', $1, $1, $2, 'hello', 'health',"
+                " '{}')",
                 asked,
                 to.upper(),
             )

@@ -117,7 +117,7 @@ async def test_a_message_that_answers_ours_goes_to_its_butler_and_names_it(house
     assert (numbered["routed_to"], numbered["answers"]) == ("health", None)
 
 
-async def test_what_is_quoted_routes_nothing(house: House, message: str) -> None:
+async def test_an_event_is_named_by_the_messages_own_number_and_its_realm(house: House, message: str) -> None:
     chat = new_chat()
     await there(house)
     words = f"/greeter said this {message}"
@@ -153,8 +153,6 @@ async def test_the_owner_names_a_butler_and_the_thread_stays_with_it(house: Hous
 
 async def test_a_blocked_sender_proves_no_thread(house: House, message: str) -> None:
     chat = new_chat()
-    async with house.context("messenger").db.work():
-        pass
     made = await routing_rules.add_route(house.sql, routing_rules.NewRoute(None, "telegram", chat), "owner")
     row = await routed(house, event(message, chat))
     assert (row["routed_to"], row["routed_because"]) == (None, f"blocked by rule {made}")
