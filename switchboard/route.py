@@ -4,13 +4,14 @@ import time
 from dataclasses import dataclass
 
 from butlers.butler import Context
+from butlers.outcomes import rows_say
+from shared import answers
 from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteInput, RouteResponse, wire
 from shared.db.pool import Connection
 from shared.errors import ButlersError, HopFailed
 from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 from switchboard.storage import registry
-from switchboard.unanswered import as_it_stands
 
 log = logger("switchboard.route")
 
@@ -76,6 +77,18 @@ async def _hand_over(context: Context, route: RouteEnvelope, envelope: NotifyEnv
         # The target lost what it needs, such as its database: the message is kept, and the sweep brings it again.
         return await _unanswered(context, envelope, refusal, again=again)
     return Forwarded(None, "error", refusal)
+
+
+async def as_it_stands(context: Context, envelope: NotifyEnvelope, *, again: bool) -> NotifyResponse | None:
+    """Return what it means that a notification has no answer: how it stands as its rows have it.
+
+    What is admitted is kept as `queued` if they cannot be read. Of a request made again nothing is known then: None.
+    """
+    notification_id = str(envelope.notification_id)
+    found = await rows_say(context.db, notification_id, envelope.origin_butler)
+    if found is None and again:
+        return None
+    return found or answers.queued(notification_id)
 
 
 async def _unanswered(context: Context, envelope: NotifyEnvelope, why: ButlersError, *, again: bool) -> Forwarded:

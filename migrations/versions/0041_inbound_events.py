@@ -13,11 +13,10 @@ ALTER TABLE shared.channels ADD COLUMN endpoint text NOT NULL GENERATED ALWAYS A
 """
 
 INBOX = """
-ALTER TABLE switchboard.inbox
-    ADD COLUMN kind text NOT NULL DEFAULT 'message' CHECK (kind ~ '^[a-z][a-z_]{0,29}$'),
-    ADD COLUMN reply_to text CHECK (length(reply_to) <= 1000),
-    ADD COLUMN display_name text CHECK (length(display_name) <= 200),
-    ADD COLUMN attachments jsonb CHECK (octet_length(attachments::text) <= 65536);
+ALTER TABLE switchboard.inbox ADD COLUMN kind text NOT NULL DEFAULT 'message' CHECK (kind ~ '^[a-z][a-z_]{0,29}$');
+ALTER TABLE switchboard.inbox ADD COLUMN reply_to text CHECK (length(reply_to) <= 1000);
+ALTER TABLE switchboard.inbox ADD COLUMN display_name text CHECK (length(display_name) <= 200);
+ALTER TABLE switchboard.inbox ADD COLUMN attachments jsonb CHECK (octet_length(attachments::text) <= 65536);
 -- An event is named by the message's own number. Before this it was the update's, which names nothing in the chat.
 UPDATE switchboard.inbox i SET external_event_id = first.thread FROM (
     SELECT DISTINCT ON (endpoint_identity, thread) id, thread FROM switchboard.inbox

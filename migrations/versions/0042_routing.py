@@ -8,12 +8,11 @@ down_revision = "0041"
 INBOX = """
 -- What waits to be routed has a time in `route_until`: from then on anybody may take it, and until then its holder
 -- works on it. What was received before there was routing has none, and stays as it is.
-ALTER TABLE switchboard.inbox
-    ADD COLUMN conversation text CHECK (length(conversation) <= 1000),
-    ADD COLUMN route_until timestamptz,
-    ADD COLUMN route_holder text,
-    ADD COLUMN routed_because text CHECK (length(routed_because) <= 200),
-    ADD COLUMN answers uuid;
+ALTER TABLE switchboard.inbox ADD COLUMN conversation text CHECK (length(conversation) <= 1000);
+ALTER TABLE switchboard.inbox ADD COLUMN route_until timestamptz;
+ALTER TABLE switchboard.inbox ADD COLUMN route_holder text;
+ALTER TABLE switchboard.inbox ADD COLUMN routed_because text CHECK (length(routed_because) <= 200);
+ALTER TABLE switchboard.inbox ADD COLUMN answers uuid;
 CREATE INDEX inbox_to_route ON switchboard.inbox (route_until) WHERE route_until IS NOT NULL;
 CREATE INDEX inbox_by_conversation ON switchboard.inbox (channel, conversation, received_at);
 -- What a message of ours was, by its number: no word of it.
