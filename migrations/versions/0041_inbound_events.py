@@ -17,12 +17,6 @@ ALTER TABLE switchboard.inbox ADD COLUMN kind text NOT NULL DEFAULT 'message' CH
 ALTER TABLE switchboard.inbox ADD COLUMN reply_to text CHECK (length(reply_to) <= 1000);
 ALTER TABLE switchboard.inbox ADD COLUMN display_name text CHECK (length(display_name) <= 200);
 ALTER TABLE switchboard.inbox ADD COLUMN attachments jsonb CHECK (octet_length(attachments::text) <= 65536);
--- An event is named by the message's own number. Before this it was the update's, which names nothing in the chat.
-UPDATE switchboard.inbox i SET external_event_id = first.thread FROM (
-    SELECT DISTINCT ON (endpoint_identity, thread) id, thread FROM switchboard.inbox
-    WHERE channel = 'telegram' AND thread IS NOT NULL ORDER BY endpoint_identity, thread, received_at, id) first
-WHERE i.id = first.id AND NOT EXISTS (SELECT FROM switchboard.inbox taken WHERE taken.channel = i.channel
-    AND taken.endpoint_identity = i.endpoint_identity AND taken.external_event_id = first.thread);
 GRANT UPDATE (display_name, attachments) ON switchboard.inbox TO butlers_group_messenger;
 """
 

@@ -212,6 +212,19 @@ async def test_an_event_that_does_not_fit_is_refused_and_stored_nowhere(
     assert await house.sql.fetchval("SELECT count(*) FROM switchboard.inbox WHERE sender = '7'") == before
 
 
+async def test_what_was_stored_under_its_updates_number_is_not_stored_again(house: House, message: str) -> None:
+    chat = new_chat()
+    before = (
+        "INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text,"
+        " request_context) VALUES ('telegram', '1', $1, $2, $3, $4, '{}')"
+    )
+    await house.sql.execute(before, str(next(numbers)), f"{chat}:7", chat, message)
+    again = await house.hop("messenger", "switchboard", "ingest", event(message, chat, number=7))
+    assert again == {"status": "ok", "duplicate": True}
+    other = await house.hop("messenger", "switchboard", "ingest", event(f"{message}!", chat, number=8))
+    assert other == {"status": "ok", "duplicate": False}
+
+
 async def test_a_long_name_of_an_event_makes_a_short_request_id(house: House, message: str) -> None:
     one = await bring(house, event(message, 7, event={"external_event_id": "e" * 900}))
     other = await bring(house, event(f"{message}!", 7, event={"external_event_id": "e" * 901}))
