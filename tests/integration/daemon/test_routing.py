@@ -16,7 +16,8 @@ from shared.storage import routing_rules
 from switchboard import router
 from switchboard.storage import inbox, registry
 from tests.integration.gate.test_threads import by_mail, by_telegram, mail, payload
-from tests.integration.house import OWNER, House
+from tests.integration.house import House
+from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import new_chat
 from tests.rig.waiting import eventually
 
@@ -36,7 +37,7 @@ async def there(house: House) -> None:
             await registry.seen(connection, name, "http://127.0.0.1:1", said, is_default=name == "health")
 
 
-def event(text: str, chat: object, *, number: int | None = None, **more: Mapping[str, object]) -> dict[str, object]:
+def event(text: str, chat: object, number: int | None = None, /, **more: Mapping[str, object]) -> dict[str, object]:
     """ingest.v1 of a message in a private chat."""
     thread = f"{chat}:{next(numbers) if number is None else number}"
     plain: dict[str, dict[str, object]] = {
@@ -219,9 +220,9 @@ async def test_what_was_stored_under_its_updates_number_is_not_stored_again(hous
         " request_context) VALUES ('telegram', '1', $1, $2, $3, $4, '{}')"
     )
     await house.sql.execute(before, str(next(numbers)), f"{chat}:7", chat, message)
-    again = await house.hop("messenger", "switchboard", "ingest", event(message, chat, number=7))
+    again = await house.hop("messenger", "switchboard", "ingest", event(message, chat, 7))
     assert again == {"status": "ok", "duplicate": True}
-    other = await house.hop("messenger", "switchboard", "ingest", event(f"{message}!", chat, number=8))
+    other = await house.hop("messenger", "switchboard", "ingest", event(f"{message}!", chat, 8))
     assert other == {"status": "ok", "duplicate": False}
 
 
