@@ -17,7 +17,7 @@ SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
 # What `butlers run` calls all butlers together.
 WHOLE: Final = "fleet"
 RESERVED: Final = frozenset({*SERVICES, WHOLE, "owner", "up", "all"})
-KEYS: Final = ("name", "description", "modules", "calls", "schedules", "runtime")
+KEYS: Final = ("name", "description", "default", "modules", "calls", "schedules", "runtime")
 DEMO: Final = Path(__file__).parent / "demo"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)*[a-z][a-z0-9_]{0,30}", re.ASCII)
@@ -34,6 +34,7 @@ class Entry:
     # The butlers it may call.
     calls: Sequence[str] = ()
     schedules: Sequence[Schedule] = ()
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,10 @@ def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]
+    defaults = [entry.name for entry in entries if entry.is_default]
+    if len(defaults) > 1:
+        said = f"{len(defaults)} butlers in the fleet are the default: {', '.join(defaults)}."
+        mistakes.append(Misconfigured(said, "Keep `default = true` in one butler.toml."))
     mistakes += [] if mistakes else [one for entry in entries for one in _unknown_calls(where, entry, names)]
     return entries, mistakes
 
@@ -119,7 +124,8 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
         return None, [Misconfigured(f"{path} is not valid TOML: {broken}.", "Correct it.")]
     except Misconfigured as unread:
         return None, [unread]
-    modules, timed, calls, persona = list[ModuleEntry](), list[Schedule](), list[str](), ""
+    modules, timed, calls = list[ModuleEntry](), list[Schedule](), list[str]()
+    persona, is_default = "", False
     with _noting(mistakes):
         modules = _modules(path, raw)
         mistakes += _unknown_keys(path, raw, [*KEYS, *(module.name for module in modules)])
@@ -130,13 +136,15 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
         _demand_description(path, description)
     with _noting(mistakes):
         calls = _calls(path, raw)
+    with _noting(mistakes):
+        is_default = _is_default(path, raw)
     timed, wrong = _schedules(path, raw)
     mistakes += wrong
     with _noting(mistakes):
         persona = _persona(folder)
     if mistakes:
         return None, mistakes
-    return Entry(str(name), str(description).strip(), persona, modules, calls, timed), []
+    return Entry(str(name), str(description).strip(), persona, modules, calls, timed, is_default), []
 
 
 def _demand_name(path: Path, name: object) -> None:
@@ -156,6 +164,13 @@ def _persona(folder: Path) -> str:
     if not persona.is_file():
         raise Misconfigured(f"{persona} is missing.", "Describe who this butler is.")
     return _text(persona)
+
+
+def _is_default(path: Path, raw: Mapping[str, object]) -> bool:
+    default = raw.get("default", False)
+    if not isinstance(default, bool):
+        raise Misconfigured(f"{path}: `default` is neither true nor false.", "Write default = true, or leave it out.")
+    return default
 
 
 def _calls(path: Path, raw: Mapping[str, object]) -> list[str]:

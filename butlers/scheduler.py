@@ -167,7 +167,7 @@ async def claim(connection: Connection, context: Context, most: int) -> list[Occ
         if not what.runs:
             await occurrences.skip(connection, name, due, WHY_SKIPPED)
             continue
-        occurrence = await occurrences.claim(connection, name, due, holder, lease)
+        occurrence = await occurrences.claim_due(connection, name, due, holder, lease)
         if occurrence is not None and due.schedule.prompt is not None:
             await _enqueue(connection, context, occurrence)
         elif occurrence is not None:

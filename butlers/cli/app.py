@@ -46,6 +46,7 @@ FILES: Final[Mapping[str, str]] = {
     "contacts": "contacts",
     "approvals": "approvals",
     "rules": "rules",
+    "routes": "routes",
     "token": "tokens",
     "tokens": "tokens",
     "brake": "brake",

@@ -60,6 +60,7 @@ class Daemon:
     tools: Sequence[str] = ()
     parts: Components = field(default_factory=Components)
     context: Context | None = None
+    is_default: bool = False
 
 
 class LocalClient:
@@ -198,7 +199,8 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     add_notify_route(server, next(tool for tool in tools if tool.name == "notify"))
     app = _http_app(server, hosts, frozenset(tool.name for tool in tools if tool.waits))
     names = [tool.name for tool in tools]
-    return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context), LocalClient(verifier, tools)
+    daemon = Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context, butler.is_default)
+    return daemon, LocalClient(verifier, tools)
 
 
 def _http_app(server: FastMCP, hosts: Sequence[str], waiting: frozenset[str]) -> ASGIApp:

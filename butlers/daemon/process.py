@@ -5,13 +5,12 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import uvicorn
 
 from butlers.butler import Loop, Result
 from butlers.daemon.app import Daemon
-from butlers.daemon.assembly import PATIENCE_SECONDS, Assembly, Plan, database, listening_dsn, once_there, sandbox
+from butlers.daemon.assembly import Assembly, Plan, assemble, sandbox
 from butlers.daemon.exchange import Front, ended
 from butlers.daemon.sockets import bind, default_port, url_of
 from butlers.fleet import Entry
@@ -19,7 +18,6 @@ from butlers.scheduler import Hand, Scheduler
 from shared.auth.tokens import Caller
 from shared.config.settings import Settings
 from shared.config.timings import STANDARD
-from shared.db.wake import listen
 from shared.errors import ButlersError, Unavailable
 from shared.loops import first_of, pause
 from shared.telemetry.logs import logger
@@ -54,11 +52,11 @@ class Process:
         self.stopping = stopping
         self.served: dict[str, Served] = {}
         self.scheduler = Scheduler()
-        self.loops: list[Loop] = [self.scheduler.run]
+        self.loops: list[Loop] = [self.scheduler.run, self.heartbeats]
         self._stack = stack
         self._server = server
         self._begun = False
-        self._ends: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.Task[object]] = set()
 
     async def open(self, part: Plan) -> list[Served]:
         """Make the daemons of one login."""
@@ -68,7 +66,7 @@ class Process:
             await known.directory.read_keys()
         elif set(part.names) != {"sandbox"}:
             loops: list[Loop] = []
-            known = await _connect(part, self._stack, self.stopping, loops)
+            known = await assemble(part, self._stack, self.stopping, loops)
             self.loops += loops
             if self._begun:
                 for loop in loops:
@@ -95,8 +93,8 @@ class Process:
         name = one.daemon.name
         self._begun = True
         self._work(one)
-        if one.daemon.context is not None and name in (one.assembly.contexts if one.assembly else ()):
-            one.tasks.append(asyncio.create_task(supervise(partial(heartbeat, one), one.stopping)))
+        if has_heartbeat(one):
+            self._later(beat(one, "ready", 4))
         one.serving = asyncio.create_task(one.server.serve(sockets=[one.socket]))
         one.serving.add_done_callback(lambda _: self.stopping.set() if self.served.get(name) is one else None)
         self._later(_with_process(self.stopping, one))
@@ -125,13 +123,11 @@ class Process:
         serving = await front.exchange(after.app)
         one.daemon, one.ending, one.tasks = replace(after, app=front), ending, []
         self._work(one)
-        heartbeats = tasks[-1:]
-        one.tasks += heartbeats
 
         async def end() -> None:
             await ended(serving, STANDARD.drain)
             was_ending.set()
-            await asyncio.gather(*tasks[:-1], return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await close_daemons([before])
 
         self._later(end())
@@ -158,9 +154,24 @@ class Process:
         one.stopping.set()
         one.ending.set()
         await drain([one], [], STANDARD.drain)
+        if has_heartbeat(one):
+            await beat(one, "gone", 1)
         await close_daemons([one.daemon])
 
-    def _later(self, work: Coroutine[None, None, None]) -> None:
+    async def heartbeats(self, stopping: asyncio.Event) -> None:
+        """Tell the Switchboard again and again, in one breath, who serves here, and at the end that they are gone."""
+        wait = 1.0
+        while not await pause(stopping, wait):
+            there = await self._beat("ready", 4)
+            wait = self.plan.settings.timings.heartbeat if there else 1.0
+        await self._beat("gone", 1)
+
+    async def _beat(self, status: str, seconds: float) -> bool:
+        return all(
+            await asyncio.gather(*(beat(one, status, seconds) for one in self.served.values() if has_heartbeat(one)))
+        )
+
+    def _later(self, work: Coroutine[None, None, object]) -> None:
         task = asyncio.create_task(work)
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
@@ -178,17 +189,6 @@ async def _with_process(stopping: asyncio.Event, one: Served) -> None:
     one.ending.set()
 
 
-async def _connect(plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event, loops: list[Loop]) -> Assembly:
-    """Connect by the plan's login; add the loops by which its daemons know keys and hear of work."""
-    db = await stack.enter_async_context(database(plan, stopping))
-    assembly = Assembly(plan, db, stopping)
-    await once_there(assembly.directory.read_keys, stopping, PATIENCE_SECONDS)
-    loops.append(assembly.directory.keep_keys)
-    if topics := assembly.heard():
-        loops.append(partial(listen, partial(listening_dsn, plan), topics))
-    return assembly
-
-
 async def supervise(one: Loop, stopping: asyncio.Event) -> None:
     """Run an outermost loop again whenever it ends; log a bug in it, which must not take the others down."""
     while not stopping.is_set():
@@ -202,24 +202,24 @@ async def supervise(one: Loop, stopping: asyncio.Event) -> None:
             await pause(stopping, 1)
 
 
-async def heartbeat(one: Served, stopping: asyncio.Event) -> None:
-    """Tell the Switchboard again and again that this instance is there, and at the end that it is gone."""
+def has_heartbeat(one: Served) -> bool:
+    """Return whether the Switchboard is told that this daemon is there: not of the sandbox, which knows no key."""
+    return one.daemon.context is not None and one.assembly is not None
 
-    async def tell(status: str, seconds: float) -> float:
-        daemon, context = one.daemon, one.daemon.context
-        assert context is not None  # noqa: S101  # only those have a heartbeat
-        told: dict[str, object] = {"url": one.url, "kind": daemon.kind, "tools": list(daemon.tools), "status": status}
-        try:
-            await context.daemons.call("switchboard", "heartbeat", told, seconds)
-        except ButlersError as failed:
-            log.info("no heartbeat", daemon=context.name, why=failed.message)
-            return 1.0
-        return context.settings.timings.heartbeat
 
-    wait = 0.0
-    while not await pause(stopping, wait):
-        wait = await tell("ready", 4)
-    await tell("gone", 1)
+async def beat(one: Served, status: str, seconds: float) -> bool:
+    """Tell the Switchboard in the daemon's own name how it stands; return whether that was noted."""
+    daemon, context = one.daemon, one.daemon.context
+    assert context is not None  # noqa: S101  # only those have a heartbeat
+    told: dict[str, object] = {"url": one.url, "kind": daemon.kind, "tools": list(daemon.tools), "status": status}
+    if daemon.is_default:
+        told["default"] = True
+    try:
+        await context.daemons.call("switchboard", "heartbeat", told, seconds)
+    except ButlersError as failed:
+        log.info("no heartbeat", daemon=context.name, why=failed.message)
+        return False
+    return True
 
 
 async def drain(served: Sequence[Served], tasks: Sequence["asyncio.Task[None]"], seconds: float) -> None:

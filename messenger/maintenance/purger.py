@@ -191,7 +191,8 @@ DELETE FROM switchboard.routes WHERE id IN (
     SELECT id FROM switchboard.routes WHERE at < to_timestamp($1::float8) ORDER BY at LIMIT $2)
 """
 INBOX_WIPED: Final = f"""
-UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}' WHERE id IN (
+UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}',
+    display_name = NULL, attachments = NULL WHERE id IN (
     SELECT id FROM switchboard.inbox WHERE request_context <> '{{}}'
         AND received_at < to_timestamp($1::float8)
     ORDER BY received_at LIMIT $2 FOR UPDATE SKIP LOCKED)

@@ -28,7 +28,7 @@ ON CONFLICT (schedule_id, due_at) DO NOTHING RETURNING id::text
 """
 
 
-async def claim(connection: Connection, butler: str, due: Due, holder: str, lease: timedelta) -> Occurrence | None:
+async def claim_due(connection: Connection, butler: str, due: Due, holder: str, lease: timedelta) -> Occurrence | None:
     """Claim this time of a schedule; return None if somebody has."""
     found = await connection.fetchval(CLAIM, due.id, butler, due.due_at, holder, lease)
     return None if found is None else Occurrence(found, due.schedule)

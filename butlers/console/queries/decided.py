@@ -18,7 +18,8 @@ class Decided:
     id: str
     butler: str
     channel: str
-    to: str
+    name: str
+    address: str
     excerpt: str
     status: str
     words: str
@@ -50,7 +51,8 @@ async def _decided(connection: Connection, row: Record) -> Decided:
         id=row["id"],
         butler=visible(row["origin_butler"]),
         channel=text(asked, "channel"),
-        to=in_line(to.name or to.address),
+        name=in_line(to.name),
+        address=in_line(to.address),
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=status,
         words=ACTION[status],

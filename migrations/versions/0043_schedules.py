@@ -2,8 +2,8 @@
 
 from migrations.raw import execute
 
-revision = "0044"
-down_revision = "0039"
+revision = "0043"
+down_revision = "0042"
 
 SCHEDULES = """
 CREATE TABLE shared.schedules (

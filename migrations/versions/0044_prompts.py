@@ -2,8 +2,8 @@
 
 from migrations.raw import execute
 
-revision = "0045"
-down_revision = "0044"
+revision = "0044"
+down_revision = "0043"
 
 PROMPTS = """
 ALTER TABLE shared.sessions
