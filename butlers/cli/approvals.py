@@ -50,15 +50,20 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A revision as its card would show it."""
+    """A revision as its card would show it, and in how many parts it would go out; none where it cannot."""
 
     revision: int
     asked: "Asked"
+    parts: int
 
 
 app = typer.Typer(help="Messages waiting for your approval.", no_args_is_help=True)
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id or the beginning of it, or the reference.")]
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="One id or several, or what they begin with.")]
+RevisionOption = Annotated[
+    int | None, typer.Option("--revision", min=1, help="Only if it is still this revision, as `show` printed it.")
+]
+NOTHING_ELSE = "No rule allows it."
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 
@@ -145,7 +150,10 @@ def show(
         return
     say(f"{to} by {row['channel']}")
     shown = {"id": row["id"], "ref": _reference(row), "status": ACTION[row["status"]], "butler": row["origin_butler"]}
-    for name, value in {**shown, "requested": instant(row["requested_at"], "seconds")}.items():
+    shown = {**shown, "revision": row["revision"], "requested": instant(row["requested_at"], "seconds")}
+    if question is not None and row["status"] == "pending":
+        shown |= {"parts": question.parts, "findings": " ".join(question.asked.findings) or NOTHING_ELSE}
+    for name, value in shown.items():
         say(f"{name}: {value}")
     say("")
     if question is not None and row["status"] == "pending":
@@ -160,9 +168,11 @@ def show(
 
 
 @app.command()
-def approve(action_ids: IdsArgument, home_folder: HomeOption = None) -> None:
+def approve(action_ids: IdsArgument, revision: RevisionOption = None, home_folder: HomeOption = None) -> None:
     """Approve exactly this message, or these."""
-    each(action_ids, lambda one: _say_word(one, home_folder, approve=True))
+    if revision is not None and len(action_ids) > 1:
+        raise InvalidInput("--revision is of one message.", "Approve the others by themselves.")
+    each(action_ids, lambda one: _say_word(one, home_folder, approve=True, revision=revision))
 
 
 @app.command()
@@ -194,14 +204,16 @@ def edit(
     _carry_out(action_id, home_folder, change)
 
 
-def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
+def _say_word(
+    action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None, revision: int | None = None
+) -> None:
     from shared.gate.owner_decision import OwnerDecision, apply  # noqa: PLC0415  # keeps --help quick
 
     def word(connection: Connection, about: About) -> "Awaitable[Outcome]":
-        lasts = about.settings.approval_ttl
+        lasts, meant = about.settings.approval_ttl, about.revision if revision is None else revision
         return apply(
             connection,
-            OwnerDecision(about.action_id, approve, about.by, "cli", lasts, reason, about.revision, shown=about.shown),
+            OwnerDecision(about.action_id, approve, about.by, "cli", lasts, reason, meant, shown=about.shown),
         )
 
     _carry_out(action_id, home_folder, word)
@@ -246,9 +258,20 @@ async def _question(connection: Connection, row: Record) -> Question | None:
 
     action = await pending_actions.open_action(connection, row["id"])
     try:
-        return None if action is None else Question(action["revision"], await asked(connection, action))
+        if action is None:
+            return None
+        question = await asked(connection, action)
+        return Question(action["revision"], question, await _parts(connection, action) if question.deliverable else 0)
     except (Unreadable, InvalidInput):
         return None
+
+
+async def _parts(connection: Connection, action: Record) -> int:
+    """Return in how many parts the message would go out."""
+    from shared.gate.evaluate import Evaluation, evaluate  # noqa: PLC0415  # as above
+
+    found = await evaluate(connection, action["notification_id"], lock=False)
+    return len(found.wires()) if isinstance(found, Evaluation) else 0
 
 
 async def _one(connection: Connection, said: str) -> Record:
@@ -277,7 +300,11 @@ def _args(row: Record) -> Mapping[str, object] | None:
     if row["says"] is not None:
         return {"arguments": row["arguments"]}
     found, kept = question(row), row["tool_args"]
-    return None if found is None else {**(kept if isinstance(kept, Mapping) else {}), **found}
+    if found is None:
+        return None
+    # What would not go out is kept, and is no part of what the owner decides.
+    args = {**(kept if isinstance(kept, Mapping) else {}), **found}
+    return {name: value for name, value in args.items() if name != "as_called"}
 
 
 def _message(row: Record) -> str:

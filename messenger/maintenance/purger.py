@@ -213,12 +213,24 @@ SESSIONS: Final = """
 DELETE FROM shared.sessions WHERE id IN (
     SELECT id FROM shared.sessions WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
 """
+OCCURRENCES: Final = """
+DELETE FROM shared.occurrences WHERE id IN (
+    SELECT id FROM shared.occurrences WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
+"""
+# The occurrences of one that is over go before it.
+SCHEDULES: Final = """
+DELETE FROM shared.schedules WHERE id IN (
+    SELECT id FROM shared.schedules s WHERE source = 'tool' AND next_due_at IS NULL
+        AND once_at < to_timestamp($1::float8) AND created_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM shared.occurrences WHERE schedule_id = s.id) ORDER BY id LIMIT $2)
+"""
 ROUTES: Final = """
 DELETE FROM switchboard.routes WHERE id IN (
     SELECT id FROM switchboard.routes WHERE at < to_timestamp($1::float8) ORDER BY at LIMIT $2)
 """
 INBOX_WIPED: Final = f"""
-UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}' WHERE id IN (
+UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}',
+    display_name = NULL, attachments = NULL WHERE id IN (
     SELECT id FROM switchboard.inbox WHERE request_context <> '{{}}'
         AND received_at < to_timestamp($1::float8)
     ORDER BY received_at LIMIT $2 FOR UPDATE SKIP LOCKED)
@@ -258,6 +270,8 @@ CHORES: Final = (
     Chore("shared.request_windows", "removed", retention.REQUEST_WINDOWS, REQUEST_WINDOWS),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
     Chore("shared.sessions", "removed", retention.WORDS, SESSIONS),
+    Chore("shared.occurrences", "removed", retention.WORDS, OCCURRENCES),
+    Chore("shared.schedules", "removed", retention.WORDS, SCHEDULES),
     Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
     Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),
     Chore("switchboard.inbox", "removed", retention.FENCES, INBOX),

@@ -119,6 +119,11 @@ class Timings:
     live_call: timedelta = timedelta(seconds=3)
     """Interval. A notification so young belongs to its live call, and is not swept."""
 
+    route_lease: timedelta = timedelta(seconds=10)
+    """Interval. A received message that its holder did not route and hand over is taken by another after this."""
+    thread_lasts: timedelta = timedelta(minutes=30)
+    """Interval. What is written in a chat goes to the butler of the message before, if that is no older than this."""
+
     heartbeat: float = 5.0
     """Seconds between two heartbeats of an instance."""
     instance_counts: timedelta = timedelta(seconds=30)

@@ -11,12 +11,20 @@ from shared.db.pool import Connection, Record
 from shared.storage.audit_bindings import ADDRESS, WORDS
 from shared.storage.tool_calls import NewCall
 
-# The line of a third party's marker, in its own statement: what left, in hashes that seals cover as rows are not.
+# The line of a third party's marker, in its own statement: what left, in hashes that seals cover as rows are not,
+# and by which authority: the yes to which question, or which rule, and which of its uses this is.
 MARKED = f"""
-    INSERT INTO shared.approval_events (event_type, rule_id, notification_id, actor, detail)
-    SELECT 'marked', $7::uuid, n.id, 'messenger', jsonb_build_object('part', p.n, 'attempt', $4::int,
+    INSERT INTO shared.approval_events (event_type, rule_id, notification_id, actor, reason, detail)
+    SELECT 'marked', $7::uuid, n.id, 'messenger',
+        CASE WHEN use.number IS NOT NULL THEN 'By rule ' || $7::text || ', use ' || use.number || '.'
+            WHEN $9::text IS NOT NULL THEN 'By your approval of ' || $9::text || '.' END,
+        jsonb_strip_nulls(jsonb_build_object('yes', $9::text, 'use', use.number)) || jsonb_build_object(
+        'part', p.n, 'attempt', $4::int,
         'asked', n.content_sha, 'content', $6::text, 'wire', $5::text, 'address', {ADDRESS}, 'words', {WORDS})
-    FROM d JOIN p ON true JOIN shared.notifications n ON n.id = d.notification_id WHERE d.class = 'third_party'
+    FROM d JOIN p ON true JOIN shared.notifications n ON n.id = d.notification_id
+    LEFT JOIN LATERAL (SELECT count(*) + 1 AS number FROM shared.rule_uses u
+        WHERE u.rule_id = $7 AND u.notification_id <> n.id) use ON $7::uuid IS NOT NULL
+    WHERE d.class = 'third_party'
 """
 
 
@@ -261,7 +269,9 @@ class Revision:
 
 REVISE = f"""
 WITH moved AS (
-    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, tool_args = $9, wire_shas = NULL,
+    UPDATE shared.pending_actions SET revision = revision + 1, content_sha = $8, wire_shas = NULL,
+        tool_args = $9::jsonb || CASE WHEN tool_args ? 'as_called'
+            THEN jsonb_build_object('as_called', tool_args -> 'as_called') ELSE '{{}}' END,
         status = 'pending', decided_by = NULL, decided_at = NULL, decision_reason = NULL,
         expires_at = clock_timestamp() + $10, agent_summary = coalesce($11, agent_summary)
     WHERE id = $6 AND revision = $7 AND status IN ('pending', 'approved', 'executing')

@@ -42,3 +42,23 @@ async def context_of(connection: Connection, butler: str, session_id: str) -> Ma
         raise InvalidInput("This session has ended.", "Begin a new one.")
     found: Mapping[str, object] | None = row["request_context"]
     return found
+
+
+ENQUEUE = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, request_context, occurrence_id)
+VALUES ($1::text::uuid, $2, $3, $4, $5, $6::text::uuid)
+"""
+
+
+async def enqueue(  # noqa: PLR0913  # what a session is begun with
+    connection: Connection,
+    *,
+    session_id: str,
+    butler: str,
+    cause: str,
+    prompt: str,
+    request_context: Mapping[str, object] | None = None,
+    occurrence_id: str | None = None,
+) -> None:
+    """Let a session with this prompt wait for its runtime."""
+    await connection.execute(ENQUEUE, session_id, butler, cause, prompt, request_context, occurrence_id)

@@ -42,6 +42,7 @@ class Ids:
             "/deliveries",
             f"/deliveries/{self.delivery}",
             f"/deliveries/{self.told}",
+            "/audit",
         )
 
     def forms(self, code: str = "unused") -> Mapping[str, Mapping[str, str]]:

@@ -71,6 +71,23 @@ TABLES: Final = {
         "ended_at",
         "INSERT INTO shared.sessions (id, butler) VALUES (gen_random_uuid(), $1)",
     ),
+    "shared.schedules": (
+        "butler",
+        "prompt",
+        """INSERT INTO shared.schedules (id, butler, name, source, once_at, next_due_at, zone, prompt, catch_up)
+        VALUES (md5($1)::uuid, $1, 'a' || left(md5(random()::text), 20), 'tool', now(), now(), 'UTC', 'x', 'once')""",
+    ),
+    "shared.occurrences": (
+        "butler",
+        "outcome",
+        """INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, claimed_by, leased_until)
+        VALUES (md5($1)::uuid, $1, clock_timestamp(), 'claimed', 'x', clock_timestamp())""",
+    ),
+    "shared.state": (
+        "butler",
+        "value",
+        "INSERT INTO shared.state (butler, key, value) VALUES ($1, gen_random_uuid()::text, '1')",
+    ),
     "shared.withdrawals": (
         "origin_butler",
         "outcome",

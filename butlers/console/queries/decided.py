@@ -18,7 +18,8 @@ class Decided:
     id: str
     butler: str
     channel: str
-    to: str
+    name: str
+    address: str
     excerpt: str
     status: str
     words: str
@@ -52,7 +53,8 @@ async def _decided(connection: Connection, row: Record) -> Decided:
         id=row["id"],
         butler=visible(row["origin_butler"]),
         channel=text(asked, "channel"),
-        to=in_line(to.name or to.address),
+        name=in_line(to.name),
+        address=in_line(to.address),
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=status,
         words=ACTION[status],
@@ -67,7 +69,8 @@ def _call(row: Record, status: str) -> Decided:
         id=row["id"],
         butler=visible(row["origin_butler"]),
         channel="",
-        to=in_line(row["tool_name"]),
+        name=in_line(row["tool_name"]),
+        address="",
         excerpt=excerpt(row["says"]),
         status=status,
         words=CALL[status],

@@ -71,7 +71,8 @@ class Told:
     notification_id: str
     butler: str
     channel: str
-    to: str
+    name: str
+    address: str
     excerpt: str
     status: str
     words: str
@@ -155,7 +156,7 @@ ORDER BY d.created_at DESC, d.id LIMIT 20
 """
 NOT_DELIVERED = """
 SELECT count(*) FROM messenger.deliveries d
-WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead')
+WHERE d.class = 'third_party' AND d.status IN ('failed', 'expired', 'dead', 'bounced')
     AND d.settled_at > clock_timestamp() - $1::interval
     AND NOT EXISTS (SELECT FROM shared.pending_actions q
         WHERE q.notification_id = d.notification_id AND q.decided_at IS NULL)
@@ -274,7 +275,8 @@ async def _told(connection: Connection, row: Record) -> Told:
         notification_id=row["id"],
         butler=visible(row["origin_butler"]),
         channel=text(asked, "channel"),
-        to=in_line(to.name or to.address),
+        name=in_line(to.name),
+        address=in_line(to.address),
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=row["status"],
         words=words,

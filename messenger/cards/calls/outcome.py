@@ -45,7 +45,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
         return stopped
     title, shown = words(call)
     where = base.link(context, "approvals", call["id"])
-    seen = Sheet(shown.head, shown.quotes, f"See {where}", where)
+    seen = Sheet(shown.head, shown.quotes, "\n".join([f"See {where}", *base.near(where)]), (where,))
     wires = await base.told(connection, claimed, title, seen)
     return Authorized(wires, Decision("allow", (Finding("call_ended", title),)))
 

@@ -2,8 +2,8 @@
 
 from migrations.raw import execute
 
-revision = "0042"
-down_revision = "0039"
+revision = "0045"
+down_revision = "0044"
 
 TABLE = """
 CREATE TABLE shared.tool_calls (
