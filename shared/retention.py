@@ -59,7 +59,9 @@ LIST: Final = (
         _OWNERS,
     ),
     Kept("shared.brakes", "butler channel reason", "kept", None, _OWNERS),
-    Kept("shared.channels", "channel realm sender", "kept", None, "one row per channel, without its credentials"),
+    Kept(
+        "shared.channels", "channel realm sender endpoint", "kept", None, "a row per channel, without its credentials"
+    ),
     Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
     Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
     Kept(
@@ -70,6 +72,16 @@ LIST: Final = (
         "after the session's end",
     ),
     Kept("shared.session_steps", "butler tool arguments_hash status", "removed", WORDS, "with its session"),
+    Kept(
+        "shared.schedules",
+        "butler name source cron zone prompt tool arguments catch_up",
+        "removed",
+        WORDS,
+        "after its last time, if the butler made it; the file's follow the file",
+    ),
+    Kept("shared.occurrences", "butler status claimed_by outcome", "removed", WORDS, "after its end"),
+    Kept("shared.state", "butler key value", "kept", None, "it is what the butler remembers, until it deletes it"),
+    Kept("switchboard.calls", "butler target", "kept", None, "names of butlers, as the owner's files say"),
     Kept(
         "shared.notifications",
         "envelope answer owner_text",
@@ -98,6 +110,8 @@ LIST: Final = (
         FENCES,
         f"with the message it became part of; {_FENCE}",
     ),
+    Kept("shared.tool_calls", "arguments says result", "wiped", WORDS, _END),
+    Kept("shared.tool_calls", "origin_butler tool_name risk holder", "removed", FENCES, _END),
     Kept("shared.pending_actions", "tool_args agent_summary", "wiped", WORDS, f"{_END}; channel and intent stay"),
     Kept(
         "shared.pending_actions",
@@ -136,14 +150,16 @@ LIST: Final = (
         ROUTES,
         "after the call; it never holds words",
     ),
-    Kept("switchboard.inbox", "text request_context", "wiped", WORDS, "after it came"),
+    Kept("switchboard.inbox", "text request_context display_name attachments", "wiped", WORDS, "after it came"),
     Kept(
         "switchboard.inbox",
-        "channel endpoint_identity external_event_id thread sender routed_to",
+        "channel endpoint_identity external_event_id thread sender kind reply_to conversation route_holder routed_to "
+        "routed_because",
         "removed",
         FENCES,
         "after it came; it proves the thread and keeps it from being taken twice",
     ),
+    Kept("switchboard.routing_rules", "butler channel sender words", "kept", None, _OWNERS),
     Kept("switchboard.butlers", "name url kind tools status", "removed", None, "a day after its last sign of life"),
     Kept("console.sign_in_links", "code_sha", "removed", None, "within seconds of its expiry"),
     Kept("console.sessions", "id_sha", "removed", None, "at the first sign-in after its expiry"),

@@ -130,13 +130,14 @@ TABLES: dict[str, tuple[Step, ...]] = {
         planted("third", timeout=3600, share="1/2"),  # `long` tries them all
         planted("third", timeout=3600, share="2/2"),
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
-        suite("shapes", "tests/acceptance", timeout=3600, only="", options=("--modes=one,each,two",)),
+        # `test` has tried the first shape.
+        suite("shapes", "tests/acceptance", timeout=3600, only="", options=("--modes=each,two",)),
         suite("verify", "tests/verify", timeout=3600, only=""),
         suite("models", "tests/models", timeout=600, only="slow"),
         suite("browser", "tests/browser", timeout=600, only=""),
         suite("attacks", "tests/attacks", timeout=900, only="", options=("--modes=each",)),
-        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=one,each,two",)),
-        suite("slow", "tests/integration", timeout=900, only="slow"),
+        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=each,two",)),
+        suite("slow", "tests/integration", "tests/acceptance", timeout=1200, only="slow"),
         area("postgres"),
         area("sandbox"),
         tool("mypy", timeout=600, label="types"),

@@ -38,7 +38,8 @@ from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schema
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
 from butlers.tools import contacts, notification_status, notify, withdraw
-from shared.auth.tokens import NotForHere, Unauthorized, Verifier
+from butlers.tools.gated import Gated
+from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier
 from shared.contracts import AnswerStatus
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
@@ -63,6 +64,7 @@ class Daemon:
     tools: Sequence[str] = ()
     parts: Components = field(default_factory=Components)
     context: Context | None = None
+    is_default: bool = False
 
 
 class LocalClient:
@@ -71,6 +73,10 @@ class LocalClient:
     def __init__(self, verifier: Verifier, tools: Sequence[Tool]) -> None:
         self._verifier = verifier
         self._tools = {tool.name: tool for tool in tools}
+
+    async def by_clock(self, tool: str, arguments: Arguments, caller: Caller) -> Result:
+        """Run a tool as the butler itself does when its time has come: nobody calls, so there is no token."""
+        return await self._tools[tool].handler(ToolCall(caller, arguments))
 
     async def call(self, token: str, tool: str, arguments: Arguments) -> Answer:
         """Verify the token and run the tool; raise Unauthorized, Forbidden, or what the tool raises."""
@@ -212,6 +218,9 @@ class FleetVerifier(TokenVerifier):
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its client for callers in the same process."""
     parts = joined([*(module.build(context, NoConfig()) for module in CORE), butler.build(context)])
+    gated = Gated(context, parts.tools)
+    # From here on nobody comes by a gated tool but through its gate.
+    parts = replace(parts, tools=[gated.over(tool) for tool in parts.tools], loops=[*parts.loops, *gated.loops])
     tools = [guarded(context, stepped(context, tool)) for tool in parts.tools]
     server = ToolServer(
         butler.name,
@@ -227,7 +236,8 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     add_notify_route(server, next(tool for tool in tools if tool.name == "notify"))
     app = _http_app(server, hosts, frozenset(tool.name for tool in tools if tool.waits))
     names = [tool.name for tool in tools]
-    return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context), LocalClient(verifier, tools)
+    daemon = Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context, butler.is_default)
+    return daemon, LocalClient(verifier, tools)
 
 
 def _http_app(server: FastMCP, hosts: Sequence[str], waiting: frozenset[str]) -> ASGIApp:

@@ -35,9 +35,10 @@ class Runner:
         self._named: set[str] = set()
 
     def add(self, place: Place) -> None:
-        """Run this butler's sessions too."""
+        """Run this butler's sessions too; one that is known goes on, and what begins from now on begins there."""
         name = place.context.name
-        self._places[name], self._endings[name] = place, asyncio.Event()
+        self._places[name] = place
+        self._endings.setdefault(name, asyncio.Event())
         self.wake(name)
 
     def remove(self, name: str) -> None:
@@ -45,11 +46,6 @@ class Runner:
         self._places.pop(name, None)
         if name in self._endings:
             self._endings.pop(name).set()
-
-    @property
-    def is_needed(self) -> bool:
-        """Return whether there is a butler to run sessions of."""
-        return bool(self._places)
 
     def wake(self, name: str = "") -> None:
         """Look at the sessions of this butler now, or of all."""
@@ -96,7 +92,7 @@ class Runner:
             task.add_done_callback(lambda _: self._telling.pop(context.name))
         while (needs.waiting or needs.lapsed) and len(self._running) < self._most and not ending.is_set():
             async with context.db.work() as connection:
-                claimed = await sessions.claim(connection, context.name, _terms(place))
+                claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
             if claimed is None:
                 return
             self._begin(place, claimed, ending)

@@ -131,7 +131,8 @@ async def _accept(context: Context, arguments: Arguments) -> NotifyCall:
     async with context.db.work() as connection:
         contact_id, known_as = await contacts.by_name(connection, name)
     call = accept(context.name, {**arguments, "recipient": None, "contact_id": contact_id})
-    return replace(call, note=" ".join(filter(None, [f"The contact is {known_as} ({contact_id}).", call.note])))
+    note = " ".join(filter(None, [f"The contact is {known_as} ({contact_id}).", call.note]))
+    return replace(call, note=note, came={**call.came, "recipient": given})
 
 
 def _refusal(failed: ButlersError) -> NotifyResponse:

@@ -59,6 +59,8 @@ class Timings:
     """Interval between two edits of a digest: Telegram takes only so many, and what is new is listed within 5 s."""
     end_told: timedelta = timedelta(hours=1)
     """Interval. That something was not delivered is told so long after its end, and later no more."""
+    call_told: timedelta = timedelta(days=30)
+    """Interval. That a tool failed, or may have run, is told so long after it was called; its words end then, too."""
     end_counted: timedelta = timedelta(days=1)
     """Interval. The start page counts so long what was not delivered."""
     bounce_told: timedelta = timedelta(days=3)
@@ -125,6 +127,11 @@ class Timings:
     """Interval. After a backup was put back older rules do not count, until so long after the brake was lifted."""
     live_call: timedelta = timedelta(seconds=3)
     """Interval. A notification so young belongs to its live call, and is not swept."""
+
+    route_lease: timedelta = timedelta(seconds=10)
+    """Interval. A received message that its holder did not route and hand over is taken by another after this."""
+    thread_lasts: timedelta = timedelta(minutes=30)
+    """Interval. What is written in a chat goes to the butler of the message before, if that is no older than this."""
 
     heartbeat: float = 5.0
     """Seconds between two heartbeats of an instance."""

@@ -182,7 +182,7 @@ WHERE id = $1 AND butler = $2 AND status = 'waiting'
 """
 
 
-async def claim(connection: Connection, butler: str, terms: Terms) -> Claimed | None:
+async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Claimed | None:
     """Claim the session that waits longest, if fewer than `at_once` run; None if there is none for now.
 
     What was stopped while it waited ends here, and so does what finds the dollars of the day spent.

@@ -49,6 +49,7 @@ class Ids:
             f"/deliveries/{self.delivery}",
             f"/deliveries/{self.told}",
             f"/butlers/{self.butler}",
+            "/audit",
         )
 
     def forms(self, code: str = "unused") -> Mapping[str, Mapping[str, str]]:

@@ -40,7 +40,7 @@ DATE: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]")
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 ID: Final = "00000000-0000-4000-8000-00000000000{}"
-CONTACT, TOLD, ACTION, DONE, DELIVERY, RULE, TOKEN = (ID.format(n) for n in range(1, 8))
+CONTACT, TOLD, ACTION, DONE, DELIVERY, RULE, TOKEN, ROUTED_BY = (ID.format(n) for n in range(1, 9))
 CHAT: Final = "6111222333"
 ENVELOPE: Final = {
     "schema_version": "notify.v1",
@@ -118,6 +118,10 @@ ROWS: Final = (
     VALUES ($1::uuid, 'health', 1, $2, 'h')
     """,
     "INSERT INTO shared.keyring (name, public_key) SELECT $1, public_key FROM shared.keyring LIMIT 1",
+    """
+    INSERT INTO switchboard.routing_rules (id, channel, sender, words)
+    VALUES ($1::uuid, left($2::text, 30), $2, $2)
+    """,
 )
 VALUES: Final[Sequence[tuple[object, ...]]] = (
     (CONTACT, HOSTILE),
@@ -139,6 +143,7 @@ VALUES: Final[Sequence[tuple[object, ...]]] = (
     (DONE, HOSTILE),
     (DONE, HOSTILE),
     (HOSTILE,),
+    (ROUTED_BY, HOSTILE),
 )
 
 
@@ -169,6 +174,16 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "brake status": [Run()],
     "brake on": [Run(("--butler", HOSTILE), 0), Run(("--contact", f"{HOSTILE}x"), 1), Run(("--channel", HOSTILE), 1)],
     "restored": [Run()],
+    "routes list": [Run(says="nobody"), Run(("--json",), says=ROUTED_BY)],
+    "routes add": [
+        Run(("health", "--channel", "telegram", "--from", CHAT)),
+        Run(("nobody", "--words", HOSTILE)),
+        Run(("health",), 1, "would fit every message"),
+        Run(("health", "--from", CHAT), 1, "needs its channel"),
+        Run(("switchboard", "--words", "x"), 1, "is no butler"),
+        Run((f"{HOSTILE}x", "--words", "x"), 1, "Unknown butler"),
+    ],
+    "routes remove": [Run((ROUTED_BY,), says="Removed"), Run((HOSTILE,), 1)],
     "brake off": [Run(("--butler", HOSTILE)), Run(("--channel", "email"), 1)],
     "config dump": [Run(env={"BUTLERS_OWNER_NAME": "Ida"}), Run(env={"BUTLERS_NO_SUCH\x1b[2K": HOSTILE})],
     "contacts list": [Run(says=CHAT)],
@@ -183,6 +198,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "deliveries resolve": [Run((DELIVERY, HOSTILE), 1), Run((HOSTILE, "leave"), 1)],
     "deliveries retry": [Run((DELIVERY,), 1)],
     "doctor": [Run(code=1), Run(("--fleet", HOSTILE), 1)],
+    "fleet check": [Run(says="no mistake"), Run(("--fleet", "{folder}/hostile"), 1, "is not valid TOML")],
     "go-live": [Run(("--email-from", HOSTILE), 1), Run(("--contacts", HOSTILE), 1)],
     "init": [Run((HOSTILE,), 1), Run(("ida", "--fleet", "{folder}/new\x1b[2K"))],
     "keys list": [Run()],
@@ -193,6 +209,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "migrate": [Run(("--fleet", "{folder}/hostile"), 1)],
     "notify": [Run(("--as", "health", "--channel", "telegram"), env={"BUTLERS_PORT_BASE": "{port}"})],
     "pair telegram": [Run(code=1)],
+    "reload": [Run(code=1, says="No process"), Run(("--fleet", "{folder}/hostile"), 1)],
     "restore": [Run((HOSTILE,), 1, "one of your own")],
     "rules list": [Run()],
     "rules add": [Run(("--recipient", HOSTILE), 1), Run(("--recipient", CHAT, "--butler", "nobody"), 1)],

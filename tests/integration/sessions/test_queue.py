@@ -43,7 +43,7 @@ async def enqueued(house: House, prompt: str = "do it", butler: str = "greeter",
 
 async def claim(house: House, by: Terms) -> Claimed | None:
     async with house.context("greeter").db.work() as connection:
-        return await sessions.claim(connection, "greeter", by)
+        return await sessions.claim_waiting(connection, "greeter", by)
 
 
 async def finish(house: House, claimed: Claimed, how: Finish = DONE, **used: float) -> None:
@@ -150,7 +150,7 @@ async def test_another_butler_s_sessions_are_out_of_reach(still_house: House) ->
     session_id = await enqueued(still_house)
     async with still_house.context("health").db.work() as connection:
         assert await sessions.one(connection, session_id) is None
-        assert await sessions.claim(connection, "greeter", terms()) is None
+        assert await sessions.claim_waiting(connection, "greeter", terms()) is None
         with pytest.raises(Forbidden):
             await session_steps.begun(connection, "health", session_id, "notify", {})
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

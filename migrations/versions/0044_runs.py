@@ -2,8 +2,8 @@
 
 from migrations.raw import execute
 
-revision = "0046"
-down_revision = "0039"
+revision = "0044"
+down_revision = "0043"
 
 SESSIONS = """
 ALTER TABLE shared.sessions
