@@ -15,6 +15,7 @@ from shared.config.timings import STANDARD
 from shared.db.pool import Database
 from shared.db.wake import Wake
 from shared.errors import Misconfigured
+from shared.model import Gate, Risk
 from shared.retention import Kept
 from shared.rpc import DaemonClient
 
@@ -77,6 +78,19 @@ class Tool:
     waits: bool = False
     # The published schema of the object it answers with, if it always answers with one.
     output: Mapping[str, object] | None = None
+    # Whether a call runs at once, when a standing rule or the owner lets it, or when the owner says yes to it.
+    gate: Gate = "free"
+    # What is of high risk no rule lets through.
+    risk: Risk = "low"
+    # Whether a machine may run the same call again when nobody knows whether it ran.
+    repeatable: bool = False
+    # What these arguments would do, in one sentence for the owner; called before anything is asked.
+    says: Callable[[Arguments], str] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise Misconfigured if the gate has nothing to show the owner."""
+        if self.gate != "free" and (self.says is None or self.hop):
+            raise Misconfigured(f"The tool `{self.name}` cannot be gated.", "Give it `says`, and leave out `hop`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +215,5 @@ class Butler:
     persona: str = ""
     # The daemons whose hop tokens it takes; None means every daemon's.
     accepts: frozenset[str] | None = None
+    # Whether what the owner writes goes to this butler where nothing says to whom.
+    is_default: bool = False

@@ -23,13 +23,14 @@ from shared.contracts import (
     RouteResponse,
     RouteResult,
     Timing,
+    describe,
     failure,
     same_envelope,
     wire,
 )
 from shared.db.wake import Ticket
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
-from shared.gate.accept import accept_envelope, describe
+from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.storage import notifications
 from shared.storage.refusals import Refused, keep

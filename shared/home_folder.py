@@ -7,6 +7,7 @@ the settings, so that no later command has to repeat it.
 import json
 import os
 import pwd
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -47,9 +48,10 @@ def is_installed(home: Path) -> bool:
 
 
 def find(start: Path) -> Path | None:
-    """Return the nearest home in this folder or above it, or None; raise Misconfigured if it is another user's.
+    """Return the nearest home in this folder or above it, or None.
 
-    What another user remembers there could lead our words and keys astray.
+    Raises Misconfigured if it is another user's, or open to all: what others remember there could lead our words and
+    keys astray.
     """
     for folder in (start, *start.parents):
         home = folder / NAME
@@ -59,6 +61,11 @@ def find(start: Path) -> Path | None:
             raise Misconfigured(
                 f"The home {home} belongs to another user, {_name_of(owner)}.",
                 "Run the command as that user, or name a home of your own with --home.",
+            )
+        if home.stat().st_mode & stat.S_IWOTH:
+            raise Misconfigured(
+                f"Every user can write to the home {home}.",
+                f"If you trust what lies in it, run `chmod go-w {home}`.",
             )
         if is_installed(home):
             return home

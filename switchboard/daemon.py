@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -17,14 +18,18 @@ from shared.contracts import (
     RouteResponse,
     RouteResult,
     Timing,
+    describe,
     failure,
     wire,
 )
+from shared.db.pool import Connection, Database
 from shared.errors import ButlersError, Forbidden, InvalidInput
-from shared.gate.accept import accept_envelope, describe
+from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
+from shared.storage import calls
 from shared.telemetry.logs import logger
 from switchboard.route import Forwarded, forward, refuse
+from switchboard.router import route_for_ever
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
@@ -40,6 +45,7 @@ async def route(context: Context, call: ToolCall) -> Result:
     try:
         envelope = RouteEnvelope.model_validate(call.arguments)
         request_context = envelope.request_context.model_dump(exclude_none=True)
+        await _demand_may_call(context, envelope, call.caller.name)
         demand_routable(envelope)
         request = notify_request(envelope)
         demand_own_origin(request, call.caller.name)
@@ -53,6 +59,19 @@ async def route(context: Context, call: ToolCall) -> Result:
     except ButlersError as failed:
         outcome = Forwarded(None, "error", failed)
     return Result(wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000)))
+
+
+async def _demand_may_call(context: Context, envelope: RouteEnvelope, caller: str) -> None:
+    """Raise Forbidden if a prompt is for a butler that is not in the caller's `calls`.
+
+    INVARIANT: the list is the owner's, from butler.toml; nothing of the call itself is believed.
+    """
+    target = envelope.target.butler
+    if envelope.input.prompt is None or kind_of(target) != "butler":
+        return
+    async with context.db.work() as connection:
+        if not await calls.may(connection, caller, target):
+            raise Forbidden(f"{caller} may not call {target}.", f"The owner may add it to `calls` of {caller}.")
 
 
 async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
@@ -87,7 +106,58 @@ def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) 
     )
 
 
-async def heartbeat(context: Context, call: ToolCall) -> Result:
+# Far less than anybody waits for the answer, and long enough for a process to say all it serves.
+BREATH: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Beat:
+    """What an instance says of itself; the name and the kind are proved."""
+
+    name: str
+    url: str
+    kind: str
+    tools: tuple[str, ...]
+    status: str
+    is_default: bool = False
+
+
+class Heartbeats:
+    """The heartbeats that wait for the end of a breath, and the task that notes them then."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._beats: set[Beat] = set()
+        self._noting: asyncio.Task[frozenset[Beat]] | None = None
+
+    async def note(self, beat: Beat) -> None:
+        """Note this heartbeat together with others; one that cannot be noted spoils none but itself."""
+        self._beats.add(beat)
+        if self._noting is None:
+            self._noting = asyncio.create_task(self._together())
+        if beat not in await asyncio.shield(self._noting):
+            async with self._db.work() as connection:
+                await _note(connection, beat)
+
+    async def _together(self) -> frozenset[Beat]:
+        """Return the heartbeats of this breath, all noted, or none if one of them could not be."""
+        await asyncio.sleep(BREATH)
+        beats, self._beats, self._noting = frozenset(self._beats), set(), None
+        try:
+            async with self._db.work() as connection:
+                for beat in sorted(beats):  # the same order in every process, so that none waits in a circle
+                    await _note(connection, beat)
+        except ButlersError:
+            return frozenset()
+        return beats
+
+
+async def _note(connection: Connection, beat: Beat) -> None:
+    said = beat.kind, beat.tools, beat.status
+    await registry.seen(connection, beat.name, beat.url, said, is_default=beat.is_default)
+
+
+async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
     """Note that an instance of the caller is there; the name comes from the token, and the kind from the name."""
     caller, arguments = call.caller, call.arguments
     tools, url = arguments.get("tools"), arguments.get("url")
@@ -98,8 +168,8 @@ async def heartbeat(context: Context, call: ToolCall) -> Result:
         raise InvalidInput(f"{caller.name} can only register as a {kind}.")
     if not isinstance(url, str) or not is_base_url(url):
         raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
-    async with context.db.work() as connection:
-        await registry.seen(connection, caller.name, url, kind, [str(t) for t in tools], str(status))
+    is_default = arguments.get("default") is True
+    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status), is_default))
     return Result({"status": "ok"})
 
 
@@ -113,6 +183,7 @@ async def ingest(context: Context, call: ToolCall) -> Result:
         raise InvalidInput(describe(wrong)) from None
     async with context.db.work() as connection:
         stored = await inbox.store(connection, event)
+    context.wakes["inbox"]()
     return Result({"status": "ok", "duplicate": stored is None})
 
 
@@ -120,14 +191,14 @@ def build(context: Context) -> Components:
     """Make the Switchboard's tools, all of them for daemons, and its sweep."""
     tools = [
         Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context), hop=True),
-        Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, context), hop=True),
+        Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, Heartbeats(context.db)), hop=True),
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 
     async def sweeping(stopping: asyncio.Event) -> None:
         await sweep_for_ever(context, stopping)
 
-    return Components(tools, [sweeping])
+    return Components(tools, [sweeping, partial(route_for_ever, context)])
 
 
 BUTLER: Final = Butler("switchboard", "Routes each envelope to its target.", "switchboard", build)

@@ -24,11 +24,11 @@ from butlers.cli.session import (
 )
 from shared.config.settings import Settings
 from shared.db.pool import Connection, Record
-from shared.display.fates import ACTION
+from shared.display.fates import ACTION, CALL
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput, Unreadable
 from shared.hashing import reference, short
-from shared.storage import deliveries, pending_actions
+from shared.storage import deliveries, pending_actions, tool_calls
 from shared.storage.addressees import Addressee, addressee
 
 if TYPE_CHECKING:  # keeps --help quick
@@ -50,15 +50,20 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A revision as its card would show it."""
+    """A revision as its card would show it, and in how many parts it would go out; none where it cannot."""
 
     revision: int
     asked: "Asked"
+    parts: int
 
 
 app = typer.Typer(help="Messages waiting for your approval.", no_args_is_help=True)
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id or the beginning of it, or the reference.")]
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="One id or several, or what they begin with.")]
+RevisionOption = Annotated[
+    int | None, typer.Option("--revision", min=1, help="Only if it is still this revision, as `show` printed it.")
+]
+NOTHING_ELSE = "No rule allows it."
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 
@@ -92,19 +97,35 @@ def list_all(
     if as_json:
         say_json({"actions": [_object(row, to) for row, to in found]})
         return
-    cells = [
-        [
-            row["id"][:SHORT],
-            _reference(row),
-            ACTION[row["status"]],
-            row["origin_butler"],
-            to,
-            row["channel"],
-            _message(row)[:60],
-        ]
-        for row, to in found
-    ]
+    cells = [[row["id"][:SHORT], *_cells(row, to)] for row, to in found]
     table(("id", "ref", "status", "butler", "to", "by", "message"), cells)
+
+
+def _cells(row: Record, to: Addressee) -> list[object]:
+    """Return what the list shows of an action, after its id; of a tool call its tool and the tool's own sentence."""
+    butler = row["origin_butler"]
+    if row["says"] is not None:
+        return ["", CALL[row["status"]], butler, row["tool_name"], "tool", row["says"][:60]]
+    return [_reference(row), ACTION[row["status"]], butler, to, row["channel"], _message(row)[:60]]
+
+
+def _show_call(row: Record) -> None:
+    from shared.display.tool_call import HIGH_RISK, named_values, wants_to_run  # noqa: PLC0415  # keeps --help quick
+
+    say(wants_to_run(row["origin_butler"], row["tool_name"]))
+    for line in [HIGH_RISK] if row["risk"] == "high" else []:
+        say(line)
+    times = {"requested": instant(row["requested_at"], "seconds"), "expires": instant(row["expires_at"], "seconds")}
+    for name, value in {"id": row["id"], "status": CALL[row["status"]], **times}.items():
+        say(f"{name}: {value}")
+    say("What it would do:")
+    say_lines(quoted(row["says"]))
+    say("With:")
+    say_lines(quoted(named_values(row["arguments"])))
+    if row["result"]:
+        say("It answered:")
+        say_lines(quoted(row["result"]))
+    say(f"hash {short(row['content_sha'])}")
 
 
 @app.command()
@@ -124,9 +145,15 @@ def show(
     if as_json:
         say_json(_object(row, to))
         return
+    if row["says"] is not None:
+        _show_call(row)
+        return
     say(f"{to} by {row['channel']}")
     shown = {"id": row["id"], "ref": _reference(row), "status": ACTION[row["status"]], "butler": row["origin_butler"]}
-    for name, value in {**shown, "requested": instant(row["requested_at"], "seconds")}.items():
+    shown = {**shown, "revision": row["revision"], "requested": instant(row["requested_at"], "seconds")}
+    if question is not None and row["status"] == "pending":
+        shown |= {"parts": question.parts, "findings": " ".join(question.asked.findings) or NOTHING_ELSE}
+    for name, value in shown.items():
         say(f"{name}: {value}")
     say("")
     if question is not None and row["status"] == "pending":
@@ -141,9 +168,11 @@ def show(
 
 
 @app.command()
-def approve(action_ids: IdsArgument, home_folder: HomeOption = None) -> None:
+def approve(action_ids: IdsArgument, revision: RevisionOption = None, home_folder: HomeOption = None) -> None:
     """Approve exactly this message, or these."""
-    each(action_ids, lambda one: _say_word(one, home_folder, approve=True))
+    if revision is not None and len(action_ids) > 1:
+        raise InvalidInput("--revision is of one message.", "Approve the others by themselves.")
+    each(action_ids, lambda one: _say_word(one, home_folder, approve=True, revision=revision))
 
 
 @app.command()
@@ -175,14 +204,16 @@ def edit(
     _carry_out(action_id, home_folder, change)
 
 
-def _say_word(action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None) -> None:
+def _say_word(
+    action_id: str, home_folder: Path | None, *, approve: bool, reason: str | None = None, revision: int | None = None
+) -> None:
     from shared.gate.owner_decision import OwnerDecision, apply  # noqa: PLC0415  # keeps --help quick
 
     def word(connection: Connection, about: About) -> "Awaitable[Outcome]":
-        lasts = about.settings.approval_ttl
+        lasts, meant = about.settings.approval_ttl, about.revision if revision is None else revision
         return apply(
             connection,
-            OwnerDecision(about.action_id, approve, about.by, "cli", lasts, reason, about.revision, shown=about.shown),
+            OwnerDecision(about.action_id, approve, about.by, "cli", lasts, reason, meant, shown=about.shown),
         )
 
     _carry_out(action_id, home_folder, word)
@@ -202,6 +233,8 @@ def _carry_out(
             revision, shown = row["revision"], None
             if question is not None:
                 revision, shown = question.revision, question.asked.content_sha
+            elif row["says"] is not None:
+                shown = tool_calls.call_sha(row["origin_butler"], row["tool_name"], row["arguments"], row["says"])
             return await said(connection, About(row["id"], revision, by, settings, shown)), question
 
     outcome, question = asyncio.run(carry())
@@ -225,9 +258,20 @@ async def _question(connection: Connection, row: Record) -> Question | None:
 
     action = await pending_actions.open_action(connection, row["id"])
     try:
-        return None if action is None else Question(action["revision"], await asked(connection, action))
+        if action is None:
+            return None
+        question = await asked(connection, action)
+        return Question(action["revision"], question, await _parts(connection, action) if question.deliverable else 0)
     except (Unreadable, InvalidInput):
         return None
+
+
+async def _parts(connection: Connection, action: Record) -> int:
+    """Return in how many parts the message would go out."""
+    from shared.gate.evaluate import Evaluation, evaluate  # noqa: PLC0415  # as above
+
+    found = await evaluate(connection, action["notification_id"], lock=False)
+    return len(found.wires()) if isinstance(found, Evaluation) else 0
 
 
 async def _one(connection: Connection, said: str) -> Record:
@@ -253,8 +297,14 @@ def _args(row: Record) -> Mapping[str, object] | None:
     """
     from shared.storage.readable import question  # noqa: PLC0415  # keeps --help quick
 
+    if row["says"] is not None:
+        return {"arguments": row["arguments"]}
     found, kept = question(row), row["tool_args"]
-    return None if found is None else {**(kept if isinstance(kept, Mapping) else {}), **found}
+    if found is None:
+        return None
+    # What would not go out is kept, and is no part of what the owner decides.
+    args = {**(kept if isinstance(kept, Mapping) else {}), **found}
+    return {name: value for name, value in args.items() if name != "as_called"}
 
 
 def _message(row: Record) -> str:

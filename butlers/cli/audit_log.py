@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from butlers.cli.audit import MESSENGER, app
-from butlers.cli.options import HomeOption, JsonOption
+from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.session import as_login, as_owner, say, say_json, settings_of, table
 from shared.auth import keystore
 from shared.config.settings import Settings
 from shared.db.pool import Connection
 from shared.errors import InvalidInput
 from shared.storage import audit_seals, keyring
-from shared.storage.audit_seals import LINE
+from shared.storage.audit_seals import LINE, Wanted, subject_of
 
 FORM = "butlers audit.v1"
 
@@ -32,6 +32,7 @@ def list_lines(
     about: Annotated[
         str | None, typer.Option("--about", help="The beginning of the ID of a message, approval or rule.")
     ] = None,
+    by: Annotated[str | None, typer.Option("--by", help="Who did it: owner, messenger or a butler.")] = None,
     event: Annotated[str | None, typer.Option("--event", help="What happened, such as approved.")] = None,
     most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="So many of the latest.")] = 50,
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
@@ -41,20 +42,15 @@ def list_lines(
 
     async def read() -> list[dict[str, str | None]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return await audit_seals.latest_lines(connection, (about or "").lower(), event or "", most)
+            return await audit_seals.latest_lines(connection, Wanted(about or "", event or "", by or ""), most)
 
     found = asyncio.run(read())
     if as_json:
         say_json({"lines": found})
         return
     columns = ("seq", "at", "event_type", "actor")
-    cells = [[*(one[name] for name in columns), _about(one), one["reason"] or ""] for one in found]
+    cells = [[*(one[name] for name in columns), subject_of(one)[:SHORT], one["reason"] or ""] for one in found]
     table(("line", "at", "event", "by", "about", "reason"), cells)
-
-
-def _about(line: dict[str, str | None]) -> str:
-    """Return the beginning of the most special id of a line."""
-    return next((found[:8] for name in ("action_id", "notification_id", "rule_id") if (found := line[name])), "")
 
 
 @app.command("show")

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
 from butlers.cli.client import demand_butler, exchange, mint, url_of
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import say_json, settings_of, text_of
+from butlers.cli.session import as_owner, contact_of, say_json, settings_of, text_of
 from shared.channels import CHANNELS
 from shared.config.settings import Settings
 from shared.errors import Unavailable
+from shared.storage import contacts
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,7 +27,7 @@ def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
     name: Annotated[str, typer.Option("--as", help="The butler that sends.")],
     channel: Annotated[str, typer.Option("--channel", help=f"{' or '.join(CHANNELS)}.")],
     message: Annotated[str, typer.Option("--message", help="The text; `-` reads it.")] = "",
-    contact_id: Annotated[str, typer.Option("--contact-id", help="A contact's id.")] = "",
+    contact_id: Annotated[str, typer.Option("--contact-id", help="A contact, by name or id.")] = "",
     recipient: Annotated[
         str, typer.Option("--to", "--recipient", help="A contact's name or an address; else you.")
     ] = "",
@@ -56,9 +59,19 @@ def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
 
 async def _call_notify(settings: Settings, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
     """Call the butler as any client without MCP would."""
+    if said := arguments.get("contact_id"):
+        arguments = {**arguments, "contact_id": await _contact(settings, str(said))}
     url = await url_of(settings, name)
     bearer = await mint(settings, name, timedelta(minutes=5))
     answer = await exchange(f"{url}/notify", given=arguments, bearer=bearer)
     if "status" not in answer.told:
         raise Unavailable(f"{name} gave no answer of a butler at {url} ({answer.status}).", "Restart it.")
     return answer.told
+
+
+async def _contact(settings: Settings, said: str) -> str:
+    """Return the id of the contact meant by a name or the beginning of an id; a whole id is left as it is."""
+    with suppress(ValueError):
+        return str(UUID(said))
+    async with as_owner(settings) as connection:
+        return str(contact_of(await contacts.list_contacts(connection), said)["id"])

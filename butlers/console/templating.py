@@ -16,6 +16,7 @@ NAVIGATION: Final = (
     ("/deliveries", "Deliveries"),
     ("/contacts", "Contacts"),
     ("/rules", "Rules"),
+    ("/audit", "Audit"),
 )
 _TITLES: Final = {
     403: "Not allowed",

@@ -108,8 +108,8 @@ def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
             about = About(**json.loads(content.read()))
         elif member.name == DATABASE and content is not None:
             shutil.copyfileobj(content, data)
-        elif member.name.startswith(f"{HOME}/"):
-            database.unpack(archive, member, draft / member.name.removeprefix(f"{HOME}/"))
+        elif member.name.startswith(f"{HOME}/") and _belongs(Path(member.name.removeprefix(f"{HOME}/"))):
+            database.unpack(archive, member, draft, member.name.removeprefix(f"{HOME}/"))
         else:
             raise ValueError(member.name)
     if about is None or about.form != FORM:
@@ -118,13 +118,20 @@ def _read(archive: tarfile.TarFile, draft: Path, data: BinaryIO) -> About:
 
 
 def _kept(home: Path) -> Iterator[Path]:
-    """Yield what a backup keeps of a home: all but the database, the logs, the witness, drafts and locks."""
+    """Yield what a backup keeps of a home."""
     for path in sorted(home.rglob("*")):
-        parts = path.relative_to(home).parts
-        is_database = parts[0] == "postgres" and parts not in {("postgres",), ("postgres", "password")}
-        is_passing = parts[0] == LOGS or path.name == witness.FILE or path.name.startswith(".")
-        if not is_database and not is_passing and not path.is_symlink() and (path.is_dir() or path.is_file()):
+        if _belongs(path.relative_to(home)) and not path.is_symlink() and (path.is_dir() or path.is_file()):
             yield path
+
+
+def _belongs(path: Path) -> bool:
+    """Return whether a backup holds this of a home: all but the database, the logs, the witness, drafts and locks.
+
+    Asked on both ways: a file that says where the data lies would have a restore remove what is there.
+    """
+    parts = path.parts or ("",)
+    is_database = parts[0] == "postgres" and parts not in {("postgres",), ("postgres", "password")}
+    return not (is_database or parts[0] == LOGS or path.name == witness.FILE or path.name.startswith("."))
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -71,12 +71,13 @@ async def _ask_anew(connection: Connection, action: Record, question: Asked, con
 
 def sheet(question: Asked, action_id: str, context: Context) -> Sheet:
     """Return the question as a message: what is asked above and below the words that would go out."""
-    head, where = approval.head(question), ""
+    head, links = approval.head(question), list[str]()
     if not question.deliverable:
         unknown = not question.address
         where = base.link(context, *(("contacts", question.contact_id) if unknown else ("approvals", action_id)))
-        head.append(f"{'Add an address' if unknown else 'Edit or deny it'}: {where}")
-    return Sheet("\n".join(head), approval.quotes(question), "\n".join(approval.foot(question)), where)
+        head += [f"{'Add an address' if unknown else 'Edit or deny it'}: {where}", *base.near(where)]
+        links.append(where)
+    return Sheet("\n".join(head), approval.quotes(question), "\n".join(approval.foot(question)), tuple(links))
 
 
 async def _wires(

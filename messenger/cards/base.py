@@ -19,6 +19,7 @@ from messenger.verdict import Authorized, Blocked
 from shared.channels import realms
 from shared.channels.base import Message, Wire
 from shared.channels.telegram import Button, with_buttons
+from shared.config.settings import is_loopback
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.display import owner
@@ -29,6 +30,7 @@ from shared.storage.resolutions import Outcome, Resolution
 # What came of a press that did nothing, as the audit knows it.
 STALE: Final = "stale"
 NOT_HERE: Final = "not_here"
+NEAR: Final = "Links to the console open only on the computer that runs Butlers."
 NOT_VALID: Final = "This button is no longer valid."
 
 
@@ -87,7 +89,7 @@ async def elsewhere(connection: Connection, claimed: Claimed, about: str, contex
 
 async def mailed(connection: Connection, claimed: Claimed, subject: str, shown: Sheet, where: str) -> tuple[Wire, ...]:
     """Return the card as a mail, in which nothing can be decided and which says where that is done."""
-    below = "\n".join(filter(None, [f"Approve or deny: {where}", shown.foot]))
+    below = "\n".join(filter(None, [f"Approve or deny: {where}", *near(where), shown.foot]))
     return await told(connection, claimed, subject, replace(shown, foot=below))
 
 
@@ -132,6 +134,14 @@ def can_be_opened(url: str) -> bool:
     parts = urlsplit(url)
     host = parts.hostname or ""
     return parts.scheme == "https" and "." in host and not host.startswith("127.") and not host.endswith(".localhost")
+
+
+def near(url: str) -> list[str]:
+    """Return the line that says from where a link of ours opens; none where it opens from everywhere.
+
+    INVARIANT: no link to this computer goes to a phone without it.
+    """
+    return [] if not is_loopback(urlsplit(url).hostname or "") else [NEAR]
 
 
 def link(context: Context, *page: str) -> str:

@@ -44,7 +44,8 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     title, shown = words(row, answered["answer"] if answered is not None else {})
     where = base.link(context, "deliveries", row["id"])
     subject = f"A message bounced (ref {reference(row['id'])})"
-    wires = await base.told(connection, claimed, subject, replace(shown, foot=f"See {where}", link=where))
+    shown = replace(shown, foot="\n".join([f"See {where}", *base.near(where)]), links=(where,))
+    wires = await base.told(connection, claimed, subject, shown)
     return Authorized(wires, Decision("allow", (Finding("bounced", title),)))
 
 

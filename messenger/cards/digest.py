@@ -44,6 +44,9 @@ NO_ANSWER_HERE: Final = "None of these is sent unless you approve it. Press a bu
 AS_IT_IS: Final = "message is not modified"
 NAME_ROOM: Final = 32
 ADDRESS_ROOM: Final = 64
+# So many links, none longer than that, leave room for twenty of the longest lines in one message.
+MOST_LINKS: Final = 8
+LINK_ROOM: Final = 120
 
 
 async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
@@ -92,10 +95,11 @@ def _readable(row: Record) -> bool:
 
 
 async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], context: Context) -> tuple[Wire, ...]:
-    title, shown = words(rows, await recipients_of(connection, rows), _page(context, rows))
+    title, shown = words(rows, await recipients_of(connection, rows), _page(context, rows), _people(context))
     if not CHANNELS[claimed.channel].has_buttons:
         pages = [f"{n}. {base.link(context, 'approvals', row['id'])}" for n, row in enumerate(rows, start=1)]
-        body = "\n".join([shown.foot, "", "Review them here:", *pages])
+        said = [one for one in base.near(base.link(context)) if one not in shown.foot]
+        body = "\n".join([shown.foot, "", "Review them here:", *pages, *said])
         return await base.told(connection, claimed, title, replace(shown, foot=body))
     return base.with_keyboard(await base.told(connection, claimed, "", shown), buttons(context.secret, rows))
 
@@ -106,19 +110,46 @@ def _page(context: Context, rows: list[Record]) -> str:
     return f"{base.link(context, 'approvals')}?{urlencode({'butler': butler})}"
 
 
+def _people(context: Context) -> str:
+    """Return the link below which the page of each contact lies."""
+    return base.link(context, "contacts")
+
+
 async def recipients_of(connection: Connection, rows: list[Record]) -> list[Addressee]:
     """Return whom each question is for, as its card will say: looked up by the house itself."""
     channels = [notifications.envelope_of(row).delivery.channel for row in rows]
     return [await addressee(connection, row["whom"], channel) for row, channel in zip(rows, channels, strict=True)]
 
 
-def words(rows: list[Record], to: Sequence[Addressee], where: str) -> tuple[str, Sheet]:
-    """Return title and a numbered line for each; `where` is the page that lists those for which there is no room."""
+def words(rows: list[Record], to: Sequence[Addressee], where: str, people: str) -> tuple[str, Sheet]:
+    """Return title and a numbered line for each.
+
+    `where` is the page that lists those for which there is no room, `people` that of all contacts.
+    """
     total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
     title = f"{titled(butler)} needs your approval for {total} more message{'' if total == 1 else 's'}"
-    lines = [f"{n}. {line(row, one)}" for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)]
+    listed, links = lines_of(rows, to, people)
+    numbered = [f"{n}. {one}" for n, one in enumerate(listed, start=1)]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
-    return title, Sheet(f"{title}:", foot="\n".join([*lines, *more, "", NO_ANSWER_HERE]), link=where)
+    said = base.near(where) if more or links else []
+    return title, Sheet(
+        f"{title}:", foot="\n".join([*numbered, *more, *said, "", NO_ANSWER_HERE]), links=(where, *links)
+    )
+
+
+def lines_of(rows: list[Record], to: Sequence[Addressee], people: str) -> tuple[list[str], list[str]]:
+    """Return a line for each question, and the links in them.
+
+    Where there is no address, the line says so and leads to the contact, as long as the message has room for that; the
+    card of each question does so too.
+    """
+    made, links = list[str](), list[str]()
+    for row, one in zip(rows, to, strict=True):
+        link = f"{people}/{one.contact_id}"
+        leads = not one.address and one.contact_id and len(links) < MOST_LINKS and len(link) <= LINK_ROOM
+        made.append(f"{line(row, one)}. Add an address: {link}" if leads else line(row, one))
+        links += [link] if leads else []
+    return made, links
 
 
 def line(row: Record, one: Addressee) -> str:
@@ -213,7 +244,7 @@ async def _leave(context: Context, card: Record) -> None:
 
 def edited(context: Context, card: Record, rows: list[Record], to: Sequence[Addressee]) -> dict[str, object]:
     """Return the message as it should stand now; without buttons once nothing in it waits."""
-    _, shown = words(rows, to, _page(context, rows)) if rows else ("", Sheet(OVER))
+    _, shown = words(rows, to, _page(context, rows), _people(context)) if rows else ("", Sheet(OVER))
     return {
         "chat_id": int(card["address"]),
         "message_id": int(card["provider_id"]),

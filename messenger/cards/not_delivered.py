@@ -31,7 +31,12 @@ def words(row: Record, why: str, where: str) -> Sheet:
         *(said.format(name=name) for wrote, said in channel.refusals.items() if wrote in why),
     ]
     shown = written(delivery.subject, delivery.emoji, delivery.message)
-    return Sheet("\n".join(lines), (Quote(why, "Why"), *shown), f"Try it again here: {where}", where)
+    return Sheet(
+        "\n".join(lines),
+        (Quote(why, "Why"), *shown),
+        "\n".join([f"Try it again here: {where}", *base.near(where)]),
+        (where,),
+    )
 
 
 async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:

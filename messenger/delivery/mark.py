@@ -107,7 +107,7 @@ async def _mark(
     if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:
         return False
     content_sha = cleared.action.content_sha if cleared.action and claimed.kind == "third_party" else None
-    if not await deliveries.mark(connection, claimed, (n, wire.sha), lease, content_sha, cleared.decision.rule_id):
+    if not await deliveries.mark(connection, claimed, (n, wire.sha), lease, content_sha, cleared.decision):
         return False
     if claimed.notification_id is not None:
         if cleared.decision.approval_id is not None or cleared.decision.rule_id is not None:

@@ -75,12 +75,12 @@ Does = Callable[[Connection, Worker, Mapping[str, object]], Awaitable[str]]
 async def given(connection: Connection, message: Mapping[str, object]) -> str | None:
     """Return the command that this message is; None unless the owner gives it, alone with the bot."""
     text = message.get("text")
-    if text not in COMMANDS or _is_anothers(message) or not await _is_owners(connection, message):
+    if text not in COMMANDS or is_anothers(message) or not await _is_owners(connection, message):
         return None
     return str(text)
 
 
-def _is_anothers(message: Mapping[str, object]) -> bool:
+def is_anothers(message: Mapping[str, object]) -> bool:
     """Return whether somebody else wrote the words: forwarded ones, or those of another bot."""
     return any(name in message for name in OTHERS_WORDS)
 
@@ -176,14 +176,15 @@ async def _pending(connection: Connection, worker: Worker) -> Mapping[str, objec
     if not rows:
         return owner.bubbles(Sheet("Nothing needs your approval.", foot="\n".join(held[1:])))[-1].fields
     to, total = await digest.recipients_of(connection, rows), rows[0]["total"]
+    listed, links = digest.lines_of(rows, to, base.link(context, "contacts"))
     head = f"{total} message{' needs' if total == 1 else 's need'} your approval:"
     lines = [
-        f"{n}. {titled(notifications.envelope_of(row).origin_butler)} {digest.line(row, one)}"
-        for n, (row, one) in enumerate(zip(rows, to, strict=True), start=1)
+        f"{n}. {titled(notifications.envelope_of(row).origin_butler)} {one}"
+        for n, (row, one) in enumerate(zip(rows, listed, strict=True), start=1)
     ]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
-    foot = [*lines, *more, "", f"Decide by their cards above, or in the console: {where}", *held]
-    return owner.bubbles(Sheet(head, foot="\n".join(foot), link=where))[-1].fields
+    foot = [*lines, *more, "", f"Decide by their cards above, or in the console: {where}", *base.near(where), *held]
+    return owner.bubbles(Sheet(head, foot="\n".join(foot), links=(where, *links)))[-1].fields
 
 
 async def _owner_id(connection: Connection) -> str:

@@ -15,6 +15,7 @@ from messenger.storage.queries import LASTS
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record, after_commit
 from shared.errors import IdempotencyConflict, Unavailable
+from shared.model import Decision
 from shared.storage import pending_actions
 from shared.telemetry.logs import logger
 
@@ -205,14 +206,16 @@ async def mark(
     part: tuple[int, str],
     lease: timedelta,
     content_sha: str | None,
-    rule_id: str | None = None,
+    decision: Decision | None = None,
 ) -> bool:
     """Set the marker of one part (its number, its wire_sha); False where lease, fence or bytes are no longer ours.
 
+    Its line in the audit says by which decision it is set.
     Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
     """
-    (n, wire_sha), rule = part, UUID(rule_id) if rule_id else None
-    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule, lease)
+    (n, wire_sha), rule = part, UUID(decision.rule_id) if decision and decision.rule_id else None
+    yes = decision.approval_id if decision else None
+    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule, lease, yes)
     try:
         return bool(await connection.fetchval(MARK, *args))
     except asyncpg.UniqueViolationError:

@@ -76,13 +76,13 @@ class Said:
 class Sheet:
     """A message of the house: lines of ours above and below the words of others, which may be none.
 
-    `link` is a page of ours that stands among the lines; it alone can be pressed.
+    `links` are pages of ours that stand among the lines; they alone can be pressed.
     """
 
     head: str
     quotes: tuple[Quote, ...] = ()
     foot: str = ""
-    link: str = ""
+    links: tuple[str, ...] = ()
 
     def marked(self) -> "Sheet":
         """Return the same sheet with the house's mark on its first line, and on the last, below the words of others."""
@@ -91,9 +91,9 @@ class Sheet:
         return replace(self, head=f"{MARK} {self.head}", foot=foot)
 
 
-def plain(text: str, link: str = "") -> Said:
-    """Return a text in which nothing can be pressed but this link of ours."""
-    found = [one for one in pressed(text) if not link or text[one[0] : one[1]] != link]
+def plain(text: str, links: Sequence[str] = ()) -> Said:
+    """Return a text in which nothing can be pressed but these links of ours."""
+    found = [one for one in pressed(text) if text[one[0] : one[1]] not in links]
     if len(found) > MOST_STRETCHES:
         return as_block(text)
     return Said(text, tuple(Stretch("code", *one) for one in found))
@@ -179,7 +179,7 @@ def as_text(sheet: Sheet) -> str:
 def bubbles(sheet: Sheet) -> list[Said]:
     """Return a sheet as Telegram messages: one if it fits, else all words of others first, in numbered parts."""
     sheet = sheet.marked()
-    head, foot = plain(sheet.head, sheet.link), plain(sheet.foot, sheet.link)
+    head, foot = plain(sheet.head, sheet.links), plain(sheet.foot, sheet.links)
     whole = _joined([head, *(_block(one.label, visible(one.text)) for one in sheet.quotes), foot])
     if utf16_units(whole.text) <= LIMIT_UNITS:
         return [whole]

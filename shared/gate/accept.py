@@ -4,17 +4,15 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from sys import float_info
 from typing import Final, get_args
 from uuid import UUID
 
-from pydantic import ValidationError
-
 from shared.addresses import parse_recipient
 from shared.channels import CHANNELS, channel_of
-from shared.contracts import Delivery, Intent, NotifyEnvelope, as_sent
+from shared.contracts import Delivery, Intent, NotifyEnvelope, answered_subject, as_sent, to_whom
 from shared.errors import InvalidInput
 from shared.idempotency import Asked, request_sha, said_sha, stated_lineage
 from shared.storage.contacts import Recipient
@@ -51,6 +49,8 @@ class NotifyCall:
     note: str | None = None
     # The session that calls, if one does.
     session: str | None = None
+    # The arguments as they came, used or not; equal calls may be worded differently.
+    came: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 def thread_of(envelope: NotifyEnvelope) -> str | None:
@@ -80,13 +80,14 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
         channel=channel,
         message=message,
         recipient=texts["recipient"].strip(" ") if texts["recipient"] else None,
-        subject=texts["subject"],
+        subject=texts["subject"] or answered_subject(intent, channel, context),
         emoji=texts["emoji"],
     )
     sent = as_sent(delivery)
     envelope = NotifyEnvelope(origin_butler=origin, delivery=sent, request_context=context or None)
     call = _call(envelope, texts["contact_id"])
-    return replace(call, note=" ".join(filter(None, [call.note, _unused(delivery, sent)])) or None)
+    note = " ".join(filter(None, [call.note, _unused(delivery, sent)])) or None
+    return replace(call, envelope=to_whom(envelope, call.whom.kind), note=note, came=given)
 
 
 def _unused(given: Delivery, sent: Delivery) -> str:
@@ -243,7 +244,7 @@ def _is_boundless(value: object) -> bool:
 def _demand_context_values(context: Mapping[str, object]) -> None:
     if _is_boundless(context):
         raise InvalidInput("Parameter 'request_context' contains an infinite number.", "Give it as text.")
-    for name in (*REQUIRED_CONTEXT, "source_thread_identity", "idempotency_key", "received_at"):
+    for name in (*REQUIRED_CONTEXT, "source_thread_identity", "source_subject", "idempotency_key", "received_at"):
         value = context.get(name)
         if value is None:
             continue
@@ -308,9 +309,3 @@ def _uuid(text: str) -> str:
             f"Parameter 'contact_id' must be a UUID, not '{text[:60]}'.",
             "Give the name as `recipient`, or look the id up with the tool `contacts`.",
         ) from None
-
-
-def describe(error: ValidationError) -> str:
-    """Say what is wrong first with an envelope, naming the field."""
-    first = error.errors()[0]
-    return f"Field '{'.'.join(str(part) for part in first['loc'])}': {first['msg']}."

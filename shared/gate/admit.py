@@ -4,7 +4,7 @@ The same key again gets the current answer. The early answer given here is a cou
 decides again at its marker.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -97,6 +97,7 @@ def _new(by: Admitter, call: NotifyCall, lineage: str) -> NewNotification:
         third_party=True,
         answer=answers.queued(notification_id),
         session=call.session,
+        came=call.came,
     )
 
 
@@ -150,7 +151,7 @@ async def _refuse(connection: Connection, by: Admitter, new: NewNotification, de
 
 
 async def _park(connection: Connection, by: Admitter, new: NewNotification, action_id: str, summary: str) -> None:
-    args = tool_args(new.envelope, new.whom)
+    args = {**tool_args(new.envelope, new.whom), **as_called(new.envelope, new.whom, new.came)}
     parked = Parked(action_id, new.id, new.origin, args, new.content_sha, summary, new.session)
     await pending_actions.park(connection, parked, by.approval_ttl, by.name)
     await tell(connection, "cards")
@@ -169,13 +170,23 @@ def why_missing(envelope: NotifyEnvelope, name: str) -> str:
 
 
 def tool_args(envelope: NotifyEnvelope, whom: str) -> dict[str, object]:
-    """Return the whole call as it is kept with a pending action: nothing of what was asked is lost."""
+    """Return what would go out, and by which request, as it is kept with a pending action."""
     kept: dict[str, object] = envelope.delivery.model_dump(exclude_none=True)
     if envelope.request_context is not None:
         kept["request_context"] = dict(envelope.request_context)
     if whom.startswith("contact:"):
         kept["contact_id"] = whom.partition(":")[2]
     return kept
+
+
+def as_called(envelope: NotifyEnvelope, whom: str, came: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments that came otherwise than they go out, by themselves; nothing if there are none.
+
+    Nothing of what was asked is lost, and no word stands among those that would go out that does not.
+    """
+    out = tool_args(envelope, whom)
+    apart = {name: value for name, value in came.items() if out.get(name) != value}
+    return {"as_called": apart} if apart else {}
 
 
 def answer_of(current: Current, note: str | None = None) -> NotifyResponse:

@@ -69,7 +69,7 @@ def copy_in(home: Path, data: BinaryIO, major: int, system_folder: Path = SYSTEM
     fresh.mkdir(mode=0o700)
     with tarfile.open(fileobj=data, mode="r|") as archive:
         for member in archive:
-            unpack(archive, member, fresh / member.name)
+            unpack(archive, member, fresh, member.name)
     if place.account.uid is not None:
         for path in (fresh, *fresh.rglob("*")):
             os.chown(path, place.account.uid, -1 if place.account.gid is None else place.account.gid)
@@ -78,14 +78,17 @@ def copy_in(home: Path, data: BinaryIO, major: int, system_folder: Path = SYSTEM
     return place
 
 
-def unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    """Unpack a folder or file with its mode and, as root, its owner; raise ValueError for anything else.
+def unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, name: str) -> None:
+    """Unpack a member below the folder with its mode and, as root, its owner; raise ValueError for anything else.
+
+    A member is a folder or a file, and its name leads nowhere else.
 
     tarfile's own filters came with later releases of Python than the oldest that serves.
     """
     content = archive.extractfile(member) if member.isreg() else None
-    if ".." in path.parts or Path(member.name).is_absolute() or (content is None and not member.isdir()):
+    if ".." in Path(name).parts or Path(name).is_absolute() or (content is None and not member.isdir()):
         raise ValueError(member.name)
+    path = folder / name
     if content is None:
         path.mkdir(mode=0o700, exist_ok=True)
     else:

@@ -5,7 +5,7 @@ The only writer of shared.audit_seals. Reading takes no lock that an INSERT into
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -201,13 +201,30 @@ LATEST: Final = f"""
 SELECT * FROM (SELECT {COLUMNS} FROM shared.approval_events
     WHERE ($1 = '' OR action_id::text LIKE $1 || '%' OR notification_id::text LIKE $1 || '%'
         OR rule_id::text LIKE $1 || '%') AND ($2 = '' OR event_type = $2)
+        AND ($4 = '' OR actor = $4) AND ($5::bigint IS NULL OR seq < $5)
     ORDER BY seq DESC LIMIT $3) AS latest ORDER BY seq
 """
 
 
-async def latest_lines(connection: Connection, about: str, event: str, most: int) -> list[dict[str, str | None]]:
-    """Return the latest lines, oldest first: about the id that begins so, and of that event, unless it is empty."""
-    return [_readable(row) for row in await connection.fetch(LATEST, _literal(about), event, most)]
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which lines: about the id that begins so, of that event, by that actor, below that number; empty is any."""
+
+    about: str = ""
+    event: str = ""
+    actor: str = ""
+    before: int | None = None
+
+
+async def latest_lines(connection: Connection, wanted: Wanted, most: int) -> list[dict[str, str | None]]:
+    """Return the latest of these lines, oldest first."""
+    args = (_literal(wanted.about.lower()), wanted.event, most, wanted.actor, wanted.before)
+    return [_readable(row) for row in await connection.fetch(LATEST, *args)]
+
+
+def subject_of(line: Mapping[str, str | None]) -> str:
+    """Return the id of what a line is about: a question, else its message, else a rule; empty where it names none."""
+    return next((found for name in ("action_id", "notification_id", "rule_id") if (found := line[name])), "")
 
 
 ONE_LINE: Final = f"SELECT {COLUMNS} FROM shared.approval_events WHERE seq = $1"

@@ -265,13 +265,8 @@ async def remove_contact(connection: Connection, contact_id: str, *, surface: st
     return True
 
 
-INSERT_ENTRY = """
-INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
-VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
-ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
-WHERE contact_info.contact_id = EXCLUDED.contact_id
-RETURNING id::text, is_primary, xmax = 0 AS made
-"""
+# The owner's own entries are such as nobody else reads; the database holds that against whoever writes.
+OWNER_IN_PRIVATE: Final = "owner_in_private"
 UNSET_PRIMARY = "UPDATE shared.contact_info SET is_primary = false WHERE contact_id = $1 AND type = $2"
 SET_PRIMARY = "UPDATE shared.contact_info SET is_primary = true WHERE id = $1::uuid"
 
@@ -285,12 +280,7 @@ async def add_address(
     except ValueError:
         raise InvalidInput(f"`{contact_id[:60]}` is not a contact id.", "See `butlers contacts list`.") from None
     stored = canonical(kind, value)
-    try:
-        entry = await connection.fetchrow(INSERT_ENTRY, key, kind, stored)
-    except asyncpg.ForeignKeyViolationError:
-        raise InvalidInput(f"No contact has the id {key}.", "See `butlers contacts list`.") from None
-    if entry is None:
-        raise await _taken(connection, kind, stored)
+    entry = await _entry(connection, key, kind, stored)
     moves = primary and not entry["is_primary"]
     if moves:  # only now: a caller that goes on after a refusal has changed nothing
         await connection.execute(UNSET_PRIMARY, key, kind)
@@ -300,6 +290,31 @@ async def add_address(
     if moves:
         await _record(connection, "address_preferred", str(key), kind, stored, surface)
     return str(entry["id"])
+
+
+INSERT_ENTRY = """
+INSERT INTO shared.contact_info (contact_id, type, value, is_primary)
+VALUES ($1, $2, $3, NOT EXISTS (SELECT FROM shared.contact_info WHERE contact_id = $1 AND type = $2))
+ON CONFLICT (type, lookup) DO UPDATE SET is_primary = contact_info.is_primary
+WHERE contact_info.contact_id = EXCLUDED.contact_id
+RETURNING id::text, is_primary, xmax = 0 AS made
+"""
+
+
+async def _entry(connection: Connection, key: UUID, kind: str, stored: str) -> Record:
+    """Insert the entry, or find it on this contact; raise InvalidInput where it cannot be this contact's."""
+    try:
+        entry = await connection.fetchrow(INSERT_ENTRY, key, kind, stored)
+    except asyncpg.ForeignKeyViolationError:
+        raise InvalidInput(f"No contact has the id {key}.", "See `butlers contacts list`.") from None
+    except asyncpg.CheckViolationError as unfit:
+        if unfit.constraint_name != OWNER_IN_PRIVATE:
+            raise
+        form = CHANNELS[kind].address
+        raise InvalidInput(f"{stored} cannot be the owner's: it is not {form.private}.", "Correct it.") from None
+    if entry is None:
+        raise await _taken(connection, kind, stored)
+    return entry
 
 
 async def _taken(connection: Connection, kind: str, stored: str) -> InvalidInput:

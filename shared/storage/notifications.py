@@ -4,7 +4,7 @@ The only writer of shared.notifications, shared.request_windows and shared.reque
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -42,8 +42,9 @@ class NewNotification:
     contact_id: str | None = None
     entry_id: str | None = None
     lasts: timedelta | None = None
-    # The session that asked, for its pending action.
+    # The session that asked, and the arguments as they came, for its pending action.
     session: str | None = None
+    came: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +75,29 @@ async def test_the_text_comes_from_standard_input_as_it_is(fleet: Fleet) -> None
     code, out, err = await run(fleet, *argv, given=b"\xff")
     assert (code, out) == (1, "")
     assert "What comes on standard input is not UTF-8 text. Send it as UTF-8." in err
+
+
+async def test_a_contact_is_meant_by_its_name_or_the_beginning_of_its_id(fleet: Fleet) -> None:
+    name, chat = f"Wilhelmine {fresh.words('named')}", fresh.chat()
+    contact = await fleet.contact(name, telegram=chat)
+    argv = ("notify", "--as", "health", "--channel", "telegram", "--message", fresh.words("to her"))
+    answers = [json.loads(await told(fleet, *argv, "--contact-id", said)) for said in (contact, contact[:13], name)]
+    answers.append(json.loads(await told(fleet, *argv, "--to", name)))
+    assert len({one["action_id"] for one in answers}) == 1
+    code, out, wrong = await fleet.house.butlers(*argv, "--contact-id", f"{name} not")
+    assert (code, out) == (1, "")
+    assert wrong.startswith(f"butlers: No contact matches `{name} not`.")
+    await told(fleet, "approvals", "deny", answers[0]["action_id"])
+
+
+async def test_it_says_its_version_helps_by_one_letter_and_completes(fleet: Fleet) -> None:
+    assert await told(fleet, "--version") == f"butlers {version('butlers')}\n"
+    for argv in ((), ("notify",), ("approvals", "list")):
+        assert await told(fleet, *argv, "-h") == await told(fleet, *argv, "--help")
+    code, out, _ = await fleet.house.butlers(
+        _BUTLERS_COMPLETE="complete_bash", COMP_WORDS="butlers appr", COMP_CWORD="1"
+    )
+    assert (code, out.strip()) == (0, "approvals")
 
 
 async def test_several_are_decided_at_once_and_what_fails_stops_no_other(fleet: Fleet) -> None:

@@ -2,7 +2,7 @@
 
 With a process per daemon, where the walls are real, unless `one` is said.
 Prints a line per class, below it each attempt that got through with what happened, and then
-`45/45 classes, N attempts, 0 passed`; of a class that is a test module each test is an attempt. Unless classes are
+`46/46 classes, N attempts, 0 passed`; of a class that is a test module each test is an attempt. Unless classes are
 named, each planted hole follows with what caught it, and `N/N planted holes caught`. Ends with 1 if any attempt passed,
 any control failed, any class is empty or any hole lives.
 """

@@ -33,6 +33,19 @@ ACTION: Final = "SELECT * FROM shared.pending_actions WHERE notification_id = $1
 CHATS: Final = count(8_000_000_001)
 
 
+ON_THE_OWNER: Final = """
+INSERT INTO shared.contact_info (contact_id, type, value)
+SELECT id, 'telegram', $1 FROM shared.contacts WHERE 'owner' = ANY (roles)
+"""
+
+
+async def forced_on_the_owner(house: House, chat: str) -> None:
+    """Put an entry on the owner that the database refuses now, as an older program may have done."""
+    async with house.sql.transaction():
+        await house.sql.execute("SET LOCAL session_replication_role = replica")
+        await house.sql.execute(ON_THE_OWNER, chat)
+
+
 @dataclass(slots=True)
 class Between:
     """A way out during whose preparing something happens, before the marker."""

@@ -270,7 +270,7 @@ def item(**delivery: object) -> Record:
 @pytest.mark.parametrize(("words", "shown"), CASES, ids=range(len(CASES)))
 def test_a_digest_holds_no_word_of_a_message_and_one_line_for_each(words: str, shown: str) -> None:
     _, sheet = digest.words(
-        [item(recipient="eve@example.org")], [Addressee(words or shown, "anna@example.org")], "link"
+        [item(recipient="eve@example.org")], [Addressee(words or shown, "anna@example.org")], "link", "people"
     )
     first, empty, last = sheet.foot.split("\n")
     assert first.startswith("1. to ")

@@ -99,7 +99,9 @@ def test_what_the_house_adds_stands_above_the_name_with_the_mark() -> None:
 
 def test_a_page_of_ours_can_be_pressed_and_nothing_beside_it() -> None:
     where = "http://127.0.0.1:8003/approvals"
-    (wire,) = by_house(Message("d1", "telegram", "send", CHAT, ""), Sheet(f"Anna (a@evil.test): {where}", link=where))
+    (wire,) = by_house(
+        Message("d1", "telegram", "send", CHAT, ""), Sheet(f"Anna (a@evil.test): {where}", links=(where,))
+    )
     body = json.loads(wire.body)
     assert "".join(pressable(body)).startswith("http://")
     assert "evil" not in "".join(pressable(body))

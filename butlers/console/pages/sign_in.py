@@ -52,7 +52,7 @@ async def submit(house: House, request: Request) -> Response:
     async with house.context.db.work() as connection:
         good = await sessions.use_link(connection, code_of(form["code"]))
     if good:
-        return await _signed_in(house, request, wanted)
+        return await _signed_in(house, request, wanted, "link")
     log.warning("sign-in link refused")
     if await session_of(house, request):
         return await _form(house, request, wanted, status=403, trouble=f"{SPENT} {NEW_LINK}")
@@ -92,15 +92,15 @@ async def _by_password(house: House, request: Request, given: str, wanted: str) 
         return await _form(house, request, wanted, status=403, trouble=WRONG)
     async with house.context.db.work() as connection:
         await sessions.forgive(connection, attempt)
-    return await _signed_in(house, request, wanted)
+    return await _signed_in(house, request, wanted, "password")
 
 
-async def _signed_in(house: House, request: Request, wanted: str) -> Response:
+async def _signed_in(house: House, request: Request, wanted: str, by: str) -> Response:
     """Begin a fresh session, and end the one this browser had before."""
     name, fresh = house.cookie(request), house.random_bytes(32).hex()
     async with house.context.db.work() as connection:
         await sessions.sign_out(connection, request.cookies.get(name, ""))
-        await sessions.begin(connection, fresh, house.uid_of(request.scope))
+        await sessions.begin(connection, fresh, house.uid_of(request.scope), by)
     log.info("signed in")
     answer = RedirectResponse(wanted, status_code=303)
     answer.set_cookie(

@@ -58,12 +58,14 @@ SWEEP_SESSIONS = "DELETE FROM console.sessions WHERE expires_at < clock_timestam
 SWEEP_FAILURES = "DELETE FROM console.failed_sign_ins WHERE at < clock_timestamp() - interval '1 day'"
 
 
-async def begin(connection: Connection, session_id: str, peer_uid: int | None) -> None:
+async def begin(connection: Connection, session_id: str, peer_uid: int | None, by: str) -> None:
     """Begin a session for 30 days, proved by this sign-in; sweep away what has expired.
 
-    It belongs to that user of this computer alone, or, if `peer_uid` is None, to anybody who holds its id.
+    It belongs to that user of this computer alone, or, if `peer_uid` is None, to anybody who holds its id. `by` says
+    what the owner signed in with.
     """
     await connection.execute(BEGIN, sha(session_id), SESSION_LASTS, peer_uid)
+    await record(connection, Event("signed_in", "owner"), by=by, surface="console")
     for sweep in (SWEEP_SESSIONS, SWEEP_FAILURES):
         await connection.execute(sweep)
 
@@ -103,12 +105,13 @@ async def has_proved(connection: Connection, session_id: str) -> bool:
     return await connection.fetchval(PROVED, sha(session_id), PROOF_LASTS) is True
 
 
-END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $1 AND ended_at IS NULL"
+END = "UPDATE console.sessions SET ended_at = clock_timestamp() WHERE id_sha = $1 AND ended_at IS NULL RETURNING true"
 
 
 async def sign_out(connection: Connection, session_id: str) -> None:
     """Sign out; a second time changes nothing."""
-    await connection.execute(END, sha(session_id))
+    if await connection.fetchval(END, sha(session_id)) is True:
+        await record(connection, Event("signed_out", "owner"), surface="console")
 
 
 # Each that has not ended, those over by the clock too: one that is put back brings them to life again. The links first:

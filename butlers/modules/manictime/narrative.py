@@ -276,7 +276,7 @@ def _joined(one: Segment, other: Segment) -> Segment:
     )
 
 
-def told(one: Segment) -> dict[str, object]:
+def as_answer(one: Segment) -> dict[str, object]:
     """Return a segment as it is answered."""
     return {
         "start": iso_text(one.span.local_start),

@@ -10,7 +10,7 @@ from typing import Final
 from butlers.butler import Resource, ToolCall
 from butlers.modules.manictime import queries
 from butlers.modules.manictime.answers import HINTS, as_json, diagnostics, error_json
-from butlers.modules.manictime.source import Place, Schema, Snapshot, capability_views
+from butlers.modules.manictime.source import Location, Schema, Snapshot, capability_views
 from butlers.modules.manictime.tools.screenshots import Desk, described
 from butlers.modules.manictime.tools.timelines import timelines_of
 from shared.errors import ButlersError
@@ -148,7 +148,7 @@ def health(desk: Desk) -> dict[str, object]:
     }
 
 
-def _file(place: Place) -> dict[str, object]:
+def _file(place: Location) -> dict[str, object]:
     """Return whether there is a database, and how large it is."""
     there = place.data is not None and place.database.is_file()
     return {"databaseExists": there, "databaseSizeBytes": place.database.stat().st_size if there else None}

@@ -37,7 +37,7 @@ class NoData(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where ManicTime's data is, and how that is known."""
 
     data: Path | None
@@ -56,7 +56,7 @@ class Place:
         return self.data if self.data.suffix == ".db" else self.data / DATABASE
 
 
-def locate(data: Path | None, screenshots: Path | None) -> Place:
+def locate(data: Path | None, screenshots: Path | None) -> Location:
     """Return where the data is: as configured, else by MANICTIME_DATA_DIR, else where ManicTime puts it."""
     said, local = (variable("MANICTIME_DATA_DIR") or "").strip(), variable("LOCALAPPDATA")
     usual = Path(local) / "Finkit" / "ManicTime" if local else None
@@ -70,9 +70,9 @@ def locate(data: Path | None, screenshots: Path | None) -> Place:
     elif usual is not None and usual.is_dir():
         found, by = usual, "LocalAppData"
     else:
-        return Place(None, "Unresolved", screenshots)
+        return Location(None, "Unresolved", screenshots)
     folder = found.parent if found.suffix == ".db" else found
-    return Place(found, by, screenshots or folder / "Screenshots")
+    return Location(found, by, screenshots or folder / "Screenshots")
 
 
 def _registered() -> str | None:
@@ -163,7 +163,7 @@ class Snapshot:
 class Source:
     """The database of one butler's timekeeper."""
 
-    def __init__(self, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, place: Location, clock: Callable[[], float] = time.monotonic) -> None:
         self.place = place
         # Why the last look failed, if it did.
         self.trouble: ButlersError | None = None

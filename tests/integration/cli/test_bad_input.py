@@ -45,7 +45,7 @@ FLEETS: dict[str, tuple[str | bytes, str]] = {
     "unknown": (GOOD + 'modles = "x"\n', "{toml} has the unknown key `modles`. Did you mean `modules`?"),
     "strange": (
         GOOD + "zzz = 1\n",
-        ("{toml} has the unknown key `zzz`. Choose from: name, description, modules."),
+        ("{toml} has the unknown key `zzz`. Choose from: name, description, modules, calls, schedules, runtime."),
     ),
     "nameless": (
         'description = "x"\n',

@@ -1,6 +1,7 @@
 """The console over HTTP as a browser, a stranger and a mail scanner meet it, on a real database in its own role."""
 
 import asyncio
+import json
 import re
 from contextlib import aclosing
 from datetime import timedelta
@@ -289,6 +290,35 @@ async def test_the_start_page_tells_what_needs_the_owner(console: Running) -> No
     assert "greeter silent http://127.0.0.1:9 5 minutes ago" in page
     assert "Waiting for approval" in page
     assert (await console.get("/approvals")).status == 200
+
+
+async def test_the_start_page_counts_for_a_day_what_did_not_arrive(console: Running) -> None:
+    for n, (status, hours) in enumerate([("failed", 1), ("expired", 2), ("bounced", 23), ("sent", 1), ("failed", 25)]):
+        await console.park(message=f"message {n}")
+        await console.sql.execute(
+            """
+            WITH n AS (UPDATE shared.notifications SET status = 'error', answer = '{"status": "error"}'
+                WHERE envelope #>> '{delivery,message}' = $1 RETURNING id),
+            q AS (DELETE FROM shared.pending_actions USING n WHERE notification_id = n.id)
+            INSERT INTO messenger.deliveries (notification_id, class, channel, address, status, settled_at)
+            SELECT id, 'third_party', 'email', 'rosa@b.test', $2, clock_timestamp() - make_interval(hours => $3) FROM n
+            """,
+            f"message {n}",
+            status,
+            hours,
+        )
+    await console.sign_in()
+    assert "3 messages were not delivered" in await (await console.get("/")).text()
+
+
+async def test_a_phone_can_keep_the_console_on_its_home_screen(console: Running) -> None:
+    page = await (await console.get("/sign-in")).text()
+    found = re.search(r'<link rel="manifest" href="([^"]+)">', page)
+    assert found is not None
+    manifest = json.loads(await (await console.get(found[1])).text())
+    assert (manifest["name"], manifest["start_url"], manifest["display"]) == ("Butlers", "/", "standalone")
+    for icon in manifest["icons"]:
+        assert (await console.get(icon["src"])).content_type == icon["type"]
 
 
 async def test_the_sandbox_is_offered_where_a_channel_is_in_it_and_by_the_settings_alone(

@@ -69,6 +69,7 @@ async def test_what_does_not_fit_changes_nothing_says_why_and_keeps_what_was_typ
         ("/contacts", {"name": "Berta\u202e"}, "The name is not valid."),
         ("/contacts", {"name": "Berta", "email": "no address"}, "address"),
         (f"/contacts/{ids.contact}", {"do": "add", "type": "email", "value": "anna@example.org"}, taken),
+        (f"/contacts/{ids.contact}", {"do": "add", "type": "telegram", "value": "-100777"}, "cannot be the owner's"),
         (f"/contacts/{ids.contact}", {"do": "remove"}, "You are the owner and cannot be removed."),
         (f"/contacts/{anna}", {"do": "rename", "name": "anna@example.org"}, "A name has a letter"),
     ):

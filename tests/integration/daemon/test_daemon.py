@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Literal
 from uuid import uuid4
 
@@ -124,6 +125,30 @@ async def test_notify_is_published_as_the_contract_says(greeter: Served) -> None
         "emoji": ("string", None),
         "request_context": ("object", None),
     }
+    assert schema["properties"]["channel"]["enum"] == ["telegram", "email"]
+    assert schema["properties"]["intent"]["enum"] == ["send", "reply", "react"]
+    assert "idempotency_key" in schema["properties"]["request_context"]["properties"]
+
+
+async def test_a_tool_says_whether_it_only_reads(greeter: Served) -> None:
+    async with greeter.client() as client:
+        hints = {tool.name: tool.model_dump()["annotations"]["read_only_hint"] for tool in await client.list_tools()}
+    assert hints == {"notify": False, "notification_status": True, "withdraw": False, "contacts": True}
+
+
+async def test_a_client_is_told_who_serves_it_and_who_the_butler_is(greeter: Served) -> None:
+    asked = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asked}
+    headers = {
+        "authorization": f"Bearer {greeter.house.tokens['greeter']}",
+        "accept": "application/json, text/event-stream",
+    }
+    async with greeter.http.post(f"{greeter.url}/mcp", json=body, headers=headers) as answer:
+        text = await answer.text()
+    told = json.loads(text[text.index("{") :])["result"]
+    assert (told["serverInfo"]["name"], told["serverInfo"]["version"]) == ("greeter", version("butlers"))
+    # The description, and then the persona.
+    assert told["instructions"].strip() == "The greeter butler of a test.\n\n# greeter\n\nBrief and exact."
 
 
 async def test_a_caller_whom_nobody_can_check_is_told_to_come_again_and_gets_nothing(greeter: Served) -> None:

@@ -175,7 +175,7 @@ async def test_every_session_ends_by_one_command(still_house: House) -> None:
             await make_sign_in_link(connection, thief.url, "being used")
         async with thief.context.db.work() as connection:
             assert await use_link(connection, "being used")
-            await begin(connection, "meanwhile", None)
+            await begin(connection, "meanwhile", None, "link")
             ending = asyncio.ensure_future(said(still_house, "sign-in", "--end-all"))
             await eventually(partial(still_house.sql.fetchval, WAITS))
         await ending

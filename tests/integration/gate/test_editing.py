@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from messenger.cards.base import NEAR
 from shared.errors import InvalidInput
 from shared.gate.owner_decision import Edit, Outcome, edit
 from shared.rpc import Answer
@@ -159,7 +160,7 @@ async def test_only_what_waits_can_be_edited_and_no_reaction(house: House, messa
     context = {
         "request_id": str(uuid4()),
         "source_channel": "telegram",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": chat,
         "source_thread_identity": f"{chat}:5",
     }
@@ -250,7 +251,7 @@ async def test_a_yes_and_an_edit_at_once_never_send_what_nobody_approved(house: 
 async def test_the_card_of_what_has_no_address_of_this_form_leads_to_the_page(house: House, message: str) -> None:
     answer = await house.notify(message=message, recipient=f"{uuid4().hex}@example.org")
     card, text = await card_of(house, message), f"Edited {uuid4()}"
-    assert f"Edit or deny it: http://127.0.0.1:14102/approvals/{answer['action_id']}" in str(card["payload"])
+    assert f"Edit or deny it: http://127.0.0.1:14102/approvals/{answer['action_id']}\\n{NEAR}" in str(card["payload"])
     assert [data.split(":")[2] for data in button_data(card)] == ["no"]
     assert (await change(house, answer["action_id"], text)).code == "edited"
     assert (await house.press(await card_of(house, text), "no"))["outcome"] == "denied"

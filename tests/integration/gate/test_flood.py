@@ -328,12 +328,34 @@ async def test_twenty_are_listed_and_the_rest_is_named(quiet: House) -> None:
     await ask(quiet, BURST + digests.MOST + 4)
     await write(quiet)
     rows = await items(quiet)
-    title, sheet = digests.words(rows, await digests.recipients_of(quiet.sql, rows), "http://here/approvals")
+    to, here = await digests.recipients_of(quiet.sql, rows), "http://here/approvals"
+    title, sheet = digests.words(rows, to, here, "http://here/contacts")
     text = as_text(sheet)
     assert title == "Greeter needs your approval for 24 more messages"
     assert len(digests.buttons(quiet.context("messenger").secret, rows)[-1]) == digests.IN_A_ROW
     assert "\nand 4 more: http://here/approvals\n" in text
     assert "words" not in text
+
+
+@pytest.mark.parametrize("near", [True, False])
+async def test_a_line_without_an_address_says_so_and_leads_to_the_contact(quiet: House, near: bool) -> None:  # noqa: FBT001
+    dora = await quiet.contact("Dora", email=f"{uuid4()}@example.org")
+    for _ in range(BURST + digests.MOST_LINKS + 1):
+        await quiet.notify(message=f"words {uuid4()}", contact_id=dora, request_context={"request_id": str(uuid4())})
+    await quiet.sql.execute(OLDER)
+    await write(quiet)
+    rows = await items(quiet)
+    house = "http://127.0.0.1:14102" if near else "https://butlers.example.org"
+    _, sheet = digests.words(
+        rows, await digests.recipients_of(quiet.sql, rows), f"{house}/approvals", f"{house}/contacts"
+    )
+    lines = sheet.foot.split("\n")
+    page = f"{house}/contacts/{dora}"
+    assert lines[0] == f"1. to Dora (no address on file) on Telegram, 42 characters. Add an address: {page}"
+    assert [line.count(page) for line in lines].count(1) == digests.MOST_LINKS
+    (said,) = bubbles(sheet)
+    assert not [one for one in said.stretches if page in said.text[one.start : one.end]], "it can be pressed"
+    assert (base.NEAR in sheet.foot) is near
 
 
 async def test_a_button_shows_only_what_it_was_made_for(quiet: House) -> None:

@@ -13,6 +13,7 @@ from shared.rpc import Answer
 from shared.storage import contacts
 from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import forced_on_the_owner
 from tests.rig.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,7 +33,7 @@ def context(thread: str = f"{OWNER}:1", **more: object) -> dict[str, object]:
     return {
         "request_id": str(uuid4()),
         "source_channel": "telegram_bot",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": str(OWNER),
         "source_thread_identity": thread,
         **more,
@@ -273,9 +274,7 @@ async def test_a_deny_rule_refuses_and_is_audited(house: House) -> None:
 
 
 async def test_a_group_is_nobodys_own_chat_not_even_the_owners(house: House) -> None:
-    owner = await contacts.owner(house.sql)
-    assert owner is not None
-    await contacts.add_address(house.sql, owner["id"], "telegram", "-100777")
+    await forced_on_the_owner(house, "-100777")
     message = words("to a group")
     answer = await house.notify(message=message, recipient="-100777")
     assert answer["status"] == "pending_approval"

@@ -117,7 +117,7 @@ async def test_a_digest_lists_what_each_resolves_to(still_house: House) -> None:
     rows = await still_house.sql.fetch(
         "SELECT id::text, envelope, owner_text, whom, 1 AS total FROM shared.notifications WHERE id = $1", told
     )
-    _, sheet = digest.words(rows, await digest.recipients_of(still_house.sql, rows), "here")
+    _, sheet = digest.words(rows, await digest.recipients_of(still_house.sql, rows), "here", "there")
     assert f"unknown ({address})" in sheet.foot
     assert name not in sheet.foot
 
@@ -152,3 +152,53 @@ async def test_a_word_on_the_command_line_is_for_the_revision_it_read(still_hous
     assert "Approved" not in ended.output
     text = "SELECT status FROM shared.pending_actions WHERE id = $1"
     assert await still_house.sql.fetchval(text, action) == "pending"
+
+
+LETTERS = {
+    "request_id": "lists",
+    "source_channel": "telegram",
+    "source_endpoint_identity": "bot",
+}
+
+
+async def test_every_list_shows_the_address_of_threads_and_of_strangers(still_house: House, console: Running) -> None:
+    chat, other, words = new_chat(), new_chat(), f"lists {uuid4()}"
+    context = {**LETTERS, "source_sender_identity": chat, "source_thread_identity": f"{chat}:7"}
+    thread = await still_house.notify(intent="reply", message=words, request_context=context)
+    stranger = await still_house.notify(message=words, recipient=other)
+    for path in ("/", "/approvals"):
+        html = await page(console, path)
+        assert chat in html, path
+        assert other in html, path
+    for answer in (thread, stranger):
+        assert (await still_house.decide(answer["action_id"], approve=False)).code == "denied"
+    for path in ("/", "/approvals", *(f"/approvals/{answer['action_id']}" for answer in (thread, stranger))):
+        html = await page(console, path)
+        assert chat in html or path.endswith(str(stranger["action_id"])), path
+        assert other in html or path.endswith(str(thread["action_id"])), path
+    listed = await said(still_house, "approvals", "list", "--all")
+    assert f"unknown ({chat})" in listed
+    assert f"unknown ({other})" in listed
+    anna = await still_house.contact(f"Anna{uuid4().hex[:8]}", telegram=chat)
+    html = await page(console, "/approvals")
+    assert (chat in html, anna is not None) == (True, True), "a name on file hides no address"
+
+
+async def test_the_command_line_shows_what_is_decided_and_takes_a_yes_for_that_revision_only(
+    still_house: House,
+) -> None:
+    chat, text = new_chat(), "long words " * 500
+    bo = f"Bo{uuid4().hex[:8]}"
+    contact = await still_house.contact(bo, telegram=chat)
+    action = str((await still_house.notify(message=text, contact_id=contact))["action_id"])
+    shown = (await said(still_house, "approvals", "show", action)).splitlines()
+    assert shown[0] == f"{bo} ({chat}) by telegram"
+    assert {"revision: 1", "parts: 2", "findings: No rule allows it."} <= set(shown)
+    await said(still_house, "approvals", "edit", action, "--message", "other words")
+    ended = await asyncio.to_thread(call, still_house, "approvals", "approve", action, "--revision", "1")
+    assert isinstance(ended.exception, ButlersError)
+    assert ended.exception.message == "Changed since it was shown."
+    text = "SELECT status FROM shared.pending_actions WHERE id = $1"
+    assert await still_house.sql.fetchval(text, action) == "pending"
+    await said(still_house, "approvals", "approve", action, "--revision", "2")
+    assert await still_house.sql.fetchval(text, action) == "approved"

@@ -14,11 +14,10 @@ from shared.gate.accept import accept
 from shared.gate.decide import OWN_REACTIONS
 from shared.gate.resolve import resolve
 from shared.rpc import Answer
-from shared.storage import contacts
 from shared.storage.contacts import Target
 from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.sandbox_runner import OWNER
-from tests.integration.workers import ACTION, admitted, enqueue, new_chat, work
+from tests.integration.workers import ACTION, admitted, enqueue, forced_on_the_owner, new_chat, work
 from tests.rig.waiting import eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +25,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 RECEIVED = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
     request_context)
-VALUES ($1, '1', gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}')
+SELECT channel, endpoint, gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}' FROM shared.channels
+WHERE channel = $1
 """
 UNPROVED = "The conversation could not be verified, so it would be sent as a new message."
 LIKE = {"intent": "react", "emoji": "\U0001f44d"}
@@ -50,7 +50,7 @@ def by_telegram(thread: str, **more: object) -> dict[str, object]:
     context = {
         "request_id": str(uuid4()),
         "source_channel": "telegram_bot",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": thread.partition(":")[0],
         "source_thread_identity": thread,
     }
@@ -325,8 +325,6 @@ async def test_what_cannot_be_read_lets_nothing_out(house: House, message: str) 
 
 
 async def test_a_group_the_owner_is_in_is_not_the_owners_own_thread(house: House, message: str) -> None:
-    owner = await contacts.owner(house.sql)
-    assert owner is not None
-    await contacts.add_address(house.sql, owner["id"], "telegram", "-100888")
+    await forced_on_the_owner(house, "-100888")
     answer = await house.notify(message=message, **by_telegram("-100888:3"))
     assert (answer["status"], answer["note"]) == ("pending_approval", answers.NEW_MESSAGE)

@@ -118,7 +118,7 @@ def _narrated(ask: Ask, asked: Range, *, summary: bool, segments: bool) -> dict[
     cut = segments and len(rows) > MOST_ROWS
     return {
         "totalActiveMinutes": minutes(total),
-        "segments": [narrative.told(one) for one in shown],
+        "segments": [narrative.as_answer(one) for one in shown],
         **tops,
         "suggestedScreenshots": narrative.suggested(shown, ask.pictures.moment_of),
         "truncation": truncation(len(shown), None if cut else len(found), truncated=cut),
