@@ -1,7 +1,7 @@
 # make up: install what the lock file names, then start everything. make test, make verify: the checks.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test verify contract attacks long bench lock wheel clean
+.PHONY: help up test verify contract manictime attacks long bench lock wheel clean
 LOCK := .venv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet
 
 help: ## what there is
@@ -18,6 +18,9 @@ verify: .venv/.dev ## the long checks
 
 contract: .venv/.dev ## the notify contract, scenario by scenario
 	@exec .venv/bin/python -m tests.contract
+
+manictime: .venv/.dev ## the timekeeper's contract, leaf by leaf
+	@exec .venv/bin/pytest -q tests/manictime
 
 attacks: .venv/.dev ## the attack corpus, class by class
 	@exec .venv/bin/python -m tests.attacks

@@ -15,6 +15,7 @@ from shared.config.timings import STANDARD
 from shared.db.pool import Database
 from shared.db.wake import Wake
 from shared.errors import Misconfigured
+from shared.model import Gate, Risk
 from shared.retention import Kept
 from shared.rpc import DaemonClient
 
@@ -75,6 +76,21 @@ class Tool:
     read_only: bool = False
     # Answers as an event stream with progress, to a client that reads one; given up when that client leaves.
     waits: bool = False
+    # The published schema of the object it answers with, if it always answers with one.
+    output: Mapping[str, object] | None = None
+    # Whether a call runs at once, when a standing rule or the owner lets it, or when the owner says yes to it.
+    gate: Gate = "free"
+    # What is of high risk no rule lets through.
+    risk: Risk = "low"
+    # Whether a machine may run the same call again when nobody knows whether it ran.
+    repeatable: bool = False
+    # What these arguments would do, in one sentence for the owner; called before anything is asked.
+    says: Callable[[Arguments], str] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise Misconfigured if the gate has nothing to show the owner."""
+        if self.gate != "free" and (self.says is None or self.hop):
+            raise Misconfigured(f"The tool `{self.name}` cannot be gated.", "Give it `says`, and leave out `hop`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,8 @@ class Resource:
     description: str
     mime_type: str
     read: Callable[[ToolCall], Awaitable[Sequence[tuple[str, str | bytes]]]]
+    # Whom it is for, "user" or "assistant", as a hint to clients; nobody in particular if it is empty.
+    audience: Sequence[Literal["user", "assistant"]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +215,5 @@ class Butler:
     persona: str = ""
     # The daemons whose hop tokens it takes; None means every daemon's.
     accepts: frozenset[str] | None = None
+    # Whether what the owner writes goes to this butler where nothing says to whom.
+    is_default: bool = False

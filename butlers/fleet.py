@@ -3,20 +3,23 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from shared.errors import Misconfigured
+from butlers import schedules
+from shared.errors import InvalidInput, Misconfigured
+from shared.storage.schedules import Schedule
 
 SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
 # What `butlers run` calls all butlers together.
 WHOLE: Final = "fleet"
 RESERVED: Final = frozenset({*SERVICES, WHOLE, "owner", "up", "all"})
-KEYS: Final = ("name", "description", "modules")
+KEYS: Final = ("name", "description", "default", "modules", "calls", "schedules", "runtime")
 DEMO: Final = Path(__file__).parent / "demo"
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)*[a-z][a-z0-9_]{0,30}", re.ASCII)
 
 
@@ -28,6 +31,12 @@ class Entry:
     description: str
     persona: str
     modules: Sequence["ModuleEntry"] = ()
+    # What thinks for it, if it thinks here; what the table holds, `butlers/sessions/settings.py` checks.
+    runtime: "ModuleEntry | None" = None
+    # The butlers it may call.
+    calls: Sequence[str] = ()
+    schedules: Sequence[Schedule] = ()
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +58,158 @@ class ModuleEntry:
 
 def load(folder: Path | None) -> list[Entry]:
     """Read the fleet of this folder, by name, or the demo fleet if none is given; raise Misconfigured if unfit."""
+    entries, mistakes = survey(folder)
+    if mistakes:
+        raise mistakes[0]
+    return entries
+
+
+def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
+    """Read the fleet of this folder, or the demo fleet; return what can be read, and every mistake there is."""
     where = folder or DEMO
     if not where.is_dir():
         what = "is not a folder" if where.exists() else "does not exist"
         remedy = "Put it back, choose another with --fleet, or create a butler with `butlers init NAME`."
-        raise Misconfigured(f"The fleet folder {where} {what}.", remedy)
-    entries = [read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
-    if not entries:
-        raise Misconfigured(f"The fleet folder {where} contains no butler.", "Create one with `butlers init NAME`.")
+        return [], [Misconfigured(f"The fleet folder {where} {what}.", remedy)]
+    read_all = [_read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
+    if not read_all:
+        nobody = f"The fleet folder {where} contains no butler."
+        return [], [Misconfigured(nobody, "Create one with `butlers init NAME`.")]
+    entries = [entry for entry, _ in read_all if entry is not None]
+    mistakes = [one for _, found in read_all for one in found]
     names = [entry.name for entry in entries]
-    for name in names:
-        if names.count(name) > 1:
-            raise Misconfigured(f"Two butlers in the fleet are called `{name}`.", "Rename one of them.")
-    return entries
+    mistakes += [
+        Misconfigured(f"Two butlers in the fleet are called `{name}`.", "Rename one of them.")
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    defaults = [entry.name for entry in entries if entry.is_default]
+    if len(defaults) > 1:
+        said = f"{len(defaults)} butlers in the fleet are the default: {', '.join(defaults)}."
+        mistakes.append(Misconfigured(said, "Keep `default = true` in one butler.toml."))
+    mistakes += [] if mistakes else [one for entry in entries for one in _unknown_calls(where, entry, names)]
+    return entries, mistakes
+
+
+def _unknown_calls(where: Path, entry: Entry, names: Sequence[str]) -> Iterator[Misconfigured]:
+    others = [name for name in names if name != entry.name]
+    for called in entry.calls:
+        if called not in others:
+            hint = nearest(called, others) or 'Write for example calls = ["health"].'
+            what = "itself" if called == entry.name else f"`{called}`, who is not in the fleet"
+            yield Misconfigured(f"{where}: in the butler.toml of {entry.name}, `calls` names {what}.", hint)
 
 
 def read(folder: Path) -> Entry:
     """Read one butler's folder; raise Misconfigured for anything missing, wrong or unknown in it."""
-    path = folder / "butler.toml"
+    entry, mistakes = _read(folder)
+    if entry is None or mistakes:
+        raise mistakes[0]
+    return entry
+
+
+@contextmanager
+def _noting(mistakes: list[Misconfigured]) -> Iterator[None]:
+    """Keep a mistake raised in the `with` block, and go on after it to find the next."""
+    try:
+        yield
+    except Misconfigured as mistake:
+        mistakes.append(mistake)
+
+
+def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
+    """Read one butler's folder; return it, unless it has a mistake, and every mistake in it."""
+    path, mistakes = folder / "butler.toml", list[Misconfigured]()
     try:
         raw = tomllib.loads(_text(path))
     except tomllib.TOMLDecodeError as broken:
-        raise Misconfigured(f"{path} is not valid TOML: {broken}.", "Correct it.") from None
-    modules = _modules(path, raw)
-    _demand_known(path, raw, [*KEYS, *(module.name for module in modules)])
+        return None, [Misconfigured(f"{path} is not valid TOML: {broken}.", "Correct it.")]
+    except Misconfigured as unread:
+        return None, [unread]
+    modules, timed, calls = list[ModuleEntry](), list[Schedule](), list[str]()
+    persona, is_default, runtime = "", False, None
+    with _noting(mistakes):
+        modules = _modules(path, raw)
+        mistakes += _unknown_keys(path, raw, [*KEYS, *(module.name for module in modules)])
     name, description = raw.get("name"), raw.get("description")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    with _noting(mistakes):
+        _demand_name(path, name)
+    with _noting(mistakes):
+        _demand_description(path, description)
+    with _noting(mistakes):
+        calls = _calls(path, raw)
+    with _noting(mistakes):
+        is_default = _is_default(path, raw)
+    with _noting(mistakes):
+        runtime = _runtime(path, raw)
+    timed, wrong = _schedules(path, raw)
+    mistakes += wrong
+    with _noting(mistakes):
+        persona = _persona(folder)
+    if mistakes:
+        return None, mistakes
+    return Entry(str(name), str(description).strip(), persona, modules, runtime, calls, timed, is_default), []
+
+
+def _demand_name(path: Path, name: object) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Misconfigured(f"{path} has no valid name.", "Use a small letter, then up to 30 of a-z, 0-9 and _.")
     if name in RESERVED:
         raise Misconfigured(f"{path}: `{name}` is a reserved name.", "Choose another name.")
+
+
+def _demand_description(path: Path, description: object) -> None:
     if not isinstance(description, str) or not description.strip():
         raise Misconfigured(f"{path} has no description.", "Say in one sentence what the butler is for.")
+
+
+def _persona(folder: Path) -> str:
     persona = folder / "PERSONA.md"
     if not persona.is_file():
         raise Misconfigured(f"{persona} is missing.", "Describe who this butler is.")
-    return Entry(name, description.strip(), _text(persona), modules)
+    return _text(persona)
+
+
+def _is_default(path: Path, raw: Mapping[str, object]) -> bool:
+    default = raw.get("default", False)
+    if not isinstance(default, bool):
+        raise Misconfigured(f"{path}: `default` is neither true nor false.", "Write default = true, or leave it out.")
+    return default
+
+
+def _runtime(path: Path, raw: Mapping[str, object]) -> ModuleEntry | None:
+    table = raw.get("runtime")
+    if table is not None and not isinstance(table, dict):
+        raise Misconfigured(f"{path}: `runtime` is not a table.", "Write its keys below [runtime].")
+    return None if table is None else ModuleEntry("runtime", table, path)
+
+
+def _calls(path: Path, raw: Mapping[str, object]) -> list[str]:
+    named = raw.get("calls", [])
+    if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+        raise Misconfigured(f"{path}: `calls` is no list of butlers.", 'Write for example calls = ["health"].')
+    return list(dict.fromkeys(named))
+
+
+def _schedules(path: Path, raw: Mapping[str, object]) -> tuple[list[Schedule], list[Misconfigured]]:
+    """Return the schedules the file has, and each mistake in them."""
+    tables, found, mistakes = raw.get("schedules", []), dict[str, Schedule](), list[Misconfigured]()
+    if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+        return [], [Misconfigured(f"{path}: `schedules` is no list of tables.", "Begin each with [[schedules]].")]
+    for number, table in enumerate(tables, 1):
+        where = f"{path}: [[schedules]] {table['name'] if isinstance(table.get('name'), str) else number}"
+        try:
+            one = schedules.read_schedule(table, schedules.machine_zone())
+        except InvalidInput as wrong:
+            mistakes.append(Misconfigured(f"{where}: {wrong.message}", wrong.remedy))
+            continue
+        if one.name in found:
+            mistakes.append(Misconfigured(f"{where}: there are two of that name.", "Rename one of them."))
+        if one.prompt is not None and "runtime" not in raw:
+            hint = "Add a table [runtime], or call a `tool` instead."
+            mistakes.append(Misconfigured(f"{where}: `prompt` needs a runtime, and the butler has none.", hint))
+        found[one.name] = one
+    return list(found.values()), mistakes
 
 
 def _modules(path: Path, raw: Mapping[str, object]) -> list[ModuleEntry]:
@@ -113,29 +239,14 @@ def _text(path: Path) -> str:
         raise Misconfigured(f"{path} cannot be read: {refused.strerror}.", "Correct it.") from None
 
 
-def _demand_known(path: Path, raw: Mapping[str, object], known: Sequence[str]) -> None:
+def _unknown_keys(path: Path, raw: Mapping[str, object], known: Sequence[str]) -> Iterator[Misconfigured]:
     for key in raw:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1, 0.5)
-            hint = f"Did you mean `{near[0]}`?" if near else f"Choose from: {', '.join(known)}."
-            raise Misconfigured(f"{path} has the unknown key `{key}`.", hint)
+            hint = nearest(key, known) or f"Choose from: {', '.join(known)}."
+            yield Misconfigured(f"{path} has the unknown key `{key}`.", hint)
 
 
-def scaffold(folder: Path, name: str) -> Path:
-    """Make a new butler's folder with both files, or raise Misconfigured."""
-    if name in RESERVED:
-        taken = ", ".join(sorted(RESERVED))
-        raise Misconfigured(f"`{name}` is a reserved name.", f"Choose another name; reserved are {taken}.")
-    if not _NAME.fullmatch(name):
-        raise Misconfigured(f"`{name}` is not a valid name for a butler.", "Use a small letter, then a-z, 0-9 and _.")
-    made = folder / name
-    if made.exists():
-        raise Misconfigured(f"{made} already exists.", "Choose another name.")
-    try:
-        made.mkdir(parents=True)
-    except OSError as refused:
-        raise Misconfigured(f"{made} cannot be created: {refused.strerror}.", "Correct --fleet.") from None
-    toml = f'name = "{name}"\ndescription = "Say in one sentence what {name} is for."\n'
-    (made / "butler.toml").write_text(toml, encoding="utf-8")
-    (made / "PERSONA.md").write_text(f"# {name}\n\nWho this butler is, and how it speaks.\n", encoding="utf-8")
-    return made
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """Ask whether the nearest of what is known was meant, if one is near."""
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    return f"Did you mean `{near[0]}`?" if near else None

@@ -1,6 +1,8 @@
 """The answers a caller may get, each worded in one place so that no model takes it for a failure. Pure."""
 
-from typing import Final
+import json
+from collections.abc import Mapping
+from typing import Any, Final
 
 from shared.contracts import Delivered, ErrorClass, NotifyResponse, failure, wire
 from shared.display.visible import said
@@ -143,3 +145,41 @@ def as_tool_answer(answer: NotifyResponse) -> dict[str, object]:
     if answer.status != "pending_missing_identifier":
         return whole
     return {name: whole[name] for name in ("status", "action_id", "message", "duplicate", "note") if name in whole}
+
+
+CALL_WAITS: Final = (
+    "Waiting for the owner's approval. It runs automatically once approved; do not call it again. "
+    "`notification_status` with this action_id tells how it stands."
+)
+CALL_RUNS: Final = "It was let through and runs; the outcome is not known yet. Do not call it again."
+CALL_UNCERTAIN: Final = "It may have run; nobody knows. Do not call it again unless the owner says so."
+
+
+def call_refused(why: str) -> dict[str, object]:
+    """Return the answer for a tool call that a rule or the owner's noes refuse."""
+    return {"status": "error", "error": wire(failure("forbidden", f"{why} Nothing was done.", retryable=False))}
+
+
+def call_stands(row: Mapping[str, Any]) -> dict[str, object]:
+    """Return how a call of a gated tool stands, in the words of a message's answer."""
+    status, about = row["status"], {"action_id": row["id"], "tool": row["tool_name"]}
+    came: dict[str, object] = json.loads(row["result"] or "{}")
+    match status:
+        case "pending":
+            return {"status": "pending_approval", **about, "message": CALL_WAITS}
+        case "approved" | "executing":
+            return {"status": "queued", **about, "message": CALL_RUNS}
+        case "executed":
+            return {"status": "ok", **about, **came}
+        case "uncertain":
+            return {"status": "uncertain", **about, "message": CALL_UNCERTAIN}
+        case "denied":
+            why = f" Reason: {row['decision_reason']}" if row["decision_reason"] else ""
+            said, of_class = f"Denied by the owner.{why} Nothing was done.", "forbidden"
+        case "expired":
+            said, of_class = "Expired before it could run. Nothing was done.", "timeout"
+        case "cancelled":
+            said, of_class = str(came.get("error", "Cancelled. Nothing was done.")), "forbidden"
+        case _:
+            said, of_class = str(came.get("error", "It failed.")), "internal_error"
+    return {"status": "error", **about, "error": {"class": of_class, "message": said, "retryable": False}}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from decimal import Decimal
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -36,6 +37,7 @@ ErrorClass = Literal[
 ]
 RETRYABLE: frozenset[str] = frozenset({"target_unavailable", "timeout", "overload_rejected"})
 
+LONGEST_SUBJECT = 500
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 ButlerName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 
@@ -72,7 +74,7 @@ class Delivery(Request):
     channel: ChannelName
     message: Annotated[str, Field(max_length=10_000)] = ""
     recipient: Annotated[str, Field(min_length=1, max_length=320)] | None = None
-    subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    subject: Annotated[str, Field(min_length=1, max_length=LONGEST_SUBJECT)] | None = None
     emoji: Annotated[str, Field(min_length=1, max_length=32)] | None = None
 
 
@@ -88,6 +90,18 @@ def as_sent(delivery: Delivery) -> Delivery:
             "emoji": delivery.emoji if delivery.intent == "react" else None,
         }
     )
+
+
+def answered_subject(intent: str, channel: str, context: Mapping[str, object]) -> str | None:
+    """Return the subject of an answer to what came with one: mail programs put both into one conversation by it.
+
+    It becomes part of the envelope, so that it is shown, bound and counted like one that the caller gave.
+    """
+    answered = context.get("source_subject")
+    if intent != "reply" or CHANNELS[channel].subject is None or not isinstance(answered, str) or not answered.strip():
+        return None
+    subject = " ".join(answered.split())
+    return (subject if subject.lower().startswith("re:") else f"Re: {subject}")[:LONGEST_SUBJECT]
 
 
 class NotifyEnvelope(Request):
@@ -203,6 +217,10 @@ class IngestEvent(Request):
 
     external_event_id: Text
     external_thread_id: Text | None = None
+    # The thread identity of the message that is answered, edited or reacted to.
+    reply_to: Text | None = None
+    # A message, or a forward of somebody else's words, an edit, a reaction.
+    kind: Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,29}$")] = "message"
     observed_at: str
 
 
@@ -210,14 +228,24 @@ class IngestSender(Request):
     """Who sent it, in the provider's own terms."""
 
     identity: Text
-    display_name: str | None = None
+    display_name: Annotated[str, Field(max_length=200)] | None = None
+
+
+class IngestAttachment(Request):
+    """A file that came with a message, by reference: its bytes stay with the provider, who knows it by `file_id`."""
+
+    name: Annotated[str, Field(max_length=255)] | None = None
+    type: Annotated[str, Field(max_length=127)] | None = None
+    size: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    file_id: Annotated[str, Field(max_length=500)] | None = None
 
 
 class IngestPayload(Request):
     """What was said."""
 
     text: Annotated[str, Field(max_length=100_000)]
-    attachments: tuple[Mapping[str, object], ...] | None = None
+    subject: Annotated[str, Field(max_length=1000)] | None = None
+    attachments: Annotated[tuple[IngestAttachment, ...], Field(max_length=32)] | None = None
 
 
 class IngestControl(Request):
@@ -261,18 +289,37 @@ def failure(error_class: ErrorClass, message: str, *, retryable: bool | None = N
 def route_request(
     envelope: Mapping[str, object], origin: str, request_id: str, *, again: bool = False
 ) -> dict[str, object]:
-    """Wrap a notify request in a route.v1 envelope; its context names the caller, the token proves it."""
+    """Wrap a notify request in a route.v1 envelope, with the request it belongs to and the trace of this message.
+
+    A notification that belongs to no request is one of its own, by its caller; who that is, the token proves.
+    """
     return {
         "schema_version": "route.v1",
-        "request_context": {
+        "request_context": _originating(envelope.get("request_context"))
+        or {
             "request_id": request_id,
             "source_channel": "mcp",
             "source_endpoint_identity": "switchboard",
             "source_sender_identity": origin,
         },
+        "trace_context": {"traceparent": _traceparent(request_id)},
         "target": {"butler": "messenger", "tool": "route.execute"},
         "input": {"context": {"notify_request": envelope, **({"again": True} if again else {})}},
     }
+
+
+def _originating(context: object) -> Mapping[str, object] | None:
+    """Return the context of the request that a notification answers, if that names one."""
+    try:
+        return RequestContext.model_validate(context).model_dump(exclude_none=True)
+    except ValidationError:
+        return None
+
+
+def _traceparent(notification_id: str) -> str:
+    """Return the trace of a notification (W3C Trace Context): the same wherever the message is taken up again."""
+    digest = sha256(notification_id.encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-01"
 
 
 def same_envelope(brought: Mapping[str, object], stored: Mapping[str, object]) -> bool:

@@ -53,6 +53,16 @@ def notification_key(origin: str, lineage: str, request: str) -> str:
 EXPLICIT = "key:"
 
 
+def lineage_in_session(stated: str | None, occurrence: str | None) -> str | None:
+    """Return the lineage of a session's call: that of what a schedule had due, unless the call states a key.
+
+    So what is due each day says the same words each day, and once each day.
+    """
+    if occurrence is None or (stated or "").startswith(EXPLICIT):
+        return stated
+    return f"occurrence:{occurrence}"
+
+
 def stated_lineage(context: Mapping[str, object] | None) -> str | None:
     """Return the lineage the caller stated: an idempotency_key before a request_id, else None."""
     for name, prefix in (("idempotency_key", EXPLICIT), ("request_id", "request:")):

@@ -1,11 +1,11 @@
 """Waiting for the first of several events, and containing errors so that one task does not end the others."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from shared.errors import ButlersError
+from shared.errors import ButlersError, Unavailable
 
 if TYPE_CHECKING:  # the command line waits for nobody's logs
     from structlog.stdlib import BoundLogger
@@ -44,3 +44,18 @@ async def pause(event: asyncio.Event, seconds: float) -> bool:
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
     return event.is_set()
+
+
+async def supervise(
+    one: Callable[[asyncio.Event], Awaitable[None]], stopping: asyncio.Event, log: "BoundLogger"
+) -> None:
+    """Run an outermost loop again whenever it ends; log a bug in it, which must not take the others down."""
+    while not stopping.is_set():
+        try:
+            await one(stopping)
+        except Unavailable as lost:
+            log.warning("a loop is started again", why=lost.message)
+            await pause(stopping, 1)
+        except Exception:
+            log.exception("a loop broke and is started again")
+            await pause(stopping, 1)

@@ -26,6 +26,9 @@ _WAYS: Final[Mapping[Status, tuple[Status, ...]]] = {
 # Every legal change of a delivery's status, as (from, to).
 LEGAL: Final[frozenset[tuple[Status, Status]]] = frozenset((old, new) for old, ways in _WAYS.items() for new in ways)
 Verdict = Literal["allow", "park", "deny"]
+# Whether a call of a tool runs at once, when a standing rule or the owner lets it, or when the owner says yes to it.
+Gate = Literal["free", "rules", "ask"]
+Risk = Literal["low", "high"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,33 @@ class Brake:
     until: float | None = None
     # `restored`: the house put it on by itself.
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallAction:
+    """What would happen: this tool of this butler called with these arguments, as the tool declares itself now."""
+
+    origin: str
+    tool_name: str
+    gate: Gate
+    risk: Risk
+    arguments: Mapping[str, object]
+    content_sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """Everything a decision about a tool call may lean on, read in one statement's view of the database."""
+
+    rules: tuple[Rule, ...] = ()
+    approval: Approval | None = None
+    brakes: tuple[Brake, ...] = ()
+    # When a backup was put back (seconds since 1970), as long as its brake stands.
+    restored: float | None = None
+    # Until when, as seconds since 1970, nothing is asked of the owner about this tool.
+    cools_until: float | None = None
+    # Whether the same call may have run before, and nobody knows.
+    uncertain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

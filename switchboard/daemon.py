@@ -26,8 +26,10 @@ from shared.db.pool import Connection, Database
 from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
+from shared.storage import calls
 from shared.telemetry.logs import logger
 from switchboard.route import Forwarded, forward, refuse
+from switchboard.router import route_for_ever
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever, tidy_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
@@ -43,6 +45,7 @@ async def route(context: Context, call: ToolCall) -> Result:
     try:
         envelope = RouteEnvelope.model_validate(call.arguments)
         request_context = envelope.request_context.model_dump(exclude_none=True)
+        await _demand_may_call(context, envelope, call.caller.name)
         demand_routable(envelope)
         request = notify_request(envelope)
         demand_own_origin(request, call.caller.name)
@@ -56,6 +59,19 @@ async def route(context: Context, call: ToolCall) -> Result:
     except ButlersError as failed:
         outcome = Forwarded(None, "error", failed)
     return Result(wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000)))
+
+
+async def _demand_may_call(context: Context, envelope: RouteEnvelope, caller: str) -> None:
+    """Raise Forbidden if a prompt is for a butler that is not in the caller's `calls`.
+
+    INVARIANT: the list is the owner's, from butler.toml; nothing of the call itself is believed.
+    """
+    target = envelope.target.butler
+    if envelope.input.prompt is None or kind_of(target) != "butler":
+        return
+    async with context.db.work() as connection:
+        if not await calls.may(connection, caller, target):
+            raise Forbidden(f"{caller} may not call {target}.", f"The owner may add it to `calls` of {caller}.")
 
 
 async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
@@ -103,6 +119,7 @@ class Beat:
     kind: str
     tools: tuple[str, ...]
     status: str
+    is_default: bool = False
 
 
 class Heartbeats:
@@ -136,7 +153,8 @@ class Heartbeats:
 
 
 async def _note(connection: Connection, beat: Beat) -> None:
-    await registry.seen(connection, beat.name, beat.url, beat.kind, beat.tools, beat.status)
+    said = beat.kind, beat.tools, beat.status
+    await registry.seen(connection, beat.name, beat.url, said, is_default=beat.is_default)
 
 
 async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
@@ -150,7 +168,8 @@ async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
         raise InvalidInput(f"{caller.name} can only register as a {kind}.")
     if not isinstance(url, str) or not is_base_url(url):
         raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
-    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status)))
+    is_default = arguments.get("default") is True
+    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status), is_default))
     return Result({"status": "ok"})
 
 
@@ -164,6 +183,7 @@ async def ingest(context: Context, call: ToolCall) -> Result:
         raise InvalidInput(describe(wrong)) from None
     async with context.db.work() as connection:
         stored = await inbox.store(connection, event)
+    context.wakes["inbox"]()
     return Result({"status": "ok", "duplicate": stored is None})
 
 
@@ -175,7 +195,8 @@ def build(context: Context) -> Components:
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 
-    return Components(tools, [partial(sweep_for_ever, context), partial(tidy_for_ever, context)])
+    loops = [partial(loop, context) for loop in (sweep_for_ever, tidy_for_ever, route_for_ever)]
+    return Components(tools, loops)
 
 
 BUTLER: Final = Butler("switchboard", "Routes each envelope to its target.", "switchboard", build)

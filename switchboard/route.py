@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from butlers.butler import Context
 from butlers.outcomes import rows_say
 from shared import answers
-from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteResponse
+from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteInput, RouteResponse, wire
 from shared.db.pool import Connection
 from shared.errors import ButlersError, HopFailed
 from shared.storage.pending_actions import Event, record
@@ -49,27 +49,51 @@ async def forward(context: Context, route: RouteEnvelope, envelope: NotifyEnvelo
     return outcome
 
 
+async def carry(context: Context, route: RouteEnvelope) -> RouteResponse:
+    """Hand an allowed envelope of any kind to its target, as it came, and return the target's answer.
+
+    What it means that there is none, each kind of envelope says for itself. Raises HopFailed.
+    """
+    wait = context.settings.timings.switchboard_wait
+    return await context.daemons.call_for(route.target.butler, route.target.tool, wire(route), wait, RouteResponse)
+
+
 async def _hand_over(context: Context, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool) -> Forwarded:
     inside: dict[str, object] = {"notify_request": envelope.model_dump(mode="json", exclude_none=True), "wait": wait}
     again = (route.input.context or {}).get("again") is True
     if again:
         inside["again"] = True
-    outgoing = route.model_dump(mode="json", exclude_none=True)
-    outgoing["input"] = {"context": inside}
-    target, tool, wait_at_most = route.target.butler, route.target.tool, context.settings.timings.switchboard_wait
+    target, tool = route.target.butler, route.target.tool
     try:
-        answer = await context.daemons.call_for(target, tool, outgoing, wait_at_most, RouteResponse)
+        answer = await carry(context, route.model_copy(update={"input": RouteInput(context=inside)}))
     except HopFailed as failed:
         if failed.proved_not_begun or failed.timed_out:
-            return await _as_it_stands(context, envelope, failed, again=again)
+            return await _unanswered(context, envelope, failed, again=again)
         return Forwarded(None, "error", _broken(failed.message))
     if answer.result is not None and answer.result.notify_response is not None:
         return Forwarded(answer.result.notify_response, answer.status)
     refusal = _refusal(target, tool, answer.error)
     if refusal.code == HopFailed.code:
         # The target lost what it needs, such as its database: the message is kept, and the sweep brings it again.
-        return await _as_it_stands(context, envelope, refusal, again=again)
+        return await _unanswered(context, envelope, refusal, again=again)
     return Forwarded(None, "error", refusal)
+
+
+async def as_it_stands(context: Context, envelope: NotifyEnvelope, *, again: bool) -> NotifyResponse | None:
+    """Return what it means that a notification has no answer: how it stands as its rows have it.
+
+    What is admitted is kept as `queued` if they cannot be read. Of a request made again nothing is known then: None.
+    """
+    notification_id = str(envelope.notification_id)
+    found = await rows_say(context.db, notification_id, envelope.origin_butler)
+    if found is None and again:
+        return None
+    return found or answers.queued(notification_id)
+
+
+async def _unanswered(context: Context, envelope: NotifyEnvelope, why: ButlersError, *, again: bool) -> Forwarded:
+    found = await as_it_stands(context, envelope, again=again)
+    return Forwarded(found, "accepted", why) if found is not None else Forwarded(None, "error", why)
 
 
 def _refusal(target: str, tool: str, failure: Failure | None) -> ButlersError:
@@ -85,18 +109,6 @@ def _broken(message: str) -> ButlersError:
     It is not away: of a target that is away, the butler is told `queued`.
     """
     return ButlersError(message, code="internal_error")
-
-
-async def _as_it_stands(context: Context, envelope: NotifyEnvelope, why: ButlersError, *, again: bool) -> Forwarded:
-    """Return `accepted`, with what the rows say.
-
-    If they cannot be read, what is admitted is kept as `queued`; a request made again is answered with the error `why`.
-    """
-    notification_id = str(envelope.notification_id)
-    found = await rows_say(context.db, notification_id, envelope.origin_butler)
-    if found is None and again:
-        return Forwarded(None, "error", why)
-    return Forwarded(found or answers.queued(notification_id), "accepted", why)
 
 
 async def refuse(connection: Connection, by: str, caller: str, why: str, notification_id: str | None = None) -> None:

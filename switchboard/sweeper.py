@@ -56,7 +56,7 @@ async def _sweep_one(context: Context, row: Record) -> bool:
     except ValidationError:
         return False
     envelope = stored.model_copy(update={"notification_id": row["id"]})
-    raw = route_request({}, stored.origin_butler, row["id"])
+    raw = route_request(row["envelope"], stored.origin_butler, row["id"])
     await forward(context, RouteEnvelope.model_validate(raw), envelope, wait=False)
     return True
 

@@ -92,6 +92,14 @@ def planted(wanted: str, timeout: float, share: str = "1/1") -> Step:
     return Step(name, (str(BIN / "pytest"), "-q", f"--planted={wanted}", f"--share={share}", path), timeout, (path,))
 
 
+# What calls for the timekeeper's tests, which nothing else touches.
+TIMEKEEPER = (
+    "butlers/modules/manictime",
+    "tests/manictime",
+    "butlers/daemon/mcp_server.py",
+    "butlers/cli/manictime.py",
+)
+
 # Files are made there twenty times as fast as on a disk.
 MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
@@ -120,9 +128,11 @@ TABLES: dict[str, tuple[Step, ...]] = {
         area("cli"),
         planted("4", timeout=1800),
         area("channels"),
+        area("runtime"),
         suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
         area("postgres", where=("shared/postgres",)),
         area("sandbox", where=("messenger/sandbox",)),
+        suite("timekeeper", "tests/manictime", timeout=300, where=TIMEKEEPER),
         tool("lint-imports", "--no-logo", label="imports"),
     ),
     "verify": (
@@ -139,6 +149,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("slow", "tests/integration", "tests/acceptance", timeout=1200, only="slow"),
         area("postgres"),
         area("sandbox"),
+        suite("timekeeper", "tests/manictime", timeout=900, only=""),
         tool("mypy", timeout=600, label="types"),
         suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign and not cold")),
     ),

@@ -31,8 +31,12 @@ FILES: Final[Mapping[str, str]] = {
     "run": "serve",
     "init": "serve",
     "migrate": "serve",
+    "reload": "fleet",
+    "fleet": "fleet",
     "sign-in": "sign_in",
     "notify": "notify",
+    "ask": "ask",
+    "sessions": "sessions",
     "mcp-config": "mcp_config",
     "status": "status",
     "why": "why",
@@ -44,6 +48,7 @@ FILES: Final[Mapping[str, str]] = {
     "contacts": "contacts",
     "approvals": "approvals",
     "rules": "rules",
+    "routes": "routes",
     "token": "tokens",
     "tokens": "tokens",
     "brake": "brake",
@@ -53,6 +58,7 @@ FILES: Final[Mapping[str, str]] = {
     "deliveries": "deliveries",
     "audit": "audit_log",
     "keys": "keys",
+    "manictime": "manictime",
 }
 
 

@@ -24,11 +24,11 @@ from butlers.cli.session import (
 )
 from shared.config.settings import Settings
 from shared.db.pool import Connection, Record
-from shared.display.fates import ACTION
+from shared.display.fates import ACTION, CALL
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput, Unreadable
 from shared.hashing import reference, short
-from shared.storage import deliveries, pending_actions
+from shared.storage import deliveries, pending_actions, tool_calls
 from shared.storage.addressees import Addressee, addressee
 
 if TYPE_CHECKING:  # keeps --help quick
@@ -97,19 +97,35 @@ def list_all(
     if as_json:
         say_json({"actions": [_object(row, to) for row, to in found]})
         return
-    cells = [
-        [
-            row["id"][:SHORT],
-            _reference(row),
-            ACTION[row["status"]],
-            row["origin_butler"],
-            to,
-            row["channel"],
-            _message(row)[:60],
-        ]
-        for row, to in found
-    ]
+    cells = [[row["id"][:SHORT], *_cells(row, to)] for row, to in found]
     table(("id", "ref", "status", "butler", "to", "by", "message"), cells)
+
+
+def _cells(row: Record, to: Addressee) -> list[object]:
+    """Return what the list shows of an action, after its id; of a tool call its tool and the tool's own sentence."""
+    butler = row["origin_butler"]
+    if row["says"] is not None:
+        return ["", CALL[row["status"]], butler, row["tool_name"], "tool", row["says"][:60]]
+    return [_reference(row), ACTION[row["status"]], butler, to, row["channel"], _message(row)[:60]]
+
+
+def _show_call(row: Record) -> None:
+    from shared.display.tool_call import HIGH_RISK, named_values, wants_to_run  # noqa: PLC0415  # keeps --help quick
+
+    say(wants_to_run(row["origin_butler"], row["tool_name"]))
+    for line in [HIGH_RISK] if row["risk"] == "high" else []:
+        say(line)
+    times = {"requested": instant(row["requested_at"], "seconds"), "expires": instant(row["expires_at"], "seconds")}
+    for name, value in {"id": row["id"], "status": CALL[row["status"]], **times}.items():
+        say(f"{name}: {value}")
+    say("What it would do:")
+    say_lines(quoted(row["says"]))
+    say("With:")
+    say_lines(quoted(named_values(row["arguments"])))
+    if row["result"]:
+        say("It answered:")
+        say_lines(quoted(row["result"]))
+    say(f"hash {short(row['content_sha'])}")
 
 
 @app.command()
@@ -128,6 +144,9 @@ def show(
     row, to, question = asyncio.run(read())
     if as_json:
         say_json(_object(row, to))
+        return
+    if row["says"] is not None:
+        _show_call(row)
         return
     say(f"{to} by {row['channel']}")
     shown = {"id": row["id"], "ref": _reference(row), "status": ACTION[row["status"]], "butler": row["origin_butler"]}
@@ -214,6 +233,8 @@ def _carry_out(
             revision, shown = row["revision"], None
             if question is not None:
                 revision, shown = question.revision, question.asked.content_sha
+            elif row["says"] is not None:
+                shown = tool_calls.call_sha(row["origin_butler"], row["tool_name"], row["arguments"], row["says"])
             return await said(connection, About(row["id"], revision, by, settings, shown)), question
 
     outcome, question = asyncio.run(carry())
@@ -276,6 +297,8 @@ def _args(row: Record) -> Mapping[str, object] | None:
     """
     from shared.storage.readable import question  # noqa: PLC0415  # keeps --help quick
 
+    if row["says"] is not None:
+        return {"arguments": row["arguments"]}
     found, kept = question(row), row["tool_args"]
     if found is None:
         return None

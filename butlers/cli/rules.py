@@ -1,8 +1,9 @@
 """rules list, add, revoke, test: what may leave without asking the owner, and what may never."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -25,7 +26,7 @@ from shared.channels import CHANNELS
 from shared.config.settings import stated_duration
 from shared.db.pool import Connection, Record
 from shared.display.fates import STATUS
-from shared.errors import ButlersError
+from shared.errors import ButlersError, InvalidInput
 from shared.gate.backtest import Past
 from shared.model import Decision
 from shared.storage import contacts, rules
@@ -66,6 +67,8 @@ def list_all(
 
 def _whom(row: Record) -> str:
     pinned = dict(row["arg_constraints"])
+    if row["tool_name"] != "notify":
+        return ", ".join([row["tool_name"], *(f"{name} {value}" for name, value in sorted(pinned.items()))])
     who = row["contact"] or pinned.get("contact_id") or pinned.get("recipient")
     more = [f"{name} {pinned[name]}" for name in ("channel", "intent") if name in pinned]
     return ", ".join([str(who), *more])
@@ -89,6 +92,11 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     max_uses: Annotated[int | None, typer.Option("--max-uses", min=1, help="For so many messages.")] = None,
     max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1, help="For so many in 24 hours.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="How long it is valid, such as 30d.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="For calls of this tool, in place of messages.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="NAME=VALUE", help="With --tool: only this argument."),
+    ] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Create a rule; prints its id."""
@@ -96,10 +104,15 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
 
     async def write() -> tuple[str, Record | None]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            contact = await _contact(connection, contact_id) if contact_id else None
-            pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
+            if tool is not None or where:
+                of_messages = any((contact_id, recipient, channel, intent))
+                pinned = await _arguments(connection, tool, where or [], of_messages=of_messages)
+            else:
+                contact = await _contact(connection, contact_id) if contact_id else None
+                pinned = rules.constraints_of(contact_id=contact, recipient=recipient, channel=channel, intent=intent)
             named = await discovery.demand_known(connection, butler)
-            new = NewRule("deny" if deny else "allow", pinned, named, max_uses, max_per_day, lasts)
+            effect: Literal["allow", "deny"] = "deny" if deny else "allow"
+            new = NewRule(effect, pinned, named, max_uses, max_per_day, lasts, tool=tool or "notify")
             made = await rules.add(connection, new, await owner_id(connection))
             return made, await rules.one(connection, made)
 
@@ -107,6 +120,16 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     say(made)
     if row is not None and row["expires_at"] is not None:
         remark(f"It is valid until {instant(row['expires_at'], 'seconds')}.")
+
+
+async def _arguments(
+    connection: Connection, tool: str | None, where: Sequence[str], *, of_messages: bool
+) -> dict[str, str]:
+    """Return what a rule about a tool pins; raise InvalidInput if it says nothing clear."""
+    if tool is None or of_messages:
+        raise InvalidInput("A rule is about messages or about a tool.", "Give --where with --tool, and nothing else.")
+    await discovery.demand_tool(connection, tool)
+    return rules.arguments_of(where)
 
 
 async def _contact(connection: Connection, beginning: str) -> str:
@@ -143,6 +166,8 @@ def try_out(
     async def read() -> list[tuple[Past, Decision]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = one_of(await rules.list_rules(connection), rule_id, "rule")
+            if row["tool_name"] != "notify":
+                raise InvalidInput("Only rules about messages can be tried on the past.", "Read it with `rules list`.")
             return list(backtest.would_have(rules.rule_of(row), await backtest.actions(connection)))
 
     found = asyncio.run(read())

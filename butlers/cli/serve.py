@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from butlers import fleet
+from butlers.cli.fleet import checked
 from butlers.cli.options import FleetOption, HomeOption
 from butlers.cli.session import MESSENGER, say, settings_of
 from butlers.daemon import sockets
 from butlers.setup import logins, ports
+from butlers.setup.scaffold import scaffold
 from shared.auth import keystore
 from shared.channels import CHANNELS, realms
 from shared.config.settings import DEFAULT_HOME, Secret, Settings, current
@@ -28,7 +30,7 @@ from shared.postgres import server as postgres
 from shared.postgres.files import find_data
 
 if TYPE_CHECKING:
-    from butlers.daemon.host import Served
+    from butlers.daemon.process import Served
     from butlers.setup.chain import Chain
 
 PortsOption = Annotated[
@@ -52,23 +54,27 @@ def up(
 ) -> None:
     """Start everything in one process: database, migrations, all daemons and the sandbox."""
     from butlers.modules import loader  # noqa: PLC0415
+    from butlers.sessions.settings import demand_setups  # noqa: PLC0415
 
     settings = _with_ports(settings_of(fleet_folder, home_folder, makes=True), port_base)
     if settings.fleet is not None and fleet_folder is None and current().fleet is None:
         say(f"The fleet is {settings.fleet}, as last time. Choose another with --fleet.")
     entries = fleet.load(settings.fleet)
     chains = loader.chains(entries)
+    demand_setups(entries)
     sockets.demand_ready(settings)
     _demand_free_ports(settings, [entry.name for entry in entries])
     stop = Stop()
     if settings.database_url is not None:
         dsn = admin_dsn(settings)
         _import_servers()
+        checked(settings)
         _up(settings, dsn, entries, chains, stop)
         return
     with _embedded(settings.home, moved=moved) as starting:
         _import_servers()
         stop.look()
+        checked(settings)
         _up(settings, starting.wait().dsn_of(DATABASE), entries, chains, stop)
 
 
@@ -149,9 +155,10 @@ def _import_servers() -> None:
 
 
 def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Sequence["Chain"], stop: Stop) -> None:
+    from butlers.cli.postgres_supervisor import keep_serving  # noqa: PLC0415
+    from butlers.cli.reload import noted  # noqa: PLC0415
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
-    from butlers.daemon.postgres_supervisor import keep_serving  # noqa: PLC0415
     from butlers.setup import migrate  # noqa: PLC0415
 
     async def prepare() -> None:
@@ -170,7 +177,16 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Se
         await _tell(settings, dsn, served)
 
     beside = [partial(keep_serving, settings.home)] if settings.database_url is None else []
-    host.run_plan(Plan(settings, dsn, entries, names, together=True), ready, beside)
+    plan = Plan(settings, dsn, entries, names, together=True, whole=True)
+    host.run_plan(plan, ready, beside, noted(settings.home, partial(_make_for, settings, dsn)))
+
+
+async def _make_for(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> Sequence[str]:
+    """Make what butlers that came while the process runs need; return a sentence for each module that failed."""
+    from butlers.modules import loader  # noqa: PLC0415
+    from butlers.setup import migrate  # noqa: PLC0415
+
+    return await migrate.migrate(settings, dsn, entries, loader.chains(entries))
 
 
 def _needs_sandbox(settings: Settings) -> bool:
@@ -230,16 +246,19 @@ def run(
     home_folder: HomeOption = None,
 ) -> None:
     """Run one daemon, or all butlers in one process (needs `butlers migrate` first)."""
+    from butlers.cli.reload import noted  # noqa: PLC0415
     from butlers.daemon import host  # noqa: PLC0415
     from butlers.daemon.assembly import Plan  # noqa: PLC0415
+    from butlers.sessions.settings import demand_setups  # noqa: PLC0415
 
     settings = settings_of(
         fleet_folder, home_folder, makes=name == "sandbox", is_shared=True, credentials=name == MESSENGER
     )
-    entries = fleet.load(settings.fleet)
+    entries = fleet.load(settings.fleet) if name in fleet.SERVICES else checked(settings)
     if name == fleet.WHOLE and port is not None:
         raise InvalidInput("--port is for one daemon, and each butler has its own port.", "Leave it out.")
     names = [entry.name for entry in entries] if name == fleet.WHOLE else [name]
+    demand_setups([entry for entry in entries if entry.name in names])
     for one in names:
         sockets.default_port(settings, entries, one)
     dsn = "" if name == "sandbox" else admin_dsn(settings)
@@ -252,7 +271,8 @@ def run(
             say(f"{one.daemon.name} is ready at {one.url}")
         sys.stdout.flush()
 
-    host.run_plan(Plan(settings, dsn, entries, names, together=False, port=port), ready)
+    plan = Plan(settings, dsn, entries, names, together=False, port=port, whole=name == fleet.WHOLE)
+    host.run_plan(plan, ready, (), noted(settings.home))
 
 
 def init(
@@ -261,7 +281,7 @@ def init(
 ) -> None:
     """Create the folder of a new butler."""
     settings = settings_of(fleet_folder, makes=True)
-    made = fleet.scaffold(settings.fleet or Path("fleet"), name)
+    made = scaffold(settings.fleet or Path("fleet"), name)
     say(f"Created {made}. Describe it in butler.toml and PERSONA.md, then run `butlers up --fleet {made.parent}`.")
 
 

@@ -21,7 +21,7 @@ from butlers.butler import Context
 from butlers.console import peer
 from butlers.console.live import Viewer, Watch, changes
 from butlers.console.middleware import Doorstep, Guard
-from butlers.console.pages import approvals, audit, brakes, contacts, deliveries, rules, sign_in
+from butlers.console.pages import approvals, audit, brakes, butler, contacts, deliveries, rules, sign_in
 from butlers.console.queries import start_page
 from butlers.console.session import KNOWN, House, Private, Public, Session, only_signed_in, page, session_of
 from butlers.console.storage import sessions
@@ -115,6 +115,8 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/deliveries", deliveries.index),
         owner("/deliveries/{id}", deliveries.show),
         owner("/deliveries/{id}", deliveries.submit, "POST"),
+        owner("/butlers/{id}", butler.show),
+        owner("/butlers/{id}", butler.submit, "POST"),
         owner("/audit", audit.index),
         owner("/brake", brakes.submit, "POST"),
         owner("/events", events),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
@@ -38,9 +38,13 @@ from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schema
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
 from butlers.tools import contacts, notification_status, notify, withdraw
-from shared.auth.tokens import NotForHere, Unauthorized, Verifier
+from butlers.tools.gated import Gated
+from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier
+from shared.contracts import AnswerStatus
 from shared.db.pool import ping
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
+from shared.loops import apart
+from shared.storage import session_steps
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import metrics_text
 
@@ -60,6 +64,7 @@ class Daemon:
     tools: Sequence[str] = ()
     parts: Components = field(default_factory=Components)
     context: Context | None = None
+    is_default: bool = False
 
 
 class LocalClient:
@@ -68,6 +73,10 @@ class LocalClient:
     def __init__(self, verifier: Verifier, tools: Sequence[Tool]) -> None:
         self._verifier = verifier
         self._tools = {tool.name: tool for tool in tools}
+
+    async def by_clock(self, tool: str, arguments: Arguments, caller: Caller) -> Result:
+        """Run a tool as the butler itself does when its time has come: nobody calls, so there is no token."""
+        return await self._tools[tool].handler(ToolCall(caller, arguments))
 
     async def call(self, token: str, tool: str, arguments: Arguments) -> Answer:
         """Verify the token and run the tool; raise Unauthorized, Forbidden, or what the tool raises."""
@@ -98,6 +107,36 @@ def guarded(context: Context, tool: Tool) -> Tool:
             raise
 
     return replace(tool, handler=handler)
+
+
+def stepped(context: Context, tool: Tool) -> Tool:
+    """Return the same tool, each call of which by a session is a step in its rows, from before it begins."""
+
+    async def handler(call: ToolCall) -> Result:
+        session = call.caller.session
+        if session is None:
+            return await tool.handler(call)
+        async with context.db.work() as connection:
+            seq = await session_steps.begun(connection, context.name, session, tool.name, call.arguments)
+        status = "error"
+        try:
+            result = await tool.handler(call)
+            status = _status_of(result)
+            return result
+        finally:
+            with apart(log, "how a step ended is not written", session=session):
+                async with context.db.work() as connection:
+                    await session_steps.ended(connection, context.name, session, seq, status)
+
+    return replace(tool, handler=handler)
+
+
+def _status_of(result: Result) -> str:
+    """Return the status that the answer states, or whether it is an error."""
+    said = (result.answer or {}).get("status")
+    if isinstance(said, str) and said in get_args(AnswerStatus):
+        return said
+    return "error" if result.is_error else "ok"
 
 
 def _demand_text(arguments: Arguments) -> None:
@@ -179,7 +218,10 @@ class FleetVerifier(TokenVerifier):
 def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[str]) -> tuple[Daemon, LocalClient]:
     """Return the daemon with the core tools and its own, and its client for callers in the same process."""
     parts = joined([*(module.build(context, NoConfig()) for module in CORE), butler.build(context)])
-    tools = [guarded(context, tool) for tool in parts.tools]
+    gated = Gated(context, parts.tools)
+    # From here on nobody comes by a gated tool but through its gate.
+    parts = replace(parts, tools=[gated.over(tool) for tool in parts.tools], loops=[*parts.loops, *gated.loops])
+    tools = [guarded(context, stepped(context, tool)) for tool in parts.tools]
     server = ToolServer(
         butler.name,
         version=version("butlers"),
@@ -194,7 +236,8 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     add_notify_route(server, next(tool for tool in tools if tool.name == "notify"))
     app = _http_app(server, hosts, frozenset(tool.name for tool in tools if tool.waits))
     names = [tool.name for tool in tools]
-    return Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context), LocalClient(verifier, tools)
+    daemon = Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context, butler.is_default)
+    return daemon, LocalClient(verifier, tools)
 
 
 def _http_app(server: FastMCP, hosts: Sequence[str], waiting: frozenset[str]) -> ASGIApp:

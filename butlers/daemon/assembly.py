@@ -6,7 +6,7 @@ import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,15 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from butlers import fleet
-from butlers.butler import Butler, Context
+from butlers.butler import Butler, Context, Loop
 from butlers.daemon.app import Daemon, LocalClient, build
 from butlers.daemon.directory import Directory
 from butlers.daemon.sockets import SANDBOX_SMTP
 from butlers.modules import loader
 from butlers.refusals import note_refusal
+from butlers.runtime.registry import keys_of
+from butlers.sessions import settings as runtime_settings
+from butlers.sessions.course import Place
 from butlers.setup import logins, migrate
 from shared import home_folder
 from shared.auth import keystore
@@ -28,16 +31,17 @@ from shared.channels.telegram import SPEC as TELEGRAM
 from shared.config.settings import Settings
 from shared.db.dsn import dsn_as, role_of
 from shared.db.pool import BREATH_SECONDS, Database
-from shared.db.wake import Wake
+from shared.db.wake import Wake, listen
 from shared.errors import Away
 from shared.loops import pause
 from shared.rpc import DaemonClient
+from shared.storage import sessions
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.assembly")
 # How long a start waits for a database that starts or recovers; after that it fails, for its supervisor to try again.
 PATIENCE_SECONDS: Final = 30.0
-TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "edits")
+TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "edits", "inbox", "schedules")
 # The topics a daemon hears from other processes. A butler listens to none: its answers come with its calls, and a call
 # that waits for the owner looks every half second. So no other butler can overhear a hint or flood a butler with hints.
 HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
@@ -59,6 +63,8 @@ class Plan:
     # All daemons in one process: the login is then `up`, and each unit of work names its role.
     together: bool
     port: int | None = None
+    # It serves all butlers of the fleet, also those that come later.
+    whole: bool = False
 
     def by_login(self) -> "list[Plan]":
         """Return a plan for each login of the database: one for all daemons, or one for each."""
@@ -148,8 +154,8 @@ class Assembly:
         """Return the topics that this process listens to for the daemons in it, each with its wake."""
         return {topic: self.wakes[topic] for name in self.plan.names for topic in HEARD.get(name, ())}
 
-    def context(self, name: str) -> Context:
-        """Make the context of the daemon of that name."""
+    def context(self, name: str, stopping: asyncio.Event | None = None) -> Context:
+        """Make the context of the daemon of that name, which stops with the process, or before it."""
         plan, timings = self.plan, self.plan.settings.timings
         keys = keystore.read(plan.settings.home, name)
         self.contexts[name] = Context(
@@ -164,11 +170,24 @@ class Assembly:
             secret=keys.secret,
             new_id=lambda: str(uuid.uuid4()),
             wakes=self.wakes,
-            stopping=self.stopping,
+            stopping=stopping or self.stopping,
         )
         return self.contexts[name]
 
-    def daemon(self, name: str, url: str) -> Daemon:
+    def place(self, name: str, url: str) -> Place | None:
+        """Return where that butler's sessions are run, if it has a runtime; its daemon must be made."""
+        entry = self.entry(name)
+        if entry.runtime is None:
+            return None
+        signer = Signer(name, keystore.read(self.plan.settings.home, name).private_pem, self.directory.clock)
+        setup, keys = runtime_settings.setup_of(entry.runtime), keys_of(self.plan.settings)
+        return Place(self.contexts[name], signer, entry.persona.strip(), url, setup, keys)
+
+    def entry(self, name: str) -> fleet.Entry:
+        """Return what the fleet says of the butler of that name."""
+        return next(one for one in self.plan.entries if one.name == name)
+
+    def daemon(self, name: str, url: str, stopping: asyncio.Event | None = None) -> Daemon:
         """Make the daemon of that name, which others reach at that URL."""
         hosts = hosts_of(self.plan.settings, url)
         if name == "console":
@@ -180,10 +199,12 @@ class Assembly:
         if name in BUTLERS:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:
-            entry = next(one for one in self.plan.entries if one.name == name)
+            entry = self.entry(name)
             modules = partial(loader.build, loader.load(entry))
-            butler = Butler(name, entry.description, build=modules, persona=entry.persona.strip())
-        context = self.context(name)
+            butler = Butler(
+                name, entry.description, build=modules, persona=entry.persona.strip(), is_default=entry.is_default
+            )
+        context = self.context(name, stopping)
         live = Directory(context.db, context.settings.timings).is_live
         verifier = Verifier(
             name,
@@ -214,3 +235,19 @@ def hosts_of(settings: Settings, url: str) -> list[str]:
     known = (url, settings.advertise_url, settings.public_url, settings.sandbox_url)
     hosts.extend(urlsplit(one).netloc for one in known if one)
     return list(dict.fromkeys(hosts))
+
+
+async def assemble(
+    plan: Plan, stack: AsyncExitStack, stopping: asyncio.Event, loops: list[Loop], wake: Callable[[str], None]
+) -> Assembly:
+    """Connect by the plan's login; add the loops by which its daemons know keys and hear of work."""
+    db = await stack.enter_async_context(database(plan, stopping))
+    assembly = Assembly(plan, db, stopping)
+    await once_there(assembly.directory.read_keys, stopping, PATIENCE_SECONDS)
+    loops.append(assembly.directory.keep_keys)
+    topics: dict[str, Callable[[str], None]] = dict(assembly.heard())
+    if plan.together:  # a butler in a process of its own listens to nobody, and looks
+        topics[sessions.TOPIC] = wake
+    if topics:
+        loops.append(partial(listen, partial(listening_dsn, plan), topics))
+    return assembly

@@ -101,6 +101,16 @@ async def demand_known(connection: Connection, name: str | None) -> str | None:
     return name
 
 
+TOOLS: Final = "SELECT DISTINCT unnest(tools) AS tool FROM switchboard.butlers WHERE kind = 'butler' ORDER BY 1"
+
+
+async def demand_tool(connection: Connection, name: str) -> None:
+    """Raise InvalidInput if no butler that was seen lately has a tool of that name, unless none was seen at all."""
+    known = [row["tool"] for row in await connection.fetch(TOOLS)]
+    if name == "notify" or len(name) > 60 or (known and name not in known):  # noqa: PLR2004  # the table's bound
+        raise InvalidInput(f"No butler has a gated tool `{name[:60]}`.", f"Choose from: {', '.join(known)}.")
+
+
 async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
     """Store the id of a client token, so that the token counts."""
     await connection.execute(KEEP, jti, butler, lasts)

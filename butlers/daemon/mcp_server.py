@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from contextvars import ContextVar
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, cast
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import PromptError, ResourceError
@@ -13,15 +16,21 @@ from fastmcp.resources import ResourceContent, ResourceResult, ResourceTemplate
 from fastmcp.server.dependencies import get_access_token, get_context, get_http_headers
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from fastmcp.tools.base import Tool as McpTool
-from mcp_types import InputRequiredResult, TextContent, ToolAnnotations
+from mcp_types import Annotations, InputRequiredResult, ListRootsRequest, ListRootsResult, TextContent, ToolAnnotations
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyUrl, PrivateAttr
 
-from butlers.butler import Arguments, Prompt, Resource, Result, Tool, ToolCall
+from butlers.butler import Arguments, Components, Prompt, Resource, Result, Tool, ToolCall
 from shared.auth.tokens import Caller, CallerKind, Unauthorized
 from shared.errors import ButlersError, Forbidden
 
+if TYPE_CHECKING:
+    from mcp_types import InputRequest, InputResponse
+
 # What a client may be asked for in the middle of a call, by the capability it declares.
 ASKABLE: Final = ("roots", "elicitation")
+# Who calls where no token can be: the program that started this process and holds its pipe. Only `over_stdio` sets it.
+AT_THE_PIPE: Final[ContextVar[Caller | None]] = ContextVar("at_the_pipe", default=None)
 
 
 class ServedTool(McpTool):
@@ -36,6 +45,7 @@ class ServedTool(McpTool):
             name=tool.name,
             description=tool.description,
             parameters=dict(tool.parameters),
+            output_schema=dict(tool.output) if tool.output is not None else None,
             annotations=ToolAnnotations(read_only_hint=tool.read_only, open_world_hint=not tool.read_only),
         )
         served._tool = tool
@@ -44,10 +54,23 @@ class ServedTool(McpTool):
     async def run(self, arguments: dict[str, object]) -> ToolResult:
         """Run the tool for the verified caller; return every answer of the contract as an ordinary result."""
         try:
-            result = await self._tool.handler(call_of(arguments, waits=self._tool.waits))
+            call = call_of(arguments, waits=self._tool.waits)
+            result = await self._tool.handler(call)
+            if result.asks and get_context().session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                result = await self._tool.handler(replace(call, inputs=await _answers(result.asks)))
         except ButlersError as refused:
             result = Result(blocks=[TextContent(type="text", text=str(refused))], is_error=True)
         return leave(result)
+
+
+async def _answers(asks: Mapping[str, "InputRequest"]) -> dict[str, "InputResponse"]:
+    """Ask a client of the older protocol at once, by the one request of it that is known here."""
+    session = get_context().session
+    return {
+        key: await session.send_request(one, ListRootsResult)
+        for key, one in asks.items()
+        if isinstance(one, ListRootsRequest)
+    }
 
 
 def leave(result: Result) -> ToolResult:
@@ -67,9 +90,9 @@ def call_of(arguments: Arguments, *, waits: bool = False) -> ToolCall:
     Only a tool that waits looks at what its client takes and offers: the look costs as much as a short tool.
     """
     token = get_access_token()
-    if token is None:
+    caller = caller_of(token.claims) if token is not None else AT_THE_PIPE.get()
+    if caller is None:
         raise Unauthorized("No token was sent.")
-    caller = caller_of(token.claims)
     return _waiting(caller, arguments) if waits else ToolCall(caller, arguments)
 
 
@@ -124,7 +147,12 @@ class ServedTemplate(ResourceTemplate):
     def of(cls, one: Resource) -> "ServedTemplate":
         """Wrap the template as FastMCP lists and reads it."""
         served = cls(
-            uri_template=one.uri, parameters={}, name=one.name, description=one.description, mime_type=one.mime_type
+            uri_template=one.uri,
+            parameters={},
+            name=one.name,
+            description=one.description,
+            mime_type=one.mime_type,
+            annotations=Annotations(audience=list(one.audience)) if one.audience else None,
         )
         served._resource = one
         return served
@@ -200,6 +228,17 @@ class ToolServer(FastMCP):
                 self.add_resource(ServedResource.of(one))
         for prompt in prompts:
             self.add_prompt(ServedPrompt.of(prompt))
+
+
+async def over_stdio(name: str, instructions: str, parts: Components) -> None:
+    """Serve these tools, resources and prompts on this process's pipe until it closes."""
+    AT_THE_PIPE.set(Caller(name, "client", "stdio"))
+    tools = [ServedTool.of(tool) for tool in parts.tools]
+    server = ToolServer(
+        name, version=version("butlers"), instructions=instructions, mask_error_details=True, tools=tools
+    )
+    server.add(parts.resources, parts.prompts)
+    await server.run_stdio_async(show_banner=False)
 
 
 def skip_header_schemas(server: FastMCP) -> None:

@@ -26,6 +26,8 @@ log = logger("butlers.modules")
 # The entry points by which an installed distribution offers its modules.
 GROUP: Final = "butlers.modules"
 ATTRIBUTE: Final = "MODULE"
+# Those that come with the program, named by their last word.
+OURS: Final = ("manictime", "schedule", "sessions", "state")
 # Schemas that are there already.
 RESERVED: Final = frozenset({"shared", "switchboard", "messenger", "console", "public", "information_schema"})
 
@@ -85,13 +87,14 @@ def _load(entry: ModuleEntry, installed: Mapping[str, EntryPoint]) -> Loaded:
     fleet_folder = str(entry.file.resolve().parents[1])
     if fleet_folder not in sys.path:
         sys.path.append(fleet_folder)  # at the end: it takes the place of nothing that is installed
-    path = installed[entry.path].module if entry.path in installed else entry.path
+    path = f"{__package__}.{entry.path}" if entry.path in OURS else entry.path
+    path = installed[entry.path].module if entry.path in installed else path
     try:
         module = getattr(importlib.import_module(path), ATTRIBUTE, None)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{path}.".startswith(f"{missing.name}."):
             return _broken(entry, f"it needs the Python module `{missing.name}`, which is not installed")
-        raise _unknown(entry, list(installed)) from None
+        raise _unknown(entry, [*OURS, *installed]) from None
     except Exception as bug:
         log.exception("a module broke at import", module=entry.path)
         return _broken(entry, f"its code fails at import ({type(bug).__name__})")
@@ -102,10 +105,11 @@ def _load(entry: ModuleEntry, installed: Mapping[str, EntryPoint]) -> Loaded:
             f"{entry.file}: `{entry.path}` holds no module called `{entry.name}`.",
             f"Give it the value {ATTRIBUTE} = Module({entry.name!r}, ...).",
         )
-    return Loaded(module, _config(entry, module.config))
+    return Loaded(module, configured(entry, module.config))
 
 
-def _config(entry: ModuleEntry, model: type[BaseModel]) -> BaseModel:
+def configured(entry: ModuleEntry, model: type[BaseModel]) -> BaseModel:
+    """Return the table as this model; raise Misconfigured with file, key and nearest name if it does not fit."""
     try:
         return model.model_validate(dict(entry.table))
     except ValidationError as wrong:

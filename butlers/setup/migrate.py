@@ -22,7 +22,7 @@ from shared.db.dsn import database_of, place_of, trouble
 from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
 from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.storage import contacts, keyring
+from shared.storage import calls, contacts, keyring
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
@@ -157,6 +157,7 @@ async def migrate(
                 await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
             for name in names_of(entries):
                 await keyring.add(connection, name, public_key(keystore.read(settings.home, name).private_pem))
+            await calls.write(connection, {entry.name: entry.calls for entry in entries})
             await realms.write_channels(connection, realms.configured(settings))
             await _ensure_owner(connection, settings)
     except asyncpg.InsufficientPrivilegeError as refused:

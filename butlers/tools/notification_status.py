@@ -1,6 +1,6 @@
-"""The core tool `notification_status`: how a message stands.
+"""The core tool `notification_status`: how a message, or a call of a gated tool, stands.
 
-It speaks of the butler's own notifications only, and answers with the stored notify_response.v1.
+It speaks of the butler's own only; of a message it answers with the stored notify_response.v1.
 """
 
 import asyncio
@@ -8,19 +8,19 @@ import time
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Final
 
-from butlers.butler import Arguments, Components, Context, Module, Result, Tool, ToolCall
+from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
 from shared import answers
 from shared.contracts import NotifyResponse, wire
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import pause
-from shared.storage import standing
+from shared.storage import standing, tool_calls
 
 OPEN: Final = frozenset({"queued", "pending_approval", "pending_missing_identifier"})
 ID: Final = {"type": "string", "description": "The notification_id (or action_id) that notify returned."}
 
 STATUS_DESCRIPTION: Final = (
-    "How one of your notifications stands now. With wait_seconds (at most 50) it answers as soon as there is an "
-    "outcome, or how it stands then."
+    "How one of your notifications, or of your calls that needed approval, stands now. With wait_seconds (at most 50) "
+    "it answers as soon as there is an outcome, or how it stands then."
 )
 
 
@@ -51,10 +51,11 @@ def parameters(**properties: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "object", "properties": properties, "required": ["notification_id"]}
 
 
-async def answered(asked: Awaitable[NotifyResponse]) -> Result:
+async def answered(asked: Awaitable[NotifyResponse | Answer]) -> Result:
     """Return what was asked for; an error becomes an answer like any other, and nothing has changed."""
     try:
-        return Result(wire(await asked))
+        found = await asked
+        return Result(wire(found) if isinstance(found, NotifyResponse) else found)
     except InvalidInput as wrong:
         return Result({"status": "error", "error": str(wrong)})
     except ButlersError as failed:
@@ -62,14 +63,27 @@ async def answered(asked: Awaitable[NotifyResponse]) -> Result:
         return Result(wire(answers.failed(None, "target_unavailable", said, retryable=True)))
 
 
-async def _status(context: Context, arguments: Arguments) -> NotifyResponse:
+async def _status(context: Context, arguments: Arguments) -> NotifyResponse | Answer:
     notification_id, timings = id_of(arguments, {"notification_id", "wait_seconds"}), context.settings.timings
     deadline = time.monotonic() + _seconds(arguments.get("wait_seconds"), timings.status_wait)
     while True:
         ticket = context.wakes["settled"].ticket(notification_id)
-        answer = await own(context, notification_id)
-        if answer.status not in OPEN or not await wait_for_news(context, ticket, deadline, timings.outcome_again):
+        answer = await _stands(context, notification_id)
+        status = answer.status if isinstance(answer, NotifyResponse) else answer["status"]
+        if status not in OPEN or not await wait_for_news(context, ticket, deadline, timings.outcome_again):
             return answer
+
+
+async def _stands(context: Context, about: str) -> NotifyResponse | Answer:
+    """Return how a notification of this butler stands, or a call of one of its gated tools."""
+    try:
+        return await own(context, about)
+    except InvalidInput:
+        async with context.db.work() as connection:
+            call = await tool_calls.own_call(connection, about, context.name)
+        if call is None:
+            raise
+    return answers.call_stands(dict(call))
 
 
 async def own(context: Context, notification_id: str) -> NotifyResponse:

@@ -14,6 +14,7 @@ from shared.contracts import Intent, NotifyResponse, RouteResponse, route_reques
 from shared.errors import ButlersError, HopFailed, InvalidInput, Misconfigured
 from shared.gate.accept import NotifyCall, accept
 from shared.gate.admit import Admitter, admit, answer_of
+from shared.idempotency import lineage_in_session
 from shared.storage import contacts, sessions
 from shared.storage.contacts import UnknownContact
 from shared.telemetry.logs import logger
@@ -82,9 +83,11 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
     """
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
+        occurrence = None
         if session is not None:
-            arguments = await _of_session(context, arguments, session)
-        call = replace(await _accept(context, arguments), session=session)
+            arguments, occurrence = await _of_session(context, arguments, session)
+        call = await _accept(context, arguments)
+        call = replace(call, session=session, lineage=lineage_in_session(call.lineage, occurrence))
         current = await admit(admitter, call)
     except (InvalidInput, Misconfigured) as wrong:
         if isinstance(wrong, UnknownContact):
@@ -109,12 +112,13 @@ async def tell(context: Context, arguments: Arguments, session: str | None = Non
     return answers.as_tool_answer(answer)
 
 
-async def _of_session(context: Context, arguments: Arguments, session: str) -> Arguments:
+async def _of_session(context: Context, arguments: Arguments, session: str) -> tuple[Arguments, str | None]:
+    """Return the arguments with the request that the session answers, and the occurrence it is of, if it is of one."""
     async with context.db.work() as connection:
-        request = await sessions.context_of(connection, context.name, session)
+        about = await sessions.about(connection, context.name, session)
     if arguments.get("request_context") or arguments.get("intent") not in ("reply", "react"):
-        return arguments
-    return {**arguments, "request_context": request}
+        return arguments, about.occurrence_id
+    return {**arguments, "request_context": about.request_context}, about.occurrence_id
 
 
 async def _accept(context: Context, arguments: Arguments) -> NotifyCall:

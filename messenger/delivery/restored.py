@@ -15,12 +15,14 @@ from shared import answers
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.errors import Unreadable
-from shared.storage import brakes, contacts, notifications, pending_actions, resolutions
+from shared.storage import brakes, contacts, notifications, pending_actions, resolutions, tool_calls
 from shared.storage.pending_actions import Event, Revision, Why
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.restored")
 MAY_HAVE_LEFT: Final = Why("messenger", "A backup was restored: it may have been sent since the backup was made.")
+MAY_HAVE_RUN: Final = Why("messenger", "A backup was restored: it may have run since the backup was made.")
+OPEN: Final = ("pending", "approved", "executing")
 ASKED_BEFORE: Final = "A backup was restored: you may have answered this since, and it may have been sent."
 
 
@@ -55,6 +57,8 @@ async def carry_out(connection: Connection, context: Context) -> None:
     await resolutions.let_go(connection)
     doubts = [one for one in await queries.queued(connection) if await _may_have_left(connection, one)]
     asked = [one for one in await queries.asked_about_others(connection) if await _ask_anew(connection, one, context)]
+    for call_id in await tool_calls.open_calls(connection):
+        await pending_actions.move_call(connection, call_id, OPEN, "uncertain", MAY_HAVE_RUN)
     event = Event("restored_carried_out", context.name)
     await pending_actions.record(connection, event, brake=brake, uncertain=len(doubts), asked_anew=len(asked))
     await cards.tell_of(connection, KIND.name, everywhere=True)

@@ -75,12 +75,12 @@ Does = Callable[[Connection, Worker, Mapping[str, object]], Awaitable[str]]
 async def given(connection: Connection, message: Mapping[str, object]) -> str | None:
     """Return the command that this message is; None unless the owner gives it, alone with the bot."""
     text = message.get("text")
-    if text not in COMMANDS or _is_anothers(message) or not await _is_owners(connection, message):
+    if text not in COMMANDS or is_anothers(message) or not await _is_owners(connection, message):
         return None
     return str(text)
 
 
-def _is_anothers(message: Mapping[str, object]) -> bool:
+def is_anothers(message: Mapping[str, object]) -> bool:
     """Return whether somebody else wrote the words: forwarded ones, or those of another bot."""
     return any(name in message for name in OTHERS_WORDS)
 

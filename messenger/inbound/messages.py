@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from messenger.channels.telegram import Call
 from messenger.delivery.lease import Worker
 from messenger.inbound import commands
+from messenger.inbound.attachments import attached
 from messenger.inbound.callbacks import note_refusal
 from messenger.storage import updates
 from shared.channels import realms
@@ -36,7 +37,7 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     message = row["body"].get("message")
     outcome: str = "ignored"
     calls: Sequence[Call] = ()
-    if isinstance(message, dict) and isinstance(message.get("text"), str):
+    if isinstance(message, dict) and (_words(message) or attached(message)):
         code, command = _pairing_code(message), await commands.given(connection, message)
         if code is not None:
             outcome = await _pair(connection, code, message, realms.realm_of(worker.context.settings, "telegram"))
@@ -88,14 +89,17 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
         event = IngestEnvelope(
             source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
             event=IngestEvent(
-                external_event_id=str(update_id),
-                external_thread_id=f"{chat.get('id')}:{message.get('message_id')}",
+                # INVARIANT: the event is named by the message's own number, which no second update of it changes.
+                external_event_id=_place_of(message),
+                external_thread_id=_place_of(message),
+                reply_to=_answered(message),
+                kind="forward" if commands.is_anothers(message) else "message",
                 observed_at=_when(message.get("date")),
             ),
             sender=IngestSender(
                 identity=str(sender.get("id")), display_name=str(sender.get("first_name") or "")[:200] or None
             ),
-            payload=IngestPayload(text=str(message.get("text"))[:LONGEST]),
+            payload=IngestPayload(text=_words(message)[:LONGEST], attachments=attached(message) or None),
         )
     except ValidationError:
         log.warning("an update is nobody's message", update=update_id)
@@ -103,6 +107,24 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
     answer = await worker.context.daemons.call("switchboard", "ingest", wire(event), 5)
     if answer.get("status") != "ok":
         raise HopFailed("The Switchboard did not take an inbound message.")
+
+
+def _place_of(message: Mapping[str, object]) -> str:
+    chat = message.get("chat")
+    return f"{chat.get('id') if isinstance(chat, dict) else None}:{message.get('message_id')}"
+
+
+def _answered(message: Mapping[str, object]) -> str | None:
+    """Return the thread identity of what is answered, by its number in this chat and never by what is quoted of it."""
+    answered = message.get("reply_to_message")
+    if not isinstance(answered, dict) or not isinstance(answered.get("message_id"), int):
+        return None
+    return _place_of({"chat": message.get("chat"), "message_id": answered["message_id"]})
+
+
+def _words(message: Mapping[str, object]) -> str:
+    """Return the text of a message, or the one below its picture."""
+    return next((text for name in ("text", "caption") if isinstance(text := message.get(name), str)), "")
 
 
 def _when(date: object) -> str:

@@ -110,6 +110,44 @@ UPDATE shared.pending_actions SET agent_summary = '{retention.WIPED}', tool_args
         AND requested_at < to_timestamp($1::float8) AND expires_at < to_timestamp($1::float8)
     ORDER BY requested_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
+# A call that ended has no more than its hash; the cards about it show nothing any more.
+CALLS_WIPED: Final = f"""
+UPDATE shared.tool_calls SET arguments = '{retention.WIPED}', says = '{retention.WIPED}', result = NULL WHERE id IN (
+    SELECT c.id FROM shared.tool_calls c JOIN shared.pending_actions a USING (id)
+    WHERE c.says <> '{retention.WIPED}' AND a.status NOT IN {OPEN}
+        AND a.requested_at < to_timestamp($1::float8) AND a.expires_at < to_timestamp($1::float8)
+    ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
+"""
+CARDS_OF_CALLS_WIPED: Final = f"""
+UPDATE messenger.parts SET shown = NULL WHERE shown IS NOT NULL AND delivery_id IN (
+    SELECT d.id FROM messenger.deliveries d JOIN shared.tool_calls c ON c.id = d.action_id
+    WHERE d.class = 'card' AND c.says = '{retention.WIPED}'
+        AND d.created_at < to_timestamp($1::float8)
+        AND EXISTS (SELECT FROM messenger.parts p WHERE p.delivery_id = d.id AND p.shown IS NOT NULL)
+    ORDER BY d.created_at LIMIT $2)
+"""
+ATTEMPTS_OF_CALLS_WIPED: Final = f"""
+UPDATE messenger.attempts SET detail = NULL WHERE detail IS NOT NULL AND delivery_id IN (
+    SELECT d.id FROM messenger.deliveries d JOIN shared.tool_calls c ON c.id = d.action_id
+    WHERE d.class = 'card' AND c.says = '{retention.WIPED}'
+        AND d.created_at < to_timestamp($1::float8)
+        AND EXISTS (SELECT FROM messenger.attempts a WHERE a.delivery_id = d.id AND a.detail IS NOT NULL)
+    ORDER BY d.created_at LIMIT $2)
+"""
+CARDS_OF_CALLS: Final = f"""
+DELETE FROM messenger.deliveries WHERE class = 'card' AND action_id IN (
+    SELECT a.id FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+    WHERE a.notification_id IS NULL AND a.status NOT IN {OPEN}
+        AND a.requested_at < to_timestamp($1::float8)
+    ORDER BY a.requested_at LIMIT $2)
+"""
+CALLS: Final = f"""
+DELETE FROM shared.tool_calls WHERE id IN (
+    SELECT c.id FROM shared.tool_calls c JOIN shared.pending_actions a USING (id)
+    WHERE a.status NOT IN {OPEN} AND a.requested_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = a.id)
+    ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
+"""
 OTHER_ACTIONS: Final = f"""
 DELETE FROM shared.pending_actions WHERE id IN (
     SELECT a.id FROM shared.pending_actions a WHERE a.notification_id IS NULL
@@ -175,12 +213,24 @@ SESSIONS: Final = """
 DELETE FROM shared.sessions WHERE id IN (
     SELECT id FROM shared.sessions WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
 """
+OCCURRENCES: Final = """
+DELETE FROM shared.occurrences WHERE id IN (
+    SELECT id FROM shared.occurrences WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
+"""
+# The occurrences of one that is over go before it.
+SCHEDULES: Final = """
+DELETE FROM shared.schedules WHERE id IN (
+    SELECT id FROM shared.schedules s WHERE source = 'tool' AND next_due_at IS NULL
+        AND once_at < to_timestamp($1::float8) AND created_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM shared.occurrences WHERE schedule_id = s.id) ORDER BY id LIMIT $2)
+"""
 ROUTES: Final = """
 DELETE FROM switchboard.routes WHERE id IN (
     SELECT id FROM switchboard.routes WHERE at < to_timestamp($1::float8) ORDER BY at LIMIT $2)
 """
 INBOX_WIPED: Final = f"""
-UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}' WHERE id IN (
+UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}',
+    display_name = NULL, attachments = NULL WHERE id IN (
     SELECT id FROM switchboard.inbox WHERE request_context <> '{{}}'
         AND received_at < to_timestamp($1::float8)
     ORDER BY received_at LIMIT $2 FOR UPDATE SKIP LOCKED)
@@ -204,6 +254,11 @@ class Chore:
 
 CHORES: Final = (
     Chore("shared.pending_actions", "wiped", retention.WORDS, OTHER_ACTIONS_WIPED),
+    Chore("shared.tool_calls", "wiped", retention.WORDS, CALLS_WIPED),
+    Chore("messenger.parts", "wiped", retention.WORDS, CARDS_OF_CALLS_WIPED),
+    Chore("messenger.attempts", "wiped", retention.WORDS, ATTEMPTS_OF_CALLS_WIPED),
+    Chore("messenger.deliveries", "removed", retention.FENCES, CARDS_OF_CALLS),
+    Chore("shared.tool_calls", "removed", retention.FENCES, CALLS),
     Chore("shared.pending_actions", "removed", retention.FENCES, OTHER_ACTIONS),
     Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_ALONE),
     Chore("messenger.attempts", "wiped", retention.WORDS, ATTEMPTS_OF_DIGESTS),
@@ -215,6 +270,8 @@ CHORES: Final = (
     Chore("shared.request_windows", "removed", retention.REQUEST_WINDOWS, REQUEST_WINDOWS),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
     Chore("shared.sessions", "removed", retention.WORDS, SESSIONS),
+    Chore("shared.occurrences", "removed", retention.WORDS, OCCURRENCES),
+    Chore("shared.schedules", "removed", retention.WORDS, SCHEDULES),
     Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
     Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),
     Chore("switchboard.inbox", "removed", retention.FENCES, INBOX),

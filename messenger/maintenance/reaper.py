@@ -14,7 +14,8 @@ from messenger.storage import deliveries as store
 from shared import answers
 from shared.db.pool import Connection
 from shared.errors import ButlersError
-from shared.storage import deliveries, notifications, pairings, pending_actions, rules
+from shared.gate.tool_call import RUN_WITHIN
+from shared.storage import deliveries, notifications, pairings, pending_actions, rules, tool_calls
 from shared.storage.pending_actions import Why
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
@@ -22,6 +23,9 @@ from shared.telemetry.metrics import deliveries_total
 log = logger("messenger.maintenance.reaper")
 
 LOST: Final = Why("messenger", "The process that was sending it stopped responding. Delivery unconfirmed.")
+CALL_LOST: Final = Why("messenger", "The process that was running it stopped responding. It may have run.")
+CALL_AGAIN: Final = Why("messenger", "The process that was running it stopped responding; it is run again.")
+CALL_LATE: Final = Why("messenger", "Expired before it could run.")
 NOBODY_ANSWERED: Final = "Expired without an answer."
 
 
@@ -39,6 +43,21 @@ async def reap(connection: Connection, lease: timedelta) -> int:
             await notifications.settle(connection, row["notification_id"], answer)
             await pending_actions.move(connection, row["notification_id"], ["approved", "executing"], "uncertain", LOST)
     return len(lost)
+
+
+async def reap_calls(connection: Connection, lease: timedelta, within: timedelta) -> int:
+    """End the tool calls whose daemon fell silent, and those that nobody began in time; return how many there were.
+
+    INVARIANT: what may have run is run again by no machine, unless the tool is declared repeatable.
+    """
+    silent = await tool_calls.silent_calls(connection, lease)
+    for row in silent:
+        to, why = ("approved", CALL_AGAIN) if row["again"] else ("uncertain", CALL_LOST)
+        await pending_actions.move_call(connection, row["id"], ["executing"], to, why)
+    late = await tool_calls.overdue_calls(connection, within)
+    for call_id in late:
+        await pending_actions.move_call(connection, call_id, ["approved"], "expired", CALL_LATE)
+    return len(silent) + len(late)
 
 
 async def close_unanswered(connection: Connection) -> int:
@@ -66,6 +85,7 @@ async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
         try:
             async with worker.context.db.work() as connection:
                 reaped = await reap(connection, timings.lease) + await close_unanswered(connection)
+                reaped += await reap_calls(connection, timings.lease, RUN_WITHIN)
                 await transitions.close_answered(connection)
                 written = await transitions.delayed_no_more(connection, timings.braked_again)
                 written += await transitions.sooner(connection, timings.longest_wait)

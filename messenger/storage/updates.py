@@ -8,6 +8,7 @@ from shared.db.pool import Connection, Record
 
 Fields: TypeAlias = Mapping[str, "Fields"]
 _WHO: Fields = {"id": {}, "first_name": {}}
+_FILE: Fields = {"file_id": {}, "file_name": {}, "mime_type": {}, "file_size": {}}
 _CHAT: Fields = {"id": {}, "type": {}}
 USED: Fields = {
     "update_id": {},
@@ -15,6 +16,10 @@ USED: Fields = {
         "message_id": {},
         "date": {},
         "text": {},
+        "caption": {},
+        # Only its number: what is quoted of it may be anybody's words.
+        "reply_to_message": {"message_id": {}},
+        **dict.fromkeys(("document", "audio", "voice", "video", "animation", "video_note", "photo"), _FILE),
         "from": _WHO,
         "chat": _CHAT,
         # Whose words they are, where they are not the sender's own.
@@ -101,8 +106,10 @@ async def count(connection: Connection, bot: str, highest: int) -> None:
 def _used(value: object, fields: Fields) -> object:
     """Return the value with the fields that are used.
 
-    What is no object holds none of them, and a list is none of ours.
+    What is no object holds none of them. Of a list, which is a photo in several sizes, the last is the largest.
     """
+    if isinstance(value, list) and fields is _FILE:
+        value = value[-1] if value and isinstance(value[-1], Mapping) else None
     if isinstance(value, Mapping):
         return {name: _used(value[name], inside) for name, inside in fields.items() if name in value}
     return None if isinstance(value, list) else value

@@ -117,6 +117,14 @@ def origin_url(text: str) -> str:
     return url
 
 
+def api_key(text: str) -> str:
+    """Return the key of a model's provider, as one word; a line break around it is dropped."""
+    key = text.strip()
+    if not re.fullmatch(r"[!-~]{8,1000}", key):
+        raise ValueError("a key: one word of at least 8 ASCII characters")
+    return key
+
+
 def smtp_url(text: str) -> str:
     """Return the URL of the server that mail is handed to: smtp (STARTTLS where offered) or smtps."""
     return _url(text, ("smtp", "smtps"))

@@ -110,6 +110,9 @@ class Settings:
     approval_ttl: timedelta
     sweep_seconds: float
     memory_mb: int
+    anthropic_api_key: Secret | None
+    openai_api_key: Secret | None
+    model_base_url: str | None
     rate_limits: bool | None  # None: on for live channels, off for the sandbox
     unknown: tuple[UnknownVariable, ...] = ()
     # What no variable changes.
@@ -117,10 +120,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read all settings from `environ`, and from the files that its `..._FILE` variables name.
-
-        Raises Misconfigured naming the variable.
-        """
+        """Read all settings from `environ` and the files that it names; raise Misconfigured naming the variable."""
         env = _Environment(environ)
         settings = cls(
             database_url=env.secret("DATABASE_URL", parsers.database_url),
@@ -150,6 +150,9 @@ class Settings:
             approval_ttl=env.read("BUTLERS_APPROVAL_TTL", duration) or timedelta(hours=72),
             sweep_seconds=(env.read("BUTLERS_SWEEP_SECONDS", duration) or timedelta(seconds=2)).total_seconds(),
             memory_mb=env.read("BUTLERS_MEMORY_MB", parsers.memory_mb) or 1024,
+            anthropic_api_key=env.secret("BUTLERS_ANTHROPIC_API_KEY", parsers.api_key),
+            openai_api_key=env.secret("BUTLERS_OPENAI_API_KEY", parsers.api_key),
+            model_base_url=env.read("BUTLERS_MODEL_BASE_URL", parsers.web_url),
             rate_limits=env.read("BUTLERS_RATE_LIMITS", parsers.yes_or_no),
             unknown=env.unknown(),
         )
@@ -312,3 +315,8 @@ def _shown(value: object) -> str:
 
 def _masked(match: re.Match[str]) -> str:
     return f"{match[1]}:{MASK}@"
+
+
+def variable(name: str) -> str | None:
+    """Return a variable that another program's conventions name, and none of our settings does; None if it is empty."""
+    return os.environ.get(name) or None

@@ -59,6 +59,8 @@ class Timings:
     """Interval between two edits of a digest: Telegram takes only so many, and what is new is listed within 5 s."""
     end_told: timedelta = timedelta(hours=1)
     """Interval. That something was not delivered is told so long after its end, and later no more."""
+    call_told: timedelta = timedelta(days=30)
+    """Interval. That a tool failed, or may have run, is told so long after it was called; its words end then, too."""
     end_counted: timedelta = timedelta(days=1)
     """Interval. The start page counts so long what was not delivered."""
     bounce_told: timedelta = timedelta(days=3)
@@ -70,6 +72,15 @@ class Timings:
     """Seconds until a module that cannot start, or whose loop keeps breaking, is tried again."""
     module_failures_within: float = 60.0
     """Seconds within which five failures of a loop degrade its module, and without one of which it is well again."""
+
+    session_look: float = 0.5
+    """Seconds between two looks at the sessions of up to five butlers; of more of them, longer in proportion."""
+    session_renew: float = 1.0
+    """Seconds between two renewals of a session's lease, at which it is also seen that the owner stops it."""
+    session_lease: timedelta = timedelta(seconds=10)
+    """Interval. A session whose process is silent so long is lost."""
+    session_told_again: float = 60.0
+    """Seconds until the owner is told again what could not be told."""
 
     poll: float = 5.0
     """Seconds that one getUpdates waits at the provider."""
@@ -117,6 +128,11 @@ class Timings:
     live_call: timedelta = timedelta(seconds=3)
     """Interval. A notification so young belongs to its live call, and is not swept."""
 
+    route_lease: timedelta = timedelta(seconds=10)
+    """Interval. A received message that its holder did not route and hand over is taken by another after this."""
+    thread_lasts: timedelta = timedelta(minutes=30)
+    """Interval. What is written in a chat goes to the butler of the message before, if that is no older than this."""
+
     heartbeat: float = 5.0
     """Seconds between two heartbeats of an instance."""
     instance_counts: timedelta = timedelta(seconds=30)
@@ -150,6 +166,10 @@ class Timings:
         lease, poll_lease = self.lease.total_seconds(), self.poll_lease.total_seconds()
         for wrong, why in (
             (self.renew * _LOOKS_IN_A_LEASE > lease, "a lease is renewed three times before it runs out"),
+            (
+                self.session_renew * _LOOKS_IN_A_LEASE > self.session_lease.total_seconds(),
+                "a session's lease is renewed three times before it runs out",
+            ),
             (self.margin >= lease - self.renew, "what is left of a lease between two renewals is more than its margin"),
             (poll_lease <= self.poll, "the poller's lease outlives one poll"),
             (self.mailbox_lease.total_seconds() <= self.mailbox_look, "the mailbox's lease outlives one look"),

@@ -148,6 +148,11 @@ class Database:
             ) from None
         return cls(pool, role)
 
+    @classmethod
+    def unreachable(cls) -> "Database":
+        """Return one for what is built and never used: whoever works with it fails."""
+        return cls(asyncpg.create_pool("postgresql://", min_size=0))
+
     def acting_as(self, role: str) -> "Database":
         """Return the same pool, with each unit of work acting as `role` (one-process mode)."""
         return Database(self._pool, role)

@@ -39,6 +39,18 @@ ANSWERED: Final[Mapping[str, str]] = {
     "failed": "Already approved, but not delivered",
     "uncertain": "Already approved; delivery unconfirmed",
 }
+# A call of a gated tool.
+CALL: Final[Mapping[str, str]] = {
+    "pending": "Waiting for approval",
+    "approved": "Approved, about to run",
+    "executing": "Running",
+    "executed": "Ran",
+    "denied": "Denied",
+    "expired": "Expired",
+    "cancelled": "Cancelled",
+    "failed": "Failed",
+    "uncertain": "Outcome not known",
+}
 # Its way to the provider.
 DELIVERY: Final[Mapping[Status, str]] = {
     "queued": "Sending",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from shared.addresses import parse_recipient
 from shared.channels import CHANNELS, channel_of
-from shared.contracts import Delivery, Intent, NotifyEnvelope, as_sent, to_whom
+from shared.contracts import Delivery, Intent, NotifyEnvelope, answered_subject, as_sent, to_whom
 from shared.errors import InvalidInput
 from shared.idempotency import Asked, request_sha, said_sha, stated_lineage
 from shared.storage.contacts import Recipient
@@ -80,7 +80,7 @@ def accept(origin: str, arguments: Mapping[str, object]) -> NotifyCall:
         channel=channel,
         message=message,
         recipient=texts["recipient"].strip(" ") if texts["recipient"] else None,
-        subject=texts["subject"],
+        subject=texts["subject"] or answered_subject(intent, channel, context),
         emoji=texts["emoji"],
     )
     sent = as_sent(delivery)
@@ -244,7 +244,7 @@ def _is_boundless(value: object) -> bool:
 def _demand_context_values(context: Mapping[str, object]) -> None:
     if _is_boundless(context):
         raise InvalidInput("Parameter 'request_context' contains an infinite number.", "Give it as text.")
-    for name in (*REQUIRED_CONTEXT, "source_thread_identity", "idempotency_key", "received_at"):
+    for name in (*REQUIRED_CONTEXT, "source_thread_identity", "source_subject", "idempotency_key", "received_at"):
         value = context.get(name)
         if value is None:
             continue

@@ -4,16 +4,19 @@ Deny beats allow, and what nothing allows is parked. What cannot be read is not 
 not gather them must not ask. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from shared.addresses import folded
-from shared.model import Action, Approval, Decision, Facts, Finding, Rule
+from shared.hashing import canonical_json
+from shared.model import Action, Approval, Brake, CallAction, CallFacts, Decision, Facts, Finding, Rule
 
 # These daemons carry what others ask; no standing rule allows what they ask themselves.
 MOVERS: Final = frozenset({"switchboard", "messenger"})
 OWN_REACTIONS: Final = "A butler can react only to its own messages and to messages it received."
+# What a rule may name of a message, besides its length.
+FIELDS: Final = frozenset({"contact_id", "recipient", "channel", "intent", "origin_butler"})
 RESTORED: Final = "A backup was restored: the rule may already have let this message through."
 
 
@@ -159,12 +162,29 @@ def was_made_since(rule: Rule, restored: float | None) -> bool:
 
 
 def matches(rule: Rule, action: Action) -> bool:
-    """Return whether the rule speaks of this action; the rule must pin a contact or a recipient."""
+    """Return whether the rule speaks of this action; one that allows must pin a contact or a recipient.
+
+    What the policy cannot read of a rule that blocks is taken to match, and of one that allows, not to.
+    """
     if rule.origin_butler not in {None, action.origin} or rule.realm not in {None, action.realm}:
         return False
-    if not {"contact_id", "recipient"} & set(rule.constraints):
+    denies = rule.effect == "deny"
+    if not denies and not {"contact_id", "recipient"} & set(rule.constraints):
         return False
-    return all(_holds(field, value, action) for field, value in rule.constraints.items())
+    return all(
+        _holds(field, value, action) or (denies and not _is_understood(field, value))
+        for field, value in rule.constraints.items()
+    )
+
+
+def _is_understood(field: str, constraint: object) -> bool:
+    """Return whether the policy knows this field of a rule, and what the rule wants of it."""
+    kind, wanted = _read(constraint)
+    if field == "message":
+        return kind == "max_length" and isinstance(wanted, int) and not isinstance(wanted, bool)
+    if field not in FIELDS:
+        return False
+    return is_readable(constraint) or (kind == "domain" and field == "recipient" and isinstance(wanted, str))
 
 
 def pins(rule: Rule, address: str) -> bool:
@@ -207,6 +227,89 @@ def _field(field: str, action: Action) -> str | None:
         "intent": action.intent,
         "origin_butler": action.origin,
     }.get(field)
+
+
+def decide_call(call: CallAction, facts: CallFacts) -> Decision:
+    """Decide whether this call of a gated tool may run now; as with messages, deny beats allow."""
+    denying = [rule for rule in facts.rules if rule.effect == "deny" and forbids(rule, call)]
+    if denying:
+        return _deny("rule_denies", "Blocked by a rule.", rule_id=best(denying).id)
+    if facts.approval is not None:
+        return _by_yes(call, facts.approval)
+    allowing = [rule for rule in facts.rules if rule.effect == "allow" and permits(rule, call)]
+    usable = [rule for rule in allowing if uses_are_left(rule) and was_made_since(rule, facts.restored)]
+    if usable and a_rule_is_enough(call) and not facts.uncertain:
+        return Decision("allow", (Finding("rule_allows", "A rule allows it."),), rule_id=best(usable).id)
+    if facts.cools_until is not None:
+        return call_cooled_down(call, facts.cools_until)
+    findings = [Finding("nothing_allows", "No rule allows it.")]
+    if facts.uncertain:
+        findings.append(Finding("may_have_run", "The same call may have run before; its outcome is not known."))
+    return Decision("park", tuple(findings))
+
+
+def _by_yes(call: CallAction, yes: Approval) -> Decision:
+    if yes.content_sha != call.content_sha:
+        return _deny("content_changed", "The call changed after it was approved.")
+    return Decision("allow", (Finding("approved", "The owner approved this exact call."),), None, yes.action_id)
+
+
+def call_cooled_down(call: CallAction, until: float) -> Decision:
+    """Return the denial for a tool in its cool-down, which ends at `until` (seconds since 1970)."""
+    said = f"no more requests until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC, so do not ask again."
+    return _deny("cooled_down", f"The owner denied `{call.tool_name}` three times in a row: {said}")
+
+
+def a_rule_is_enough(call: CallAction) -> bool:
+    """Return whether a standing rule may let it run: never for a high risk, and not where the tool always asks."""
+    return call.gate == "rules" and call.risk == "low" and call.origin not in MOVERS
+
+
+def permits(rule: Rule, call: CallAction) -> bool:
+    """Return whether an allowing rule speaks of this call: each of its arguments is there, and is exactly that."""
+    if rule.origin_butler not in {None, call.origin}:
+        return False
+    return all(
+        name in call.arguments and _argument_is(wanted, argument_text(call.arguments[name]))
+        for name, wanted in rule.constraints.items()
+    )
+
+
+def forbids(rule: Rule, call: CallAction) -> bool:
+    """Return whether a blocking rule speaks of this call; what cannot be read, or is left out, is taken to match."""
+    if rule.origin_butler not in {None, call.origin}:
+        return False
+    return all(
+        name not in call.arguments
+        or not is_readable(wanted)
+        or _argument_is(wanted, folded(argument_text(call.arguments[name])), spelling=folded)
+        for name, wanted in rule.constraints.items()
+    )
+
+
+def argument_text(value: object) -> str:
+    """Return an argument as a rule names it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def is_readable(constraint: object) -> bool:
+    """Return whether the policy knows what a rule about an argument wants."""
+    kind, wanted = _read(constraint)
+    if kind == "one_of":
+        return isinstance(wanted, list) and all(isinstance(one, str) for one in wanted)
+    return kind == "exact" and isinstance(wanted, str)
+
+
+def _argument_is(constraint: object, value: str, spelling: Callable[[str], str] = str) -> bool:
+    if not is_readable(constraint):
+        return False
+    wanted = _read(constraint)[1]
+    return value in [spelling(str(one)) for one in (wanted if isinstance(wanted, list) else [wanted])]
+
+
+def holds_back(brake: Brake, call: CallAction) -> bool:
+    """Return whether the brake is for this call: it names no contact and no channel, and this butler or none."""
+    return brake.contact_id is None and brake.channel is None and brake.butler in {None, call.origin}
 
 
 def best(rules: list[Rule]) -> Rule:

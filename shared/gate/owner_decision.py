@@ -15,12 +15,12 @@ from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display.approval import local
-from shared.display.fates import ANSWERED
+from shared.display.fates import ANSWERED, CALL
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked
 from shared.gate.evaluate import Evaluation, evaluate
-from shared.storage import audit_bindings, deliveries, notifications, pending_actions
+from shared.storage import audit_bindings, deliveries, notifications, pending_actions, tool_calls
 from shared.storage.pending_actions import Revision, Verdict, Why
 
 
@@ -69,7 +69,7 @@ async def apply(connection: Connection, word: OwnerDecision) -> Outcome:
     """Carry out the owner's word in the caller's transaction."""
     action = await pending_actions.open_action(connection, word.action_id)
     if action is None:
-        return Outcome("impossible", "There is no such approval request.")
+        return await _apply_to_call(connection, word)
     if not realms.may_decide(word.surface, word.realm, action["realm"]):
         return Outcome("not_here", realms.NOT_HERE)
     if not await _waits(connection, action):
@@ -81,6 +81,42 @@ async def apply(connection: Connection, word: OwnerDecision) -> Outcome:
     if word.revision not in {None, action["revision"]}:
         return Outcome("changed", "Changed since it was shown.")
     return await (_approve if word.approve else _deny)(connection, word, action)
+
+
+async def _apply_to_call(connection: Connection, word: OwnerDecision) -> Outcome:
+    """Carry out the owner's word on a tool call.
+
+    INVARIANT: a yes is bound to the call as it lies in its row now, and to nothing that was written beside it.
+    """
+    call = await tool_calls.one(connection, word.action_id)
+    if call is None:
+        return Outcome("impossible", "There is no such approval request.")
+    if not realms.may_decide(word.surface, word.realm, call["realm"]):
+        return Outcome("not_here", realms.NOT_HERE)
+    sha = tool_calls.sha_of(call)
+    changed = {sha, word.shown or sha} != {call["content_sha"]} or word.revision not in {None, call["revision"]}
+    if call["open"] and word.approve and changed:
+        return Outcome("impossible", "The stored call was changed after it was asked. Deny it.")
+    verdict = Verdict(
+        word.action_id,
+        call["revision"],
+        "approved" if word.approve else "denied",
+        word.by,
+        word.surface,
+        word.reason,
+        bound={"content": sha, "tool": call["tool_name"]} if word.approve else {},
+    )
+    if not call["open"] or not await pending_actions.decide_call(connection, verdict):
+        return _late_call(await tool_calls.one(connection, word.action_id) or call)
+    await tell(connection, "released")
+    await tell(connection, "cards")
+    return Outcome("approved", "Approved. It runs now.") if word.approve else Outcome("denied", "Denied.")
+
+
+def _late_call(call: Record) -> Outcome:
+    status = "expired" if call["status"] == "pending" else call["status"]
+    when = f" ({local(call['decided_at'])})" if call["decided_at"] is not None else ""
+    return Outcome("late", f"Already answered: {CALL[status]}{when}.")
 
 
 async def edit(connection: Connection, change: Edit) -> Outcome:

@@ -30,7 +30,9 @@ async def resolve(connection: Connection, envelope: NotifyEnvelope, whom: Recipi
         return target
     address = Address(delivery.channel, target.address)
     proves = threads.may_point_at if target.is_owner else threads.is_proved
-    proved = await proves(connection, envelope.origin_butler, address, thread_of(envelope))
+    endpoint = str((envelope.request_context or {}).get("source_endpoint_identity"))
+    to = threads.Answering(thread_of(envelope), endpoint)
+    proved = await proves(connection, envelope.origin_butler, address, to)
     return replace(target, unproved=not proved)
 
 

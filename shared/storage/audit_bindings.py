@@ -110,7 +110,7 @@ async def compare(connection: Connection) -> Compared:
             lines += 1
             fields = dict(row)
             wrong = [said for name, said in _SAID.items() if fields.get(name)]
-            about = f"Message {row['notification_id']}"
+            about = f"Message {row['notification_id']}" if row["notification_id"] else "A tool call"
             if fields.get("gone"):
                 found.append(Differs(row["seq"], f"{about}, of whose {kind} line {row['seq']} tells, is gone."))
             elif wrong:

@@ -28,6 +28,8 @@ SAID: Final[Mapping[str, str]] = {
     "login_closed": "The database login of {name} was closed.",
     "rule_made": "Rule {rule} was created: {reason}.",
     "rule_revoked": "Rule {rule} was revoked.",
+    "route_made": "Messages that fit rule {route} go to {butler}.",
+    "route_removed": "The routing rule {route} was removed.",
     "brake_on": "Brake {brake} was put on.",
     "brake_off": "Brake {brake} was lifted.",
     "signed_in": "A browser was signed in by {by}.",

@@ -9,6 +9,7 @@ from uuid import UUID
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.storage.audit_bindings import ADDRESS, WORDS
+from shared.storage.tool_calls import NewCall
 
 # The line of a third party's marker, in its own statement: what left, in hashes that seals cover as rows are not,
 # and by which authority: the yes to which question, or which rule, and which of its uses this is.
@@ -78,6 +79,24 @@ async def park(connection: Connection, parked: Parked, ttl: timedelta, by: str) 
     await connection.execute(PARK, *args, UUID(parked.notification_id), ttl, by, parked.session)
 
 
+PARK_CALL = """
+INSERT INTO shared.pending_actions (id, origin_butler, tool_name, tool_args, content_sha, agent_summary, expires_at,
+    session_id, status, rule_id)
+VALUES ($1, $2, $3, '{}', $4, '', clock_timestamp() + $5, $6, CASE WHEN $7::uuid IS NULL THEN 'pending'
+    ELSE 'approved' END, $7::uuid) ON CONFLICT DO NOTHING
+"""
+
+
+async def park_call(connection: Connection, new: NewCall, ttl: timedelta, rule_id: str | None) -> bool:
+    """Make the pending action of a tool call: for the owner, or let through by a rule.
+
+    Return False if the same call waits or runs already; then nothing was written.
+    """
+    rule = UUID(rule_id) if rule_id else None
+    args = (UUID(new.id), new.origin, new.tool_name, new.content_sha, ttl, new.session, rule)
+    return (await connection.execute(PARK_CALL, *args)).endswith(" 1")
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One line of the audit: what happened to what, by whom and why."""
@@ -127,6 +146,17 @@ SPEND = "INSERT INTO shared.rule_uses (rule_id, notification_id) VALUES ($1, $2)
 async def spend(connection: Connection, rule_id: str, notification_id: str) -> None:
     """Count one use of the rule, once per notification; the caller holds the rule's row (lock_rule)."""
     await connection.execute(SPEND, UUID(rule_id), UUID(notification_id))
+
+
+SPEND_ON_CALL = """
+INSERT INTO shared.rule_uses (rule_id, notification_id, n)
+SELECT $1, $2, coalesce(max(n), 0) + 1 FROM shared.rule_uses WHERE rule_id = $1 ON CONFLICT DO NOTHING
+"""
+
+
+async def spend_on_call(connection: Connection, rule_id: str, call_id: str) -> bool:
+    """Count one use of the rule by a tool call; return False if another call took the same use meanwhile."""
+    return (await connection.execute(SPEND_ON_CALL, UUID(rule_id), UUID(call_id))).endswith(" 1")
 
 
 GIVE_BACK = "DELETE FROM shared.rule_uses WHERE notification_id = $1"
@@ -193,8 +223,7 @@ SELECT notification_id::text FROM moved
 """
 
 
-async def decide(connection: Connection, verdict: Verdict) -> str | None:
-    """Write the verdict; return the notification's id if it decided, None if it came second or too late."""
+async def _decide(connection: Connection, verdict: Verdict) -> Record | None:
     shas = list(verdict.wire_shas) if verdict.wire_shas is not None else None
     what = {"surface": verdict.surface, "contact": verdict.by, **verdict.bound}
     args = (
@@ -208,8 +237,18 @@ async def decide(connection: Connection, verdict: Verdict) -> str | None:
         UUID(verdict.by),
         shas,
     )
-    notification: str | None = await connection.fetchval(DECIDE, *args)
-    return notification
+    return await connection.fetchrow(DECIDE, *args)
+
+
+async def decide(connection: Connection, verdict: Verdict) -> str | None:
+    """Write the verdict; return the notification's id if it decided, None if it came second or too late."""
+    moved = await _decide(connection, verdict)
+    return None if moved is None else moved["notification_id"]
+
+
+async def decide_call(connection: Connection, verdict: Verdict) -> bool:
+    """Write the verdict on a tool call; return False if it came second or too late."""
+    return await _decide(connection, verdict) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +335,19 @@ async def move(
     return moved
 
 
+MOVE_CALL = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions SET status = $1
+    WHERE id = $6 AND notification_id IS NULL AND status = ANY ($7::text[]) {WRITTEN}
+SELECT id FROM moved
+"""
+
+
+async def move_call(connection: Connection, call_id: str, come_from: Sequence[str], to: str, why: Why) -> bool:
+    """Move a tool call on; return False if it was in none of those states, so that of several one alone moves it."""
+    return await connection.fetchval(MOVE_CALL, *why.line(to), UUID(call_id), list(come_from)) is not None
+
+
 UNANSWERED = """
 SELECT id::text, notification_id::text FROM shared.pending_actions
 WHERE status = 'pending' AND expires_at <= clock_timestamp()
@@ -325,9 +377,9 @@ LIST = f"""
 SELECT a.id::text, a.origin_butler, a.tool_args, a.status, a.agent_summary, a.revision, a.requested_at, a.decided_at,
     {EXPIRES} AS expires_at, a.decision_reason, a.notification_id::text, a.content_sha, n.envelope, n.owner_text,
     n.whom, coalesce(d.channel, n.envelope #>> '{{delivery,channel}}', '') AS channel, d.address AS sent_to,
-    d.id::text AS delivery_id
+    d.id::text AS delivery_id, a.tool_name, c.arguments, c.says, c.risk, c.result
 FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id LEFT JOIN shared.tool_calls c ON c.id = a.id
 WHERE $1::text IS NULL OR a.status = $1 ORDER BY a.requested_at
 """
 

@@ -1,6 +1,6 @@
 """Standing rules, made and revoked by the owner: the only writer of shared.approval_rules."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -35,6 +35,19 @@ class NewRule:
     lasts: timedelta | None = None
     # The pending action on whose page it was begun.
     created_from: str | None = None
+    # Of a rule about a gated tool: its name; the constraints are then arguments.
+    tool: str = "notify"
+
+
+def arguments_of(where: Sequence[str]) -> dict[str, str]:
+    """Return the arguments that a rule about a tool pins, from `name=value`; raise InvalidInput for anything else."""
+    found: dict[str, str] = {}
+    for one in where:
+        name, given, value = one.partition("=")
+        if not given or not name.strip() or name in found:
+            raise InvalidInput(f"`{one[:60]}` names no argument.", "Write --where NAME=VALUE, each name once.")
+        found[name] = value
+    return found
 
 
 def constraints_of(
@@ -58,19 +71,28 @@ def constraints_of(
     return {name: value for name, value in wanted.items() if value is not None}
 
 
+def _limits_fit(new: NewRule) -> bool:
+    if new.effect == "deny" and (new.max_uses or new.max_per_day):
+        raise InvalidInput("A rule that blocks cannot have limits.", "Leave the limits out.")
+    return True
+
+
 ADD: Final = """
 INSERT INTO shared.approval_rules (origin_butler, effect, arg_constraints, description, expires_at, max_uses,
-    max_per_day, realm, made_by, created_from)
-VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9, (SELECT id FROM shared.pending_actions WHERE id = $10))
+    max_per_day, realm, made_by, created_from, tool_name)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6, $7, $8, $9, (SELECT id FROM shared.pending_actions WHERE id = $10),
+    $11)
 RETURNING id::text
 """
 
 
 async def add(connection: Connection, new: NewRule, by: str, surface: str = "cli", *, realm: str | None = None) -> str:
     """Add a rule and return its id; it holds in the realm its channel is configured for now, or the one named."""
-    realm, origin = realm or await _realm(connection, new), UUID(new.created_from) if new.created_from else None
+    origin = UUID(new.created_from) if new.created_from else None
+    # A tool is no channel, so that a rule about one holds whatever the channels are.
+    realm = None if new.tool != "notify" and _limits_fit(new) else realm or await _realm(connection, new)
     args = (new.effect, new.constraints, describe(new), new.lasts, new.max_uses, new.max_per_day, realm, UUID(by))
-    rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin))
+    rule_id = str(await connection.fetchval(ADD, new.butler, *args, origin, new.tool))
     made = Event("rule_made", "owner", rule_id=rule_id, reason=describe(new))
     await record(connection, made, contact=by, surface=surface)
     return rule_id
@@ -104,8 +126,7 @@ REALMS: Final = "SELECT DISTINCT realm FROM shared.channels WHERE $1::text IS NU
 
 
 async def _realm(connection: Connection, new: NewRule) -> str:
-    if new.effect == "deny" and (new.max_uses or new.max_per_day):
-        raise InvalidInput("A rule that blocks cannot have limits.", "Leave the limits out.")
+    _limits_fit(new)
     channel = new.constraints.get("channel")
     if channel is None and "recipient" in new.constraints:
         channel = parse_recipient(new.constraints["recipient"]).channel
@@ -117,6 +138,8 @@ async def _realm(connection: Connection, new: NewRule) -> str:
 
 def describe(new: NewRule) -> str:
     """Say the rule in one sentence."""
+    if new.tool != "notify":
+        return tool_scope(new.effect, new.butler, new.tool, new.constraints)
     return scope(new.effect, new.butler, new.constraints)
 
 
@@ -133,6 +156,13 @@ def scope(effect: str, butler: str | None, constraints: Mapping[str, object], co
         said.append(f"by {_said(pinned.pop('channel'))}")
     said += [f"where {name} is {_said(value)}" for name, value in sorted(pinned.items())]
     return " ".join(said)
+
+
+def tool_scope(effect: str, butler: str | None, tool: str, constraints: Mapping[str, object]) -> str:
+    """Say in words who may call which tool with what. Pure."""
+    may = "may" if effect == "allow" else "may never"
+    where = [f"where {name} is {_said(value)}" for name, value in sorted(constraints.items())]
+    return " ".join([butler or "every butler", may, "call", tool, " and ".join(where)]).strip()
 
 
 def _said(constraint: object) -> str:
@@ -189,13 +219,13 @@ async def expire_overdue(connection: Connection, by: str) -> None:
 
 LIST: Final = """
 SELECT r.id::text, r.effect, r.origin_butler, r.arg_constraints, r.description, r.expires_at, r.max_uses, r.max_per_day,
-    r.realm, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
+    r.realm, r.tool_name, r.made_by::text, r.created_from::text, r.created_at, c.name AS contact, w.name AS maker,
     (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id) AS used,
     r.active AND r.expired_at IS NULL AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()) AS active,
     NOT r.active AS revoked
 FROM shared.approval_rules r LEFT JOIN shared.contacts c ON c.id::text = r.arg_constraints ->> 'contact_id'
     LEFT JOIN shared.contacts w ON w.id = r.made_by
-WHERE r.tool_name = 'notify' AND ($1::uuid IS NULL OR r.id = $1) ORDER BY r.created_at, r.id
+WHERE $1::uuid IS NULL OR r.id = $1 ORDER BY r.created_at, r.id
 """
 
 

@@ -1,44 +1,418 @@
-"""Sessions: the runs of runtime instances, each with the request it answers; its row ends it, and its token with it."""
+"""Sessions: the runs of runtime instances, from the queue to their end; a session's row ends it, and its token with it.
 
-from collections.abc import Mapping
+The only writer of shared.sessions. Who runs a session holds a lease by the database's clock, and its attempt is the
+fencing token: a holder whose lease ran out writes nothing more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
-from shared.db.pool import Connection
-from shared.errors import InvalidInput
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
+from shared.errors import Forbidden, InvalidInput
 
-BEGIN = "INSERT INTO shared.sessions (id, butler, request_context) VALUES ($1, $2, $3)"
+TOPIC: Final = "sessions"
+# Words beyond this are cut off; the process that says more is ended by its runtime.
+MOST_SAID: Final = 100_000
+LONGEST_OUTCOME: Final = 4000
+LONGEST_PROMPT: Final = 20_000
+MOST_ATTEMPTS: Final = 3
+Ending: TypeAlias = Literal["done", "failed", "stopped", "limit", "lost"]
+# What a person reads of a status.
+STATES: Final = {
+    "waiting": "waiting",
+    "running": "running",
+    "done": "done",
+    "failed": "failed",
+    "stopped": "stopped",
+    "limit": "ended at a limit",
+    "lost": "lost",
+}
+
+BEGIN = """
+INSERT INTO shared.sessions (id, butler, request_context, status, began_at)
+VALUES ($1, $2, $3, 'running', clock_timestamp())
+"""
 
 
 async def begin(
     connection: Connection, session_id: str, butler: str, request_context: Mapping[str, object] | None
 ) -> None:
-    """Begin a session of this butler, which answers the request of that context, or none."""
+    """Begin a session that somebody else runs, which answers the request of that context, or none."""
     await connection.execute(BEGIN, UUID(session_id), butler, request_context)
 
 
-END = "UPDATE shared.sessions SET ended_at = clock_timestamp() WHERE id = $1 AND butler = $2 AND ended_at IS NULL"
+END = """
+UPDATE shared.sessions SET status = 'done', ended_at = clock_timestamp()
+WHERE id = $1 AND butler = $2 AND status = 'running'
+"""
 
 
 async def end(connection: Connection, session_id: str, butler: str) -> None:
-    """End a session; its token counts no more within five seconds."""
+    """End a session; its token counts no more within five seconds, and calls no tool from now on."""
     await connection.execute(END, UUID(session_id), butler)
 
 
-IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND ended_at IS NULL)"
+ENQUEUE = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, request_context, occurrence_id) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+
+
+async def enqueue(  # noqa: PLR0913  # what a session is made of
+    connection: Connection,
+    *,
+    session_id: str,
+    butler: str,
+    cause: str,
+    prompt: str,
+    request_context: Mapping[str, object] | None = None,
+    occurrence_id: str | None = None,
+) -> None:
+    """Put a session in the queue of its butler; raise InvalidInput if the prompt is empty or too long."""
+    if not prompt.strip() or len(prompt) > LONGEST_PROMPT or storable(prompt) != prompt:
+        raise InvalidInput(
+            f"A prompt has 1 to {LONGEST_PROMPT} characters, none of them incomplete or NUL.",
+            "Say in plain text what to do.",
+        )
+    occurrence = UUID(occurrence_id) if occurrence_id else None
+    await connection.execute(ENQUEUE, UUID(session_id), butler, cause, prompt, request_context, occurrence)
+    await tell(connection, TOPIC, butler)
+
+
+IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND status = 'running')"
 
 
 async def is_running(connection: Connection, butler: str, session_id: str) -> bool:
-    """Return whether this butler has a session of that id that goes on."""
+    """Return whether this butler has a session of that id that runs."""
     return bool(await connection.fetchval(IS_RUNNING, session_id, butler))
 
 
-CONTEXT = "SELECT request_context FROM shared.sessions WHERE id = $1 AND butler = $2 AND ended_at IS NULL"
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a session answers, and what of a schedule it is: the lineage of all it sends."""
+
+    request_context: Mapping[str, object] | None
+    occurrence_id: str | None
 
 
-async def context_of(connection: Connection, butler: str, session_id: str) -> Mapping[str, object] | None:
-    """Return the request_context the session answers, or None; raise InvalidInput if the session has ended."""
-    row = await connection.fetchrow(CONTEXT, UUID(session_id), butler)
+ABOUT = """
+SELECT request_context, occurrence_id::text FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running'
+"""
+
+
+async def about(connection: Connection, butler: str, session_id: str) -> About:
+    """Return what the session is about; raise InvalidInput if it has ended."""
+    row = await connection.fetchrow(ABOUT, UUID(session_id), butler)
     if row is None:
         raise InvalidInput("This session has ended.", "Begin a new one.")
-    found: Mapping[str, object] | None = row["request_context"]
-    return found
+    return About(row["request_context"], row["occurrence_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What of a butler's sessions has to be seen to: some wait, some are held by nobody, some are to be told of."""
+
+    waiting: bool
+    lapsed: bool
+    untold: bool
+
+
+NEEDS = """
+SELECT coalesce(bool_or(status = 'waiting'), false) AS waiting,
+    coalesce(bool_or(lease_until < clock_timestamp()), false) AS lapsed,
+    coalesce(bool_or(untold IS NOT NULL), false) AS untold
+FROM shared.sessions WHERE butler = $1 AND (ended_at IS NULL OR untold IS NOT NULL)
+"""
+
+
+async def needs(connection: Connection, butler: str) -> Needs:
+    """Return what has to be seen to; one look, whatever there is."""
+    row = await connection.fetchrow(NEEDS, butler)
+    return (
+        Needs(row["waiting"], row["lapsed"], row["untold"]) if row else Needs(waiting=False, lapsed=False, untold=False)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a butler's sessions are run: by what, how many at once, and within which limits."""
+
+    runtime: str
+    holder: str
+    at_once: int
+    lease: timedelta
+    limits: Mapping[str, float]
+    dollars_per_day: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A session that we run: what it is asked, our attempt, its limits now, and what earlier attempts used."""
+
+    id: str
+    butler: str
+    cause: str
+    prompt: str
+    attempt: int
+    limits: Mapping[str, float]
+    used: Mapping[str, float]
+
+
+# Whoever claims locks the same rows in the same order: processes take turns, and each counts what the others run.
+OPEN = """
+SELECT id, status, stop_asked_at IS NOT NULL AS stopped FROM shared.sessions
+WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL ORDER BY created_at, id LIMIT 50 FOR NO KEY UPDATE
+"""
+SPENT = """
+SELECT coalesce(sum((used ->> 'dollars')::float8), 0) AS spent,
+    coalesce(sum(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::float8), 0) AS promised
+FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interval '1 day'
+"""
+CLAIM = """
+UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), runtime = $3, holder = $4,
+    lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1
+WHERE id = $1 AND butler = $2 RETURNING id::text, butler, cause, prompt, attempt, limits, used
+"""
+OVER = """
+UPDATE shared.sessions SET status = $3, outcome = $4, untold = $5, ended_at = clock_timestamp()
+WHERE id = $1 AND butler = $2 AND status = 'waiting'
+"""
+
+
+async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Claimed | None:
+    """Claim the session that waits longest, if fewer than `at_once` run; None if there is none for now.
+
+    What was stopped while it waited ends here, and so does what finds the dollars of the day spent.
+    """
+    rows = await connection.fetch(OPEN, butler)
+    for row in rows:
+        if row["status"] == "waiting" and row["stopped"]:
+            await connection.execute(OVER, row["id"], butler, "stopped", "It was stopped before it began.", None)
+    waiting = [row["id"] for row in rows if row["status"] == "waiting" and not row["stopped"]]
+    if not waiting or sum(row["status"] == "running" for row in rows) >= terms.at_once:
+        return None
+    money = await connection.fetchrow(SPENT, butler)
+    spent, promised = (money["spent"], money["promised"]) if money else (0.0, 0.0)
+    if spent >= terms.dollars_per_day:
+        why = f"The {terms.dollars_per_day:g} dollars a day of {butler} are spent."
+        await connection.execute(OVER, waiting[0], butler, "limit", why, f"{why} A session was not begun.")
+        return None
+    if promised >= terms.dollars_per_day:
+        return None
+    limits = {**terms.limits, "dollars": min(terms.limits["dollars"], terms.dollars_per_day - promised)}
+    held = (terms.runtime, terms.holder, terms.lease, limits)
+    found = await connection.fetchrow(CLAIM, waiting[0], butler, *held)
+    return Claimed(**found) if found else None
+
+
+RENEW = """
+UPDATE shared.sessions SET lease_until = clock_timestamp() + $4::interval
+WHERE id = $1 AND butler = $2 AND attempt = $3 AND lease_until > clock_timestamp()
+RETURNING stop_asked_at IS NOT NULL AS stopped
+"""
+
+
+async def keep_lease(connection: Connection, claimed: Claimed, lease: timedelta) -> Literal["ours", "stop", "gone"]:
+    """Renew the lease; return `stop` if somebody asked for that, and `gone` if the session is not ours any more."""
+    stopped = await connection.fetchval(RENEW, UUID(claimed.id), claimed.butler, claimed.attempt, lease)
+    return "gone" if stopped is None else "stop" if stopped else "ours"
+
+
+def storable(text: str) -> str:
+    """Return the text without what no row can hold: NUL and incomplete characters."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()
+
+
+NOTE = f"""
+UPDATE shared.sessions SET used = $4, said = left(said || $5, {MOST_SAID})
+WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running'
+"""
+
+
+async def note(connection: Connection, claimed: Claimed, used: Mapping[str, float], said: str = "") -> None:
+    """Write what the session has used by now, and add what it said."""
+    await connection.execute(NOTE, UUID(claimed.id), claimed.butler, claimed.attempt, used, storable(said))
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a session went: whether a person asked it, in a terminal or by a message, and whether it told anybody."""
+
+    by_hand: bool
+    asked: bool
+    spoke: bool
+    steps: int
+    told: bool
+
+    @property
+    def told_nobody(self) -> bool:
+        """Return whether somebody who asked is left without an answer."""
+        answered = self.told or (self.by_hand and self.spoke)
+        return (self.by_hand or self.asked) and not answered
+
+
+COUNT = """
+UPDATE shared.sessions SET steps = steps + 1 WHERE id = $1 AND butler = $2 AND status = 'running' RETURNING steps
+"""
+
+
+async def count_step(connection: Connection, butler: str, session_id: str) -> int:
+    """Return the number of the session's next call, before that begins; raise Forbidden if the session has ended.
+
+    INVARIANT: this locks the row in which a session is ended or put back. So one whose end is written calls nothing
+    more, and one that has begun a call is never begun again.
+    """
+    number: int | None = await connection.fetchval(COUNT, UUID(session_id), butler)
+    if number is None:
+        raise Forbidden("This session has ended.", "It calls nothing more.")
+    return number
+
+
+# A tool that has answered anything but an error has told somebody, or asked the owner to.
+TOLD = """
+SELECT s.cause = 'ask' AS by_hand, s.request_context IS NOT NULL AS asked, s.said <> '' AS spoke, s.steps,
+    EXISTS (SELECT FROM shared.session_steps t WHERE t.session_id = s.id AND t.butler = s.butler
+        AND t.tool = 'notify' AND t.status NOT IN ('running', 'error')) AS told
+FROM shared.sessions s WHERE s.id = $1 AND s.butler = $2 AND s.attempt = $3 AND s.status = 'running' FOR NO KEY UPDATE
+"""
+
+
+async def course(connection: Connection, claimed: Claimed) -> Course | None:
+    """Return how our session went, locked for its end; None if it is not ours any more."""
+    row = await connection.fetchrow(TOLD, UUID(claimed.id), claimed.butler, claimed.attempt)
+    return Course(**row) if row else None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a session ends, and what the owner has to be told of it."""
+
+    status: Ending
+    outcome: str
+    untold: str | None = None
+    told_nobody: bool = False
+
+
+FINISH = """
+UPDATE shared.sessions SET status = $4, outcome = $5, untold = $6, told_nobody = $7, ended_at = clock_timestamp(),
+    holder = NULL, lease_until = NULL
+WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running'
+"""
+
+
+async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
+    """End our session, and its token with it."""
+    outcome = storable(as_.outcome)[:LONGEST_OUTCOME]
+    ours = (UUID(claimed.id), claimed.butler, claimed.attempt)
+    await connection.execute(FINISH, *ours, as_.status, outcome, as_.untold, as_.told_nobody)
+
+
+LAPSED = """
+SELECT id::text, butler, cause, prompt, attempt, limits, used FROM shared.sessions
+WHERE butler = $1 AND lease_until < clock_timestamp() ORDER BY created_at FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+
+async def lapsed(connection: Connection, butler: str) -> Sequence[Claimed]:
+    """Return the sessions whose holder fell silent, locked."""
+    return [Claimed(**row) for row in await connection.fetch(LAPSED, butler)]
+
+
+AGAIN = """
+UPDATE shared.sessions SET status = 'waiting', began_at = NULL, holder = NULL, lease_until = NULL, untold = $4
+WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running' AND steps = 0 AND stop_asked_at IS NULL
+"""
+
+
+async def put_back(connection: Connection, claimed: Claimed, untold: str | None) -> bool:
+    """Put a session back in its place in the queue; return false if it has called a tool, or was tried often.
+
+    INVARIANT: what has called a tool is never begun again by a machine.
+    """
+    if claimed.attempt >= MOST_ATTEMPTS:
+        return False
+    ours = (UUID(claimed.id), claimed.butler, claimed.attempt)
+    return await connection.execute(AGAIN, *ours, untold) == "UPDATE 1"
+
+
+UNTOLD = """
+SELECT id::text, attempt, status, untold FROM shared.sessions WHERE butler = $1 AND untold IS NOT NULL
+ORDER BY created_at LIMIT 10
+"""
+
+
+async def untold(connection: Connection, butler: str) -> Sequence[Record]:
+    """Return what the owner has to be told: id, attempt, status, untold."""
+    return await connection.fetch(UNTOLD, butler)
+
+
+TOLD_NOW = "UPDATE shared.sessions SET untold = NULL WHERE id = $1 AND butler = $2 AND untold = $3"
+
+
+async def note_told(connection: Connection, butler: str, session_id: str, said: str) -> None:
+    """Note that this sentence is a message now."""
+    await connection.execute(TOLD_NOW, UUID(session_id), butler, said)
+
+
+STOP = """
+UPDATE shared.sessions SET stop_asked_at = clock_timestamp() WHERE id = $1 AND ended_at IS NULL RETURNING butler
+"""
+
+
+async def ask_to_stop(connection: Connection, session_id: str) -> bool:
+    """Ask whoever runs the session to stop it; return false if it has ended."""
+    butler = await connection.fetchval(STOP, UUID(session_id))
+    if butler is not None:
+        await tell(connection, TOPIC, butler)
+    return butler is not None
+
+
+LATEST = """
+SELECT id::text, butler, cause, left(prompt, 2000) AS prompt, runtime, status, limits, used, steps, created_at,
+    began_at, ended_at, left(outcome, 500) AS outcome, told_nobody, stop_asked_at
+FROM shared.sessions WHERE ($1::text IS NULL OR butler = $1) ORDER BY ended_at IS NULL DESC, created_at DESC LIMIT $2
+"""
+
+
+async def newest(connection: Connection, butler: str | None, most: int) -> Sequence[Record]:
+    """Return sessions, those that have not ended first, then the newest first."""
+    return await connection.fetch(LATEST, butler, most)
+
+
+BEGINS = "SELECT id::text FROM shared.sessions WHERE id::text LIKE $1 || '%' ORDER BY created_at DESC LIMIT 2"
+
+
+async def id_of(connection: Connection, begins: str) -> str:
+    """Return the id that begins so; raise InvalidInput if none does, or more than one."""
+    plain = begins and set(begins) <= set("0123456789abcdef-")
+    rows = await connection.fetch(BEGINS, begins) if plain else []
+    if len(rows) != 1:
+        several = "More than one session begins" if rows else "No session begins"
+        raise InvalidInput(f"{several} with `{begins[:40]}`.", "`butlers sessions list` shows them.")
+    return str(rows[0]["id"])
+
+
+ONE = """
+SELECT id::text, butler, cause, prompt, runtime, status, limits, used, steps, attempt, created_at, began_at, ended_at,
+    outcome, said, told_nobody, stop_asked_at, occurrence_id::text FROM shared.sessions WHERE id::text = $1
+"""
+
+
+async def one(connection: Connection, session_id: str) -> Record | None:
+    """Return one session with its words, or None."""
+    return await connection.fetchrow(ONE, session_id)
+
+
+def as_object(row: Record) -> dict[str, object]:
+    """Return a session as an object for a program, without what only its runner needs."""
+    return {name: value for name, value in row.items() if name not in {"attempt", "stop_asked_at"}}
+
+
+def words_of(row: Record) -> str:
+    """Return how a session stands, as a person reads it."""
+    if row["ended_at"] is None and row["stop_asked_at"] is not None:
+        return "being stopped"
+    return f"{STATES[row['status']]}{', told nobody' if row['told_nobody'] else ''}"

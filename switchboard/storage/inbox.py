@@ -1,26 +1,45 @@
-"""The inbox: every inbound message once, with the context by which a butler answers it."""
+"""The inbox: every inbound message once, with the context by which a butler answers it, and where it was routed.
 
-from collections.abc import Mapping
+A message waits for its butler under a lease: whoever takes it works on it until the lease ends, and only the holder
+writes where it went. Of one conversation only the oldest that waits can be taken, so that all are routed in order.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from hashlib import sha256
+from typing import Final
 
 from shared.addresses import folded
-from shared.channels import channel_of
+from shared.channels import CHANNELS, channel_of
 from shared.contracts import IngestEnvelope
-from shared.db.pool import Connection
+from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput
 
-STORE = """
+LONGEST_ID: Final = 200
+
+# What was stored before there were conversations is named by its update's number, and known by its thread.
+STORE: Final = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, contact_id, text,
-    request_context)
-VALUES ($1, $2, $3, $4, $5,
-    (SELECT contact_id FROM shared.contact_info WHERE type = $1 AND lookup = $6), $7, $8)
+    request_context, kind, reply_to, display_name, attachments, conversation, route_until)
+SELECT $1::text, $2::text, $3::text, $4::text, $5::text,
+    (SELECT contact_id FROM shared.contact_info WHERE type = $1 AND lookup = $6), $7::text, $8::jsonb, $9::text,
+    $10::text, $11::text, $12::jsonb, $13::text, clock_timestamp()
+WHERE $9 <> 'message' OR NOT EXISTS (SELECT FROM switchboard.inbox earlier WHERE earlier.channel = $1
+    AND earlier.endpoint_identity = $2 AND earlier.thread = $4 AND earlier.conversation IS NULL)
 ON CONFLICT (channel, endpoint_identity, external_event_id) DO NOTHING
 RETURNING id::text
 """
 
 
 async def store(connection: Connection, event: IngestEnvelope) -> str | None:
-    """Store the event; return the new row's id, or None if it was stored before."""
-    channel = channel_of(event.source.channel) or "telegram"
-    sender = folded(event.sender.identity)
+    """Store the event; return the new row's id, or None if it was stored before.
+
+    Raises InvalidInput for a channel that is none.
+    """
+    channel = channel_of(event.source.channel)
+    if channel is None:
+        raise InvalidInput(f"Nothing comes in by the channel '{event.source.channel[:40]}'.")
+    attached = event.payload.attachments
     found: str | None = await connection.fetchval(
         STORE,
         channel,
@@ -28,17 +47,28 @@ async def store(connection: Connection, event: IngestEnvelope) -> str | None:
         event.event.external_event_id,
         event.event.external_thread_id,
         event.sender.identity,
-        sender,
+        folded(event.sender.identity),
         event.payload.text,
         context_of(event),
+        event.event.kind,
+        event.event.reply_to,
+        event.sender.display_name,
+        [one.model_dump(exclude_none=True) for one in attached] if attached else None,
+        conversation_of(channel, event),
     )
     return found
+
+
+def conversation_of(channel: str, event: IngestEnvelope) -> str:
+    """Return what is routed in order: the chat of a message, or its sender where a thread does not say where it is."""
+    place, thread = CHANNELS[channel].thread.address, event.event.external_thread_id
+    return place(thread) if place is not None and thread else folded(event.sender.identity)
 
 
 def context_of(event: IngestEnvelope) -> Mapping[str, object]:
     """Return the request_context by which a butler may answer this event."""
     context: dict[str, object] = {
-        "request_id": f"{event.source.channel}:{event.event.external_event_id}",
+        "request_id": request_id_of(event),
         "source_channel": event.source.channel,
         "source_endpoint_identity": event.source.endpoint_identity,
         "source_sender_identity": event.sender.identity,
@@ -46,4 +76,107 @@ def context_of(event: IngestEnvelope) -> Mapping[str, object]:
     }
     if event.event.external_thread_id:
         context["source_thread_identity"] = event.event.external_thread_id
+    if subject := " ".join((event.payload.subject or "").split()):
+        context["source_subject"] = subject
     return context
+
+
+def request_id_of(event: IngestEnvelope) -> str:
+    """Return the name of the request that this event is: channel, place it came in at, and event.
+
+    INVARIANT: what came in at another bot or mailbox, or in the sandbox, has another name. A long one is hashed.
+    """
+    source = event.source
+    name = f"{source.channel}:{source.endpoint_identity}:{event.event.external_event_id}"
+    return name if len(name) <= LONGEST_ID else f"{source.channel[:40]}:{sha256(name.encode()).hexdigest()}"
+
+
+# The oldest of each conversation that nobody holds; a lease that is longer than any was written by a wrong clock.
+CLAIM: Final = """
+UPDATE switchboard.inbox m SET route_holder = $1, route_until = clock_timestamp() + $2::interval
+WHERE id IN (
+    SELECT i.id FROM switchboard.inbox i
+    WHERE i.route_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $2::interval
+        AND NOT EXISTS (SELECT FROM switchboard.inbox before WHERE before.route_until IS NOT NULL
+            AND before.channel = i.channel AND before.conversation = i.conversation
+            AND (before.received_at, before.id) < (i.received_at, i.id))
+    ORDER BY i.received_at, i.id LIMIT $3 FOR UPDATE SKIP LOCKED)
+RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
+    routed_to, routed_because, request_context,
+    EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
+"""
+
+
+async def claim(connection: Connection, holder: str, lease: timedelta, most: int) -> Sequence[Record]:
+    """Take messages that wait for their butler, at most one of each conversation, for the time of the lease."""
+    return await connection.fetch(CLAIM, holder, lease, most)
+
+
+# A message of ours by its number in that chat, or by its Message-ID at that address, and where it came from.
+ANSWERED: Final = """
+SELECT n.id::text, coalesce(n.origin_butler, d.origin_butler) AS butler
+FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
+    JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
+    LEFT JOIN shared.notifications n ON n.id = d.notification_id
+WHERE p.provider_id = ANY ($4) AND d.channel = $1 AND lower(d.address COLLATE "C") = $3
+LIMIT 1
+"""
+
+
+async def ours_answered(connection: Connection, message: Record) -> Record | None:
+    """Return the message of ours that this one answers: its notification, if it is one, and its butler.
+
+    What is named in another chat, or was sent to somebody else, is none that this sender can answer.
+    """
+    form, reply_to = CHANNELS[message["channel"]].thread, message["reply_to"]
+    if not reply_to or (form.address is not None and form.address(reply_to) != message["conversation"]):
+        return None
+    try:
+        spellings = form.spellings(reply_to)
+    except InvalidInput:
+        return None
+    numbers = [one.rpartition(":")[2] for one in spellings] if form.address is not None else list(spellings)
+    place = message["channel"], message["endpoint_identity"], folded(message["conversation"])
+    return await connection.fetchrow(ANSWERED, *place, numbers)
+
+
+THREAD: Final = """
+SELECT routed_to FROM switchboard.inbox
+WHERE channel = $1 AND endpoint_identity = $2 AND conversation = $3 AND routed_to IS NOT NULL AND id <> $4
+    AND (thread = ANY ($5) OR received_at BETWEEN $6::timestamptz - $7::interval AND $6)
+ORDER BY thread = ANY ($5) DESC, received_at DESC LIMIT 1
+"""
+
+
+async def thread_butler(connection: Connection, message: Record, lasts: timedelta) -> str | None:
+    """Return the butler that the thread went to last: by what is answered, else by what was said here just before."""
+    thread = [one for one in (message["reply_to"], message["thread"]) if one]
+    place = message["channel"], message["endpoint_identity"], message["conversation"]
+    found: str | None = await connection.fetchval(THREAD, *place, message["id"], thread, message["received_at"], lasts)
+    return found
+
+
+# INVARIANT: only the holder of a lease that lasts writes where a message went, and that is written once.
+ROUTE: Final = """
+UPDATE switchboard.inbox SET routed_to = coalesce(routed_to, $3), routed_because = coalesce(routed_because, $4),
+    answers = $5
+WHERE id = $1 AND route_holder = $2 AND route_until > clock_timestamp() RETURNING routed_to
+"""
+
+
+async def route(
+    connection: Connection, message_id: str, holder: str, chosen: tuple[str | None, str], answers: str | None
+) -> tuple[bool, str | None]:
+    """Write where a message goes and why; return whether the lease lasted, and where it really went."""
+    row = await connection.fetchrow(ROUTE, message_id, holder, *chosen, answers)
+    return row is not None, row["routed_to"] if row is not None else None
+
+
+DONE: Final = """
+UPDATE switchboard.inbox SET route_until = NULL, route_holder = NULL WHERE id = $1 AND route_holder = $2
+"""
+
+
+async def done(connection: Connection, message_id: str, holder: str) -> None:
+    """End the routing of a message: nobody takes it again, and the next of its conversation can be taken."""
+    await connection.execute(DONE, message_id, holder)

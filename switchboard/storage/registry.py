@@ -13,9 +13,9 @@ MOST_INSTANCES: Final = 64
 
 
 SEEN = """
-INSERT INTO switchboard.butlers (name, url, kind, tools, status) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO switchboard.butlers (name, url, kind, tools, status, is_default) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
-    last_seen_at = clock_timestamp()
+    is_default = EXCLUDED.is_default, last_seen_at = clock_timestamp()
 """
 CROWDED = """
 DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
@@ -23,10 +23,24 @@ DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
 """
 
 
-async def seen(connection: Connection, name: str, url: str, kind: str, tools: Sequence[str], status: str) -> None:
-    """Note a heartbeat; forget instances beyond the most of one name, those silent longest."""
-    await connection.execute(SEEN, name, url, kind, list(tools), status)
+async def seen(
+    connection: Connection, name: str, url: str, said: tuple[str, Sequence[str], str], *, is_default: bool = False
+) -> None:
+    """Note a heartbeat (kind, tools, status); forget instances beyond the most of one name, those silent longest."""
+    kind, tools, status = said
+    await connection.execute(SEEN, name, url, kind, list(tools), status, is_default)
     await connection.execute(CROWDED, name, MOST_INSTANCES)
+
+
+BUTLERS = """
+SELECT DISTINCT ON (name) name, is_default FROM switchboard.butlers
+WHERE kind = 'butler' ORDER BY name, last_seen_at DESC
+"""
+
+
+async def butlers(connection: Connection) -> list[tuple[str, bool]]:
+    """Return each butler heard of in the last day by name, and whether it is the one for what names no butler."""
+    return [(row["name"], row["is_default"]) for row in await connection.fetch(BUTLERS)]
 
 
 FORGET = """

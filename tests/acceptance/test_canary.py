@@ -104,7 +104,7 @@ async def ordinary(canary: Canary) -> None:
     thread = {
         "request_id": "r1",
         "source_channel": "telegram",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": str(CHAT),
         "source_thread_identity": f"{CHAT}:1",
     }

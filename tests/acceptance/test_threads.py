@@ -9,7 +9,8 @@ from tests.rig.outside import Card, Entry
 from tests.rig.waiting import eventually
 
 # Which butler an inbound message is for, its row says.
-ROUTED = "UPDATE switchboard.inbox SET routed_to = $2 WHERE thread = $1 RETURNING id"
+ROUTED = "UPDATE switchboard.inbox SET routed_to = $2 WHERE thread = $1 AND route_until IS NULL RETURNING id"
+FOR = "SELECT request_context FROM switchboard.inbox WHERE thread = $1 AND routed_to = $2"
 UNPROVED = "The conversation could not be verified, so it would be sent as a new message."
 ADD_RULE = "INSERT INTO shared.approval_rules (tool_name, arg_constraints) VALUES ('notify', $1)"
 
@@ -57,6 +58,20 @@ async def test_a_proved_reply_to_a_stranger_needs_a_yes_and_arrives_in_the_threa
 
 
 @pytest.mark.every_mode
+async def test_who_wrote_to_the_bot_is_answered_and_reacted_to_by_rule(fleet: Fleet) -> None:
+    said, stranger = fresh.words("welcome"), fresh.chat()
+    for intent in ("reply", "react"):
+        await fleet.sql(ADD_RULE, {"recipient": str(stranger), "intent": intent})
+    number = await fleet.outside.say(stranger, "may I ask something?")
+    [row] = await eventually(lambda: fleet.sql(FOR, f"{stranger}:{number}", "health"))
+    given = {"channel": "telegram", "request_context": dict(row["request_context"])}
+    assert (await fleet.notify(**given, message=said, intent="reply"))["status"] == "ok"
+    entry = await fleet.outside.arrived(said, stranger)
+    assert entry.payload["reply_parameters"] == {"message_id": number}
+    assert (await fleet.notify(**given, intent="react", emoji="\U0001f44d"))["status"] == "ok"
+
+
+@pytest.mark.every_mode
 @pytest.mark.parametrize("routed", ["greeter", None])
 async def test_a_reply_that_nothing_proves_is_a_new_message_and_the_card_says_so(
     fleet: Fleet, routed: str | None
@@ -96,7 +111,8 @@ async def test_no_rule_lets_out_a_reaction_to_what_nothing_proves(fleet: Fleet) 
 async def test_a_mail_that_came_is_answered_in_its_thread_and_no_other_is(fleet: Fleet) -> None:
     to = fresh.address()
     asked = f"<question.of.{to}>"
-    by_mail = {**context("1:1"), "source_channel": "email", "source_sender_identity": to}
+    at = {"source_channel": "email", "source_endpoint_identity": "butlers@sandbox.test"}
+    by_mail = {**context("1:1"), **at, "source_sender_identity": to}
     answers = {}
     for thread in (asked, "<invented@people.test>"):
         said = fresh.words("mail")
@@ -104,7 +120,8 @@ async def test_a_mail_that_came_is_answered_in_its_thread_and_no_other_is(fleet:
         if thread == asked:
             await fleet.sql(
                 "INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text,"
-                " routed_to, request_context) VALUES ('email', 'x', $1, $1, $2, 'hello', 'health', '{}')",
+                " routed_to, request_context) VALUES ('email', 'butlers@sandbox.test', $1, $1, $2, 'hello', 'health',"
+                " '{}')",
                 asked,
                 to.upper(),
             )

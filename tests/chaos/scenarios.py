@@ -230,7 +230,7 @@ async def _expect(stage: Stage, calls: list[dict[str, object]], thread: str | No
     context: dict[str, object] = {
         "request_id": "one request",
         "source_channel": "telegram",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": str(OWNER),
     }
     context |= {"source_thread_identity": thread} if thread else {}
@@ -249,7 +249,7 @@ async def liked_again(stage: Stage) -> None:
     context = {
         "request_id": "one request",
         "source_channel": "telegram",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": str(OWNER),
         "source_thread_identity": await _asked(stage),
     }

@@ -28,7 +28,7 @@ def context(request_id: str, message_id: int, chat: int = OWNER) -> dict[str, ob
     return {
         "request_id": request_id,
         "source_channel": "telegram",
-        "source_endpoint_identity": "butlers_bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": str(chat),
         "source_thread_identity": f"{chat}:{message_id}",
         "received_at": "2026-01-02T03:04:05+00:00",

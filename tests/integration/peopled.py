@@ -17,6 +17,10 @@ SELECT notification_id, 'third_party', 'telegram', '4242', 'uncertain' FROM shar
 RETURNING id::text
 """
 
+SESSION = """
+INSERT INTO shared.sessions (id, butler, prompt) VALUES (gen_random_uuid(), 'greeter', $1) RETURNING id::text
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Ids:
@@ -27,6 +31,8 @@ class Ids:
     rule: str
     delivery: str
     told: str
+    butler: str = "x"
+    session: str = "x"
 
     def pages(self) -> Sequence[str]:
         """Every page the owner can open."""
@@ -42,6 +48,7 @@ class Ids:
             "/deliveries",
             f"/deliveries/{self.delivery}",
             f"/deliveries/{self.told}",
+            f"/butlers/{self.butler}",
             "/audit",
         )
 
@@ -54,6 +61,7 @@ class Ids:
             "/rules": {"do": "add", "recipient": "4242"},
             f"/rules/{self.rule}": {"do": "revoke"},
             f"/deliveries/{self.delivery}": {"word": "again", "attempt": "0"},
+            f"/butlers/{self.butler}": {"stop": self.session},
             "/brake": {"do": "pause"},
             "/sign-out": {},
             "/sign-in": {"code": code},
@@ -68,4 +76,5 @@ async def peopled(console: Running, words: str = "Lunch on Thursday?") -> Ids:
     told = await console.sql.fetchval(
         "SELECT notification_id::text FROM shared.pending_actions WHERE id = $1::text::uuid", action
     )
-    return Ids(action, people["contact"], people["rule"], delivery, told)
+    session = await console.sql.fetchval(SESSION, words)
+    return Ids(action, people["contact"], people["rule"], delivery, told, "greeter", session)

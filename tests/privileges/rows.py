@@ -34,7 +34,14 @@ TABLES: Final = {
     "shared.pending_actions": (
         "origin_butler",
         "status",
-        "INSERT INTO shared.pending_actions (origin_butler, tool_args) VALUES ($1, '{}')",
+        "INSERT INTO shared.pending_actions (origin_butler, tool_args) VALUES ($1, '{}'), ($1, '{}')",
+    ),
+    "shared.tool_calls": (
+        "origin_butler",
+        "result",
+        """INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
+        SELECT a.id, $1, 't', '{}', 's', 'low', false FROM shared.pending_actions a
+            LEFT JOIN shared.tool_calls c USING (id) WHERE a.origin_butler = $1 AND c.id IS NULL LIMIT 1""",
     ),
     "shared.approval_rules": (
         "origin_butler",
@@ -62,7 +69,30 @@ TABLES: Final = {
     "shared.sessions": (
         "butler",
         "ended_at",
-        "INSERT INTO shared.sessions (id, butler) VALUES (gen_random_uuid(), $1)",
+        "INSERT INTO shared.sessions (id, butler, prompt) VALUES (md5($1)::uuid, $1, 'p')",
+    ),
+    "shared.session_steps": (
+        "butler",
+        "status",
+        """INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash)
+        SELECT md5($1)::uuid, $1, 1 + (random() * 1e9)::int, 't', 'h'""",
+    ),
+    "shared.schedules": (
+        "butler",
+        "prompt",
+        """INSERT INTO shared.schedules (id, butler, name, source, once_at, next_due_at, zone, prompt, catch_up)
+        VALUES (md5($1)::uuid, $1, 'a' || left(md5(random()::text), 20), 'tool', now(), now(), 'UTC', 'x', 'once')""",
+    ),
+    "shared.occurrences": (
+        "butler",
+        "outcome",
+        """INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, claimed_by, leased_until)
+        VALUES (md5($1)::uuid, $1, clock_timestamp(), 'claimed', 'x', clock_timestamp())""",
+    ),
+    "shared.state": (
+        "butler",
+        "value",
+        "INSERT INTO shared.state (butler, key, value) VALUES ($1, gen_random_uuid()::text, '1')",
     ),
     "shared.withdrawals": (
         "origin_butler",

@@ -26,6 +26,8 @@ from shared.postgres.files import find_data
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUTLERS: Final = ("greeter", "health")
+# To whom what comes in is routed, where nothing says to whom else.
+DEFAULT_BUTLER: Final = "health"
 TEMPLATE: Final = "template_fleet"
 PREPARED: Final = "PREPARED_CLUSTER"
 """The variable that names the folder of what is prepared."""
@@ -150,7 +152,9 @@ def write_fleet(folder: Path, names: Sequence[str]) -> None:
     """Write a fleet folder with these butlers."""
     for name in names:
         (folder / name).mkdir(parents=True)
-        (folder / name / "butler.toml").write_text(f'name = "{name}"\ndescription = "The {name} butler of a test."\n')
+        says = "default = true\n" if name == DEFAULT_BUTLER else ""
+        toml = f'name = "{name}"\ndescription = "The {name} butler of a test."\n{says}'
+        (folder / name / "butler.toml").write_text(toml)
         (folder / name / "PERSONA.md").write_text(f"# {name}\n\nBrief and exact.\n")
 
 

@@ -126,7 +126,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("route.proved", S, "switchboard.daemon.demand_own_origin"),
     before("forward.begun", S, "route._hand_over", when=lambda seen: seen["kwargs"]["wait"]),
     after("forward.answered", S, "route._hand_over", when=lambda seen: seen["kwargs"]["wait"]),
-    after("forward.rows_asked", S, "route._as_it_stands", rare=True),
+    after("forward.rows_asked", S, "route._unanswered", rare=True),
     *commit("forward.noted", S, "route.forward"),
     after("forward.told", S, "daemon.route"),
     *commit("admit.carried", S, "admit.admit"),

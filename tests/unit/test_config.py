@@ -21,6 +21,8 @@ SECRETS = {
     "BUTLERS_IMAP_URL": "imaps://someone:s3cr3t-four@mail.test",
     "BUTLERS_SANDBOX_SMTP_URL": "smtp://someone:s3cr3t-five@127.0.0.1:41104",
     "BUTLERS_CONSOLE_PASSWORD": "s3cr3t-six with spaces ",
+    "BUTLERS_ANTHROPIC_API_KEY": "s3cr3t-seven",
+    "BUTLERS_OPENAI_API_KEY": "s3cr3t-eight",
 }
 PLAIN = {
     "BUTLERS_WITNESS": "/elsewhere/witness",
@@ -45,6 +47,7 @@ PLAIN = {
     "BUTLERS_SWEEP_SECONDS": "0.5",
     "BUTLERS_MEMORY_MB": "2048",
     "BUTLERS_RATE_LIMITS": "off",
+    "BUTLERS_MODEL_BASE_URL": "http://127.0.0.1:11434/v1",
 }
 
 
@@ -125,6 +128,8 @@ BAD = [
     ("BUTLERS_TELEGRAM_TOKEN", "bot123:s3cr3t"),
     ("BUTLERS_TELEGRAM_BASE_URL", "https://api.telegram.org/bot"),
     ("BUTLERS_TELEGRAM_BASE_URL", "api.telegram.org"),
+    ("BUTLERS_ANTHROPIC_API_KEY", "s3cr3t with spaces"),
+    ("BUTLERS_MODEL_BASE_URL", "http://u:s3cr3t@h"),
     ("BUTLERS_SMTP_URL", "http://u:s3cr3t@h"),
     ("BUTLERS_SMTP_URL", "smtp://u:s3cr3t@h:port"),
     ("BUTLERS_SMTP_URL", "smtp://u:s3cr3t@h:0"),

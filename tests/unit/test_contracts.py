@@ -14,6 +14,7 @@ from shared.contracts import (
     RouteEnvelope,
     RouteResponse,
     failure,
+    route_request,
     wire,
 )
 
@@ -142,3 +143,14 @@ def test_a_status_outside_the_contract_is_no_answer() -> None:
         NotifyResponse.model_validate({**TOLD, "status": "probably"})
     with pytest.raises(ValidationError):
         RouteResponse.model_validate({**ROUTED, "status": "probably"})
+
+
+def test_a_route_carries_its_request_and_its_trace() -> None:
+    asked = {"request_context": CONTEXT}
+    first, again, other = (route_request(asked, "health", name) for name in ("a", "a", "b"))
+    assert first["request_context"] == asked["request_context"]
+    assert RouteEnvelope.model_validate(first).trace_context == first["trace_context"] == again["trace_context"]
+    assert first["trace_context"] != other["trace_context"]
+    for without in ({}, {"request_context": {"idempotency_key": "k"}}):
+        own = RouteEnvelope.model_validate(route_request(without, "health", "a")).request_context
+        assert (own.request_id, own.source_sender_identity) == ("a", "health")

@@ -238,8 +238,9 @@ def migrated(found: dict[str, set[str]], sql: str) -> None:
         found[made[1]] = {words[0] for piece in outside(sql[made.end() :]) if (words := piece.split())[0].islower()}
     for made in re.finditer(r"CREATE VIEW (\S+) .*?AS\s+SELECT (.*?)\sFROM ", sql, re.DOTALL):
         found[made[1]] = {piece.split()[-1] for piece in outside(made[2])}
-    for table, column in re.findall(r"ALTER TABLE (\S+) (?:ADD COLUMN|RENAME COLUMN \w+ TO) (\w+)", sql):
-        found[table].add(column)
+    for altered in re.finditer(r"ALTER TABLE (\S+)\s(.*?);", sql, re.DOTALL):
+        for column in re.findall(r"(?:ADD COLUMN|RENAME COLUMN \w+ TO) (\w+)", altered[2]):
+            found[altered[1]].add(column)
 
 
 def test_tables_and_columns_are_as_listed() -> None:

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from butlers.fleet import DEMO, RESERVED, load, read, scaffold
+from butlers.fleet import DEMO, RESERVED, load, read
+from butlers.setup.scaffold import scaffold
 from shared.errors import Misconfigured
+
+HEAD = 'name = "h"\ndescription = "x"\n'
+SCHEDULE = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\ntool = "notify"\n'
+PROMPT = '[[schedules]]\nname = "a"\ncron = "0 9 * * *"\nprompt = "Well?"\n'
 
 
 def butler(where: Path, toml: str | bytes = 'name = "health"\ndescription = "Looks after you."\n') -> Path:
@@ -55,8 +60,22 @@ def test_without_a_folder_it_is_the_demo_fleet() -> None:
         pytest.param('[butler]\nname = "health"', "unknown key `butler`", id="nested"),
         pytest.param('name = "health"\nmodules = "state"', "`modules` is no list of module names", id="one module"),
         pytest.param('name = "health"\nmodules = ["../x"]', "`modules` is no list of module names", id="a path"),
+        pytest.param('name = "h"\ndescription = "x"\ndefault = "yes"', "neither true nor false", id="no yes or no"),
         pytest.param('name = "h"\nmodules = ["a.b", "b"]', "two modules are called `b`", id="two with one name"),
         pytest.param('name = "h"\nmodules = ["state"]\nstate = 1', "`state` is not a table", id="no table"),
+        pytest.param('name = "h"\ndescription = "x"\ncalls = "b"', "`calls` is no list of butlers", id="one called"),
+        pytest.param(f"{HEAD}[schedules]\na = 1", "`schedules` is no list of tables", id="one schedule"),
+        pytest.param(
+            f"{HEAD}{SCHEDULE}{SCHEDULE}",
+            "[[schedules]] a: there are two of that name",
+            id="twice",
+        ),
+        pytest.param(f"{HEAD}{PROMPT}", "[[schedules]] a: `prompt` needs a runtime", id="no runtime"),
+        pytest.param(
+            f"{HEAD}{SCHEDULE}crom = 1",
+            "[[schedules]] a: A schedule has no key `crom`",
+            id="a key",
+        ),
         pytest.param('name = "h"\nmodules = ["a.state"]\n[stat]', "`stat`. Did you mean `state`?", id="other table"),
     ],
 )
@@ -125,3 +144,14 @@ def test_no_name_leads_out_of_the_fleets_folder(tmp_path: Path, name: str) -> No
     with pytest.raises(Misconfigured, match="is not a valid name for a butler"):
         scaffold(tmp_path / "fleet", name)
     assert not (tmp_path / "fleet").exists()
+
+
+def test_at_most_one_butler_is_the_default(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        scaffold(tmp_path, name)
+    toml = tmp_path / "b" / "butler.toml"
+    toml.write_text(f"{toml.read_text(encoding='utf-8')}default = true\n", encoding="utf-8")
+    assert [entry.is_default for entry in load(tmp_path)] == [False, True]
+    (tmp_path / "a" / "butler.toml").write_text('name = "a"\ndescription = "x"\ndefault = true\n', encoding="utf-8")
+    with pytest.raises(Misconfigured, match="2 butlers in the fleet are the default: a, b"):
+        load(tmp_path)

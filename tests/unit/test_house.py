@@ -31,19 +31,24 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "butlers/cli/rules.py::add": "a rule's eight options, as options",
     "butlers/cli/go_live.py::go_live": "an answer each, as options",
+    "shared/storage/sessions.py::enqueue": "what a session is begun with, by name",
     "butlers/cli/notify.py::notify": "the contract's eight parameters, as options",
 }
 BROAD_EXCEPTS: dict[str, str] = {
     "shared/loops.py::apart": "a row of others, or a mistake of ours, that must not stop what is done beside it",
     "butlers/console/middleware.py::Guard.__call__": "the outermost edge of a page: a person never meets a traceback",
-    "butlers/daemon/host.py::_supervise": "the outermost loop around every loop of a daemon",
+    "shared/loops.py::supervise": "the outermost loop around every loop of a daemon",
     "butlers/setup/migrate.py::_upgrade_module": "code of others: whatever it raises degrades that module alone",
     "butlers/modules/loader.py::_load": "code of others, imported: whatever it raises degrades that module alone",
     "butlers/modules/loader.py::_built": "code of others, called: whatever it raises degrades that module alone",
+    "butlers/tools/gated.py::sentence": "code of others, called: a sentence that breaks refuses that call alone",
+    "butlers/tools/gated.py::outcome": "code of others, called: whatever it raises is how that call ended",
     "butlers/modules/watch.py::Watch._begin": "code of others, called: whatever it raises degrades that module alone",
+    "butlers/scheduler.py::_call": "code of others, called: whatever it raises ends that occurrence alone",
     "butlers/modules/watch.py::Watch._keep": "the outermost loop around every loop of a module",
 }
 ASSEMBLED_SQL: dict[str, str] = {
+    "butlers/modules/manictime/queries.py::view_over": "columns of a fixed list, chosen by what a foreign file has",
     "shared/db/pool.py::Database.__init__": "role and setting are checked; a parameter would cost a round trip",
 }
 
@@ -52,6 +57,8 @@ SQL_FILES = (
     "*/storage/*.py",
     "butlers/console/queries/*.py",
     "butlers/daemon/discovery.py",
+    "butlers/modules/manictime/forms.py",
+    "butlers/modules/manictime/queries.py",
     "butlers/setup/chain.py",
     "butlers/setup/logins.py",
     "butlers/setup/migrate.py",

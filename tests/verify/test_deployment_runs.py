@@ -28,7 +28,7 @@ import asyncpg
 import pytest
 from fastmcp import Client
 
-from butlers import fleet
+from butlers.setup.scaffold import scaffold
 from shared.home_folder import LOGS
 from shared.postgres import server
 from shared.postgres.socket_folder import PORT
@@ -262,7 +262,7 @@ async def test_every_container_starts_by_its_command_and_a_message_goes_all_the_
     machine.once("password")
     await become_the_container(machine)
     shutil.copytree(ROOT / "fleet", machine.folder / "volumes" / "fleet", dirs_exist_ok=True)
-    fleet.scaffold(machine.folder / "volumes" / "fleet", "health")
+    scaffold(machine.folder / "volumes" / "fleet", "health")
     machine.once("migrate")
     made = kept(machine)
     keys = [path.name for path in (machine.folder / "volumes" / "keys-fleet").iterdir() if not path.is_symlink()]

@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from butlers.console.queries import approvals, start_page
+from butlers.console.queries import approvals, start_page, tool_calls
 from butlers.console.queries import decided as views_decided
 from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form
 from shared.db.pool import Connection
@@ -75,6 +75,11 @@ async def _page(
 ) -> Response:
     async with house.context.db.work() as connection:
         question = await approvals.one(connection, demand_id(request))
+        call = await tool_calls.call_question(connection, demand_id(request)) if question is None else None
+    if call is not None:
+        return await page(
+            house, request, session, "call.html", status=409 if notice else 200, question=call, notice=notice
+        )
     if question is None:
         raise HTTPException(404)
     values = {"question": question, "notice": notice, "typed": typed}

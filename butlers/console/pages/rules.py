@@ -68,7 +68,7 @@ async def show(house: House, request: Request, session: Session) -> Response:
         row = await rules.one(connection, rule_id)
         if row is None:
             raise HTTPException(404)
-        if "test" in request.query_params:
+        if "test" in request.query_params and row["tool_name"] == "notify":
             tried = await _tried(connection, rules.rule_of(row), row["expires_at"])
     rule = views_rules.standing(row)
     return await page(house, request, session, "rule.html", rule=rule, tried=tried, notice="")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from butlers.console.labels import ago, excerpt, text
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
-from shared.display.fates import ACTION
+from shared.display.fates import ACTION, CALL
 from shared.display.visible import in_line, visible
 from shared.storage.addressees import addressee
 from shared.storage.readable import message, shown
@@ -29,11 +29,11 @@ class Decided:
 
 DECIDED = f"""
 SELECT a.id::text, a.origin_butler, a.status, a.decision_reason, n.envelope, n.owner_text, n.whom,
-    d.address AS sent_to,
+    d.address AS sent_to, a.tool_name, c.says,
     extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, {EXPIRES}))::float8 AS age
-FROM shared.pending_actions a JOIN shared.notifications n ON n.id = a.notification_id
-    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id
-WHERE a.status <> 'pending' OR a.expires_at <= clock_timestamp()
+FROM shared.pending_actions a LEFT JOIN shared.notifications n ON n.id = a.notification_id
+    LEFT JOIN messenger.deliveries d ON d.notification_id = n.id LEFT JOIN shared.tool_calls c ON c.id = a.id
+WHERE (a.status <> 'pending' OR a.expires_at <= clock_timestamp()) AND (n.id IS NOT NULL OR c.id IS NOT NULL)
 ORDER BY coalesce(a.decided_at, a.expires_at) DESC, a.id LIMIT 30
 """
 
@@ -44,9 +44,11 @@ async def decided(connection: Connection) -> tuple[Decided, ...]:
 
 
 async def _decided(connection: Connection, row: Record) -> Decided:
+    status = "expired" if row["status"] == "pending" else row["status"]
+    if row["says"] is not None:
+        return _call(row, status)
     asked = shown(message(row), row["id"])
     to = await addressee(connection, row["whom"], str(asked.get("channel")), row["sent_to"])
-    status = "expired" if row["status"] == "pending" else row["status"]
     return Decided(
         id=row["id"],
         butler=visible(row["origin_butler"]),
@@ -56,6 +58,22 @@ async def _decided(connection: Connection, row: Record) -> Decided:
         excerpt=excerpt(str(asked.get("message") or asked.get("emoji") or "")),
         status=status,
         words=ACTION[status],
+        reason=visible(row["decision_reason"] or ""),
+        when=ago(row["age"]),
+    )
+
+
+def _call(row: Record, status: str) -> Decided:
+    """Return the line of a gated tool's call, with the tool in the place of a recipient."""
+    return Decided(
+        id=row["id"],
+        butler=visible(row["origin_butler"]),
+        channel="",
+        name=in_line(row["tool_name"]),
+        address="",
+        excerpt=excerpt(row["says"]),
+        status=status,
+        words=CALL[status],
         reason=visible(row["decision_reason"] or ""),
         when=ago(row["age"]),
     )

@@ -11,7 +11,7 @@ from shared.display.fates import STATUS
 from shared.display.visible import visible
 from shared.gate.backtest import Past, tallied
 from shared.model import Decision
-from shared.storage.rules import VERDICTS, scope
+from shared.storage.rules import VERDICTS, scope, tool_scope
 
 MOST: Final = 50
 
@@ -57,7 +57,10 @@ class Tried:
 
 def standing(row: Record) -> Standing:
     """Return the row of shared/storage/rules.py as a page shows it."""
-    words = scope(row["effect"], row["origin_butler"], row["arg_constraints"], row["contact"])
+    if row["tool_name"] != "notify":
+        words = tool_scope(row["effect"], row["origin_butler"], row["tool_name"], row["arg_constraints"])
+    else:
+        words = scope(row["effect"], row["origin_butler"], row["arg_constraints"], row["contact"])
     return Standing(
         id=row["id"],
         words=visible(words[:1].upper() + words[1:]),

@@ -1,5 +1,6 @@
 """What the start page and the list of questions show, read by SELECT only; hidden characters are written out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -9,6 +10,7 @@ from shared.config.timings import STANDARD
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
 from shared.display.fates import fate
+from shared.display.tool_call import named_values
 from shared.display.visible import in_line, visible
 from shared.storage.addressees import addressee
 from shared.storage.readable import message, question, shown
@@ -130,13 +132,14 @@ class Page:
 
 WAITING = f"""
 SELECT a.id::text, a.origin_butler, a.tool_name, a.tool_args, a.notification_id, n.envelope,
-    n.owner_text, n.whom, h.realm,
+    n.owner_text, n.whom, h.realm, c.says, c.arguments,
     {EXPIRES} AS expires_at,
     extract(epoch FROM clock_timestamp() - a.requested_at)::float8 AS age,
     extract(epoch FROM {EXPIRES} - clock_timestamp())::float8 AS remaining, count(*) OVER () AS total
 FROM shared.pending_actions a
     LEFT JOIN shared.notifications n ON n.id = a.notification_id
     LEFT JOIN shared.channels h ON h.channel = n.envelope #>> '{{delivery,channel}}'
+    LEFT JOIN shared.tool_calls c ON c.id = a.id
 WHERE a.status = 'pending' AND a.expires_at > clock_timestamp() AND ($1::text IS NULL OR a.origin_butler = $1)
 ORDER BY a.requested_at, a.id LIMIT {ON_A_PAGE} OFFSET $2
 """
@@ -214,7 +217,10 @@ async def page_of_waiting(connection: Connection, butler: str | None, number: in
 
 
 async def _waiting(connection: Connection, row: Record) -> Waiting:
-    asked = shown(question(row), row["id"])
+    if row["says"] is not None:
+        asked: Mapping[str, object] = {"message": f"{row['says']}\n{named_values(row['arguments'])}"}
+    else:
+        asked = shown(question(row), row["id"])
     # A question that is about no message names nobody.
     to = await addressee(connection, row["whom"] or "", str(asked.get("channel")))
     return Waiting(
@@ -223,7 +229,7 @@ async def _waiting(connection: Connection, row: Record) -> Waiting:
         tool=visible(row["tool_name"]),
         intent=text(asked, "intent") or "send",
         channel=text(asked, "channel"),
-        name=in_line(to.name),
+        name=in_line(row["tool_name"] if row["says"] is not None else to.name),
         address=in_line(to.address),
         missing=bool(to.contact_id and not to.address),
         sandbox=row["realm"] == "sandbox",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from butlers.fleet import KEYS
 from tests.integration.cli.bad_input_runner import DROPPED, demand_refused, execute, run
 from tests.rig.bench import Bench, House
 
@@ -45,7 +46,7 @@ FLEETS: dict[str, tuple[str | bytes, str]] = {
     "unknown": (GOOD + 'modles = "x"\n', "{toml} has the unknown key `modles`. Did you mean `modules`?"),
     "strange": (
         GOOD + "zzz = 1\n",
-        ("{toml} has the unknown key `zzz`. Choose from: name, description, modules."),
+        "{toml} has the unknown key `zzz`. Choose from: " + ", ".join(KEYS) + ".",
     ),
     "nameless": (
         'description = "x"\n',

@@ -40,7 +40,7 @@ DATE: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]")
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 ID: Final = "00000000-0000-4000-8000-00000000000{}"
-CONTACT, TOLD, ACTION, DONE, DELIVERY, RULE, TOKEN = (ID.format(n) for n in range(1, 8))
+CONTACT, TOLD, ACTION, DONE, DELIVERY, RULE, TOKEN, ROUTED_BY = (ID.format(n) for n in range(1, 9))
 CHAT: Final = "6111222333"
 ENVELOPE: Final = {
     "schema_version": "notify.v1",
@@ -109,7 +109,19 @@ ROWS: Final = (
     INSERT INTO shared.client_tokens (jti, butler, expires_at)
     VALUES ($1 || $2::text, $2, clock_timestamp() + interval '1 hour')
     """,
+    """
+    INSERT INTO shared.sessions (id, butler, cause, prompt, runtime, status, began_at, said, outcome)
+    VALUES ($1::uuid, 'health', left($2, 100), $2, 'script', 'running', clock_timestamp(), $2, $2)
+    """,
+    """
+    INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash)
+    VALUES ($1::uuid, 'health', 1, $2, 'h')
+    """,
     "INSERT INTO shared.keyring (name, public_key) SELECT $1, public_key FROM shared.keyring LIMIT 1",
+    """
+    INSERT INTO switchboard.routing_rules (id, channel, sender, words)
+    VALUES ($1::uuid, left($2::text, 30), $2, $2)
+    """,
 )
 VALUES: Final[Sequence[tuple[object, ...]]] = (
     (CONTACT, HOSTILE),
@@ -128,7 +140,10 @@ VALUES: Final[Sequence[tuple[object, ...]]] = (
     (RULE, HOSTILE),
     (HOSTILE,),
     (TOKEN, HOSTILE),
+    (DONE, HOSTILE),
+    (DONE, HOSTILE),
     (HOSTILE,),
+    (ROUTED_BY, HOSTILE),
 )
 
 
@@ -149,6 +164,7 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "approvals approve": [Run((TOLD,), 1, "Changed since it was shown"), Run((HOSTILE,), 1)],
     "approvals edit": [Run((TOLD, "--message", HOSTILE), 1)],
     "approvals deny": [Run((TOLD, "--reason", HOSTILE), says=CHAT), Run((DONE,), 1, "Already denied")],
+    "ask": [Run((HOSTILE, "x"), 1), Run(("health", HOSTILE), 1, "Nothing thinks for `health` here.")],
     "audit changes": [Run(says="A client token for ")],
     "audit list": [Run(says="parked"), Run(("--about", HOSTILE)), Run(("--event", HOSTILE))],
     "audit show": [*(Run((str(line),)) for line in range(1, 6)), Run(("0",), 1, "The log has no line 0.")],
@@ -158,6 +174,16 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "brake status": [Run()],
     "brake on": [Run(("--butler", HOSTILE), 0), Run(("--contact", f"{HOSTILE}x"), 1), Run(("--channel", HOSTILE), 1)],
     "restored": [Run()],
+    "routes list": [Run(says="nobody"), Run(("--json",), says=ROUTED_BY)],
+    "routes add": [
+        Run(("health", "--channel", "telegram", "--from", CHAT)),
+        Run(("nobody", "--words", HOSTILE)),
+        Run(("health",), 1, "would fit every message"),
+        Run(("health", "--from", CHAT), 1, "needs its channel"),
+        Run(("switchboard", "--words", "x"), 1, "is no butler"),
+        Run((f"{HOSTILE}x", "--words", "x"), 1, "Unknown butler"),
+    ],
+    "routes remove": [Run((ROUTED_BY,), says="Removed"), Run((HOSTILE,), 1)],
     "brake off": [Run(("--butler", HOSTILE)), Run(("--channel", "email"), 1)],
     "config dump": [Run(env={"BUTLERS_OWNER_NAME": "Ida"}), Run(env={"BUTLERS_NO_SUCH\x1b[2K": HOSTILE})],
     "contacts list": [Run(says=CHAT)],
@@ -172,22 +198,28 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
     "deliveries resolve": [Run((DELIVERY, HOSTILE), 1), Run((HOSTILE, "leave"), 1)],
     "deliveries retry": [Run((DELIVERY,), 1)],
     "doctor": [Run(code=1), Run(("--fleet", HOSTILE), 1)],
+    "fleet check": [Run(says="no mistake"), Run(("--fleet", "{folder}/hostile"), 1, "is not valid TOML")],
     "go-live": [Run(("--email-from", HOSTILE), 1), Run(("--contacts", HOSTILE), 1)],
     "init": [Run((HOSTILE,), 1), Run(("ida", "--fleet", "{folder}/new\x1b[2K"))],
     "keys list": [Run()],
     "keys rotate": [Run((HOSTILE,), 1)],
     "keys retire": [Run((HOSTILE,), 1)],
     "logs": [Run(says="<U+001B>"), Run(("--daemon", HOSTILE)), Run(("--level", HOSTILE), 1)],
+    "manictime mcp": [Run(("--timezone", HOSTILE), 1)],
     "mcp-config": [Run(("health",), env={"BUTLERS_PORT_BASE": "{port}"}), Run((HOSTILE,), 1)],
     "migrate": [Run(("--fleet", "{folder}/hostile"), 1)],
     "notify": [Run(("--as", "health", "--channel", "telegram"), env={"BUTLERS_PORT_BASE": "{port}"})],
     "pair telegram": [Run(code=1)],
+    "reload": [Run(code=1, says="No process"), Run(("--fleet", "{folder}/hostile"), 1)],
     "restore": [Run((HOSTILE,), 1, "one of your own")],
     "rules list": [Run()],
     "rules add": [Run(("--recipient", HOSTILE), 1), Run(("--recipient", CHAT, "--butler", "nobody"), 1)],
     "rules revoke": [Run((HOSTILE,), 1)],
     "rules test": [Run((RULE,)), Run((HOSTILE,), 1)],
     "run": [Run((HOSTILE,), 1), Run(("health", "--fleet", "{folder}/hostile"), 1)],
+    "sessions list": [Run(says="running"), Run(("--butler", HOSTILE))],
+    "sessions show": [Run((DONE,), says="running"), Run((HOSTILE,), 1)],
+    "sessions stop": [Run((HOSTILE,), 1), Run((DONE,))],
     "sign-in": [Run(code=1)],
     "status": [Run()],
     "token": [Run((HOSTILE,), 1)],

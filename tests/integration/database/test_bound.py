@@ -77,7 +77,7 @@ async def test_the_lines_hold_hashes_and_nothing_of_the_message(still_house: Hou
     told = await by_yes(still_house, message)
     yes, marked = [await still_house.row(LINE, told, kind) for kind in ("approved", "marked")]
     assert set(yes["detail"]) == {"revision", "surface", "contact", "content", "wire", "address"}
-    assert set(marked["detail"]) == {"part", "attempt", "asked", "content", "wire", "address", "words"}
+    assert set(marked["detail"]) == {"part", "attempt", "asked", "content", "wire", "address", "words", "yes"}
     assert yes["detail"]["address"] == marked["detail"]["address"]
     assert yes["detail"]["content"] == marked["detail"]["content"]
     assert message not in f"{yes} {marked}"

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 EVERYBODY = (*NAMES, "console", keystore.OWNER)
 BUTLERS = ("greeter", "health")
 MOVERS = (*BUTLERS, "switchboard")
-REFUSED = asyncpg.InsufficientPrivilegeError
+# A view over more than one table takes no row from anybody.
+REFUSED = asyncpg.InsufficientPrivilegeError, asyncpg.ObjectNotInPrerequisiteStateError
 INSERT = """
 INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, content_sha,
     envelope, whom, third_party, not_after, status, answer)
@@ -82,11 +83,49 @@ async def test_a_butler_sees_its_own_notifications_only(still_house: House, mess
 
 
 @pytest.mark.parametrize("name", BUTLERS)
-@pytest.mark.parametrize("table", ["shared.notifications", "shared.pending_actions", "shared.approval_events"])
+@pytest.mark.parametrize("table", ["shared.notifications", "shared.approval_events"])
 async def test_a_butler_does_not_read_the_rows_behind_them(still_house: House, name: str, table: str) -> None:
     async with logged_in(still_house, name) as connection:
         with pytest.raises(REFUSED):
             await connection.fetch(f"SELECT * FROM {table}")
+
+
+CALLED = """
+WITH a AS (INSERT INTO shared.pending_actions (id, origin_butler, tool_name, tool_args, content_sha, status)
+    VALUES (gen_random_uuid(), $1, 'water', '{}', gen_random_uuid()::text, $2) RETURNING id, notification_id)
+SELECT id::text FROM a
+"""
+
+
+@pytest.mark.parametrize("name", BUTLERS)
+async def test_a_butler_sees_of_the_actions_its_own_calls_only(still_house: House, message: str, name: str) -> None:
+    await admitted(still_house, message, name, contact_id=await still_house.contact("Zoe", telegram=new_chat()))
+    calls = {butler: await still_house.sql.fetchval(CALLED, butler, "pending") for butler in BUTLERS}
+    async with logged_in(still_house, name) as connection:
+        rows = await connection.fetch("SELECT id::text, origin_butler, notification_id FROM shared.pending_actions")
+    assert {(row["origin_butler"], row["notification_id"]) for row in rows} == {(name, None)}
+    assert calls[name] in {row["id"] for row in rows}
+
+
+@pytest.mark.parametrize("name", MOVERS)
+@pytest.mark.parametrize("to", ["approved", "executing", "executed"])
+async def test_nobody_who_asks_answers_its_own_call(still_house: House, name: str, to: str) -> None:
+    call = await still_house.sql.fetchval(CALLED, name, "pending")
+    async with logged_in(still_house, name) as connection:
+        text = "UPDATE shared.pending_actions SET status = $2 WHERE id::text = $1"
+        assert await connection.execute(text, call, to) == "UPDATE 0"
+        with pytest.raises(REFUSED):
+            await connection.execute("UPDATE shared.pending_actions SET decided_by = gen_random_uuid()")
+
+
+@pytest.mark.parametrize("name", BUTLERS)
+async def test_a_butler_runs_what_was_let_through_and_undoes_no_end(still_house: House, name: str) -> None:
+    call = await still_house.sql.fetchval(CALLED, name, "approved")
+    text = "UPDATE shared.pending_actions SET status = $2 WHERE id::text = $1"
+    await refused(still_house, name, text, call, "denied")
+    async with logged_in(still_house, name) as connection:
+        for to, moved in (("executing", 1), ("executed", 1), ("approved", 0), ("executing", 0)):
+            assert await connection.execute(text, call, to) == f"UPDATE {moved}"
 
 
 @pytest.mark.parametrize("name", BUTLERS)
@@ -105,7 +144,7 @@ async def test_a_butler_sees_the_threads_routed_to_it_only(still_house: House, n
         rows = await connection.fetch("SELECT * FROM shared.threads")
     assert {row["butler"] for row in rows} == {name}
     assert [dict(row) for row in rows if row["thread"] == thread] == [
-        {"butler": name, "channel": "telegram", "thread": thread, "sender": "some@body"}
+        {"butler": name, "channel": "telegram", "thread": thread, "sender": "some@body", "endpoint": "1"}
     ]
 
 
@@ -145,7 +184,6 @@ async def test_the_switchboard_admits_for_others_only_under_its_own_name(still_h
         "UPDATE shared.notifications SET status = 'queued'",
         "UPDATE shared.notifications SET envelope = '{}'",
         "DELETE FROM shared.notifications",
-        "UPDATE shared.pending_actions SET status = 'approved'",
         "DELETE FROM shared.pending_actions",
         "UPDATE shared.approval_rules SET max_uses = NULL",
         "DELETE FROM shared.approval_rules",

@@ -239,13 +239,16 @@ async def test_noes_said_in_the_sandbox_keep_no_question_about_what_is_live_away
 
 async def test_what_the_sandbox_received_proves_no_thread_of_a_live_bot(mixed: House) -> None:
     chat, proved = new_chat(), []
-    for bot, number in (("1", 11), (LIVE["telegram"], 12)):
+    bots = {11: "1", 12: LIVE["telegram"]}
+    for number, bot in bots.items():
         await mixed.sql.execute(RECEIVED, bot, f"{chat}:{number}", chat)
     for live in ((), ("telegram",)):
         await set_realms(mixed, live)
         async with mixed.context("greeter").db.work() as connection:
             address = Address("telegram", chat)
-            proved += [await threads.is_proved(connection, "greeter", address, f"{chat}:{n}") for n in (11, 12)]
+            for number, bot in bots.items():
+                answering = threads.Answering(f"{chat}:{number}", bot)
+                proved.append(await threads.is_proved(connection, "greeter", address, answering))
     assert proved == [True, False, False, True]
 
 

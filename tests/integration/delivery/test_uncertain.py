@@ -370,7 +370,7 @@ async def test_a_reaction_of_unknown_outcome_is_set_again(still_house: House) ->
     context = {
         "request_id": str(uuid4()),
         "source_channel": "telegram",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": str(OWNER),
         "source_thread_identity": thread,
     }

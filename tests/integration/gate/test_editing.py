@@ -160,7 +160,7 @@ async def test_only_what_waits_can_be_edited_and_no_reaction(house: House, messa
     context = {
         "request_id": str(uuid4()),
         "source_channel": "telegram",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": chat,
         "source_thread_identity": f"{chat}:5",
     }

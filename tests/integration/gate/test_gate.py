@@ -33,7 +33,7 @@ def context(thread: str = f"{OWNER}:1", **more: object) -> dict[str, object]:
     return {
         "request_id": str(uuid4()),
         "source_channel": "telegram_bot",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": str(OWNER),
         "source_thread_identity": thread,
         **more,

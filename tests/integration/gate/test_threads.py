@@ -25,7 +25,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 RECEIVED = """
 INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text, routed_to,
     request_context)
-VALUES ($1, '1', gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}')
+SELECT channel, endpoint, gen_random_uuid()::text, $2, $3, 'what they said', $4, '{}' FROM shared.channels
+WHERE channel = $1
 """
 UNPROVED = "The conversation could not be verified, so it would be sent as a new message."
 LIKE = {"intent": "react", "emoji": "\U0001f44d"}
@@ -49,7 +50,7 @@ def by_telegram(thread: str, **more: object) -> dict[str, object]:
     context = {
         "request_id": str(uuid4()),
         "source_channel": "telegram_bot",
-        "source_endpoint_identity": "bot",
+        "source_endpoint_identity": "1",
         "source_sender_identity": thread.partition(":")[0],
         "source_thread_identity": thread,
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.daemon.postgres_supervisor import keep_serving
+from butlers.cli.postgres_supervisor import keep_serving
 from shared.postgres import server as postgres
 from tests.rig.waiting import LONGEST
 

@@ -11,7 +11,7 @@ from shared.postgres import server
 from shared.postgres.files import SYSTEM_FOLDER
 from shared.telemetry.logs import logger
 
-log = logger("butlers.daemon.postgres_supervisor")
+log = logger("butlers.cli.postgres_supervisor")
 # Between two looks, and between two tries to start a server that does not start.
 LOOK_SECONDS: Final = 0.5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0

@@ -1,0 +1,112 @@
+"""The process of a session for which a model thinks; nothing else of ours is in it, and it is run by its path.
+
+On standard input it gets one JSON object, its key is in its environment; each line that it prints is a JSON object with
+one event.
+"""
+
+import asyncio
+import json
+import sys
+import warnings
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelHTTPError, UsageLimitExceeded
+from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+LONGEST_SENTENCE = 300
+
+
+def model_of(name: str) -> "Model":
+    """Return the model; only its provider's library is loaded, which takes tens of megabytes."""
+    provider, _, model = name.partition(":")
+    if provider == "anthropic":
+        from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415  # as said above
+
+        return AnthropicModel(model)
+    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415  # as said above
+
+    return OpenAIChatModel(model)
+
+
+async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
+    """Ask the model, carry out what it calls, and so on until it has said its last; return that."""
+    butler = MCPToolset(str(job["url"]), auth=str(job["token"]), tool_error_behavior="failed")
+    agent = Agent(model_of(str(job["model"])), instructions=str(job["persona"]), toolsets=[butler])
+    most = UsageLimits(
+        request_limit=int(limits["turns"]),
+        total_tokens_limit=int(limits["tokens"]),
+        cost_limit=Decimal(str(limits["dollars"])),
+    )
+    async with butler, agent.iter(str(job["prompt"]), usage_limits=most) as run:
+        async for node in run:
+            if Agent.is_model_request_node(node):
+                async with node.stream(run.ctx) as stream:
+                    async for _ in stream:
+                        pass
+            elif Agent.is_call_tools_node(node):
+                tell(node.model_response, run.usage)
+        return str(run.result.output) if run.result else ""
+
+
+def tell(response: ModelResponse, usage: RunUsage) -> None:
+    """Say what the model said and calls, and what that took so far."""
+    say(used=[usage.requests, usage.total_tokens, float(usage.cost or 0)])
+    for part in response.parts:
+        if isinstance(part, TextPart) and part.content.strip():
+            say(said=part.content)
+        elif isinstance(part, ToolCallPart):
+            say(called=part.tool_name)
+
+
+def main() -> None:
+    """Play the job, and say how it ended."""
+    warnings.simplefilter("ignore")
+    job = json.load(sys.stdin)
+    job["token"] = Path(job["token_file"]).read_text(encoding="utf-8").strip()
+    try:
+        last = asyncio.run(think(job, job["limits"]))
+    except UsageLimitExceeded as reached:
+        say(ended="limit", text=limit_of(reached, job["limits"]))
+    else:
+        say(ended="done", text=last)
+
+
+def limit_of(reached: UsageLimitExceeded, limits: Mapping[str, float]) -> str:
+    """Return which limit it was, in one sentence."""
+    names = {"request_limit": "turns", "total_tokens_limit": "tokens", "cost_limit": "dollars"}
+    name = next((name for word, name in names.items() if word in str(reached)), "turns")
+    return f"The session reached its limit of {limits[name]:{'g' if name == 'dollars' else ''}} {name}."
+
+
+def sentence_of(failed: BaseException) -> str:
+    """Return what went wrong in one line: of several, the first."""
+    while isinstance(failed, BaseExceptionGroup):
+        failed = failed.exceptions[0]
+    if isinstance(failed, ModelHTTPError):
+        return f"The model's server refused the request ({failed.status_code})."
+    return f"The model's session failed: {' '.join(str(failed).split()) or type(failed).__name__}"[:LONGEST_SENTENCE]
+
+
+def give_up(_kind: type[BaseException], failed: BaseException, _trace: object) -> None:
+    """Say what nothing else has caught, in place of a traceback."""
+    say(ended="failed", text=sentence_of(failed))
+
+
+def say(**event: object) -> None:
+    """Print one event."""
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.excepthook = give_up
+    main()

@@ -1,0 +1,254 @@
+"""The scheduler: one loop per process that carries out what is due for all butlers in it.
+
+INVARIANT: who carries something out has claimed it, by the database's clock, in the unit of work that moved its
+schedule on. What a process had in hand when it died is taken over once its lease is over: calling a tool that may be
+called twice, and leaving any other call as uncertain.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from butlers.butler import Context, Result, Tool
+from butlers.schedules import Turn, first_due, turn
+from shared.db.pool import Connection
+from shared.errors import ButlersError, Unavailable
+from shared.loops import apart, first_of, pause
+from shared.storage import occurrences, schedules, sessions
+from shared.storage.occurrences import Occurrence, Status
+from shared.storage.schedules import Schedule
+from shared.telemetry.logs import logger
+
+log = logger("butlers.scheduler")
+# How much of one butler is claimed at once, and how many of its tools are called at once.
+BATCH: Final = 100
+AT_ONCE: Final = 8
+# What is not heard of in time, such as another process's new schedule, is found within this.
+LOOK_SECONDS: Final = 30.0
+# The longest that a tool called by the clock may take.
+CALL_SECONDS: Final = 300.0
+# A tool of these names may be called again under the same occurrence: what it sends, it sends once.
+REPEATABLE: Final = frozenset({"notify"})
+WHY_SKIPPED: Final = "It was missed, and its schedule says to skip what is missed."
+WHY_UNCERTAIN: Final = "The process that called the tool ended before the tool answered, so it may have happened."
+Call = Callable[[str, Mapping[str, object], str], Awaitable[Result]]
+
+
+@dataclass(slots=True)
+class Hand:
+    """One butler in the scheduler's care: how its tools are called, and what this process has claimed for it."""
+
+    context: Context
+    tools: Mapping[str, Tool]
+    call: Call
+    # What its butler.toml says; None once the rows follow it.
+    file: Sequence[Schedule] | None
+    # When to look again, by the process's own steady clock.
+    look_at: float = 0.0
+    held: set[str] = field(default_factory=set)
+    limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+
+class Scheduler:
+    """The hands of this process by butler, and the calls it is waiting for."""
+
+    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
+        self.hands: dict[str, Hand] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._ticks = ticks
+        self._changed = asyncio.Event()
+
+    def take(self, hand: Hand) -> None:
+        """Take a butler into care, or one whose file has changed."""
+        before = self.hands.get(hand.context.name)
+        if before is not None:
+            hand.held = before.held
+        self.hands[hand.context.name] = hand
+        self._changed.set()
+
+    def drop(self, name: str) -> None:
+        """Leave a butler alone; what it has in hand goes on to its end."""
+        self.hands.pop(name, None)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Carry out what is due until `stopping`, and let what was begun end."""
+        renewing = asyncio.create_task(self._keep_renewing())
+        try:
+            while not stopping.is_set():
+                self._changed.clear()
+                tickets = self._tickets()
+                for hand in [one for one in self.hands.values() if one.look_at <= self._ticks()]:
+                    with apart(log, "what is due was not looked at", butler=hand.context.name):
+                        hand.look_at = self._ticks() + min(LOOK_SECONDS, 1.0)
+                        await self.look(hand)
+                await self._wait(stopping, tickets)
+                if any(ticket.is_set() for ticket in tickets):
+                    self._look_now()
+        finally:
+            await asyncio.gather(*self._running, return_exceptions=True)
+            renewing.cancel()
+
+    def _tickets(self) -> list[asyncio.Event]:
+        """Return what is woken when a butler of this process makes a schedule; those of one login share it."""
+        wakes = {id(wake): wake for wake in (hand.context.wakes["schedules"] for hand in self.hands.values())}
+        return [wake.ticket() for wake in wakes.values()]
+
+    def _look_now(self) -> None:
+        for hand in self.hands.values():
+            hand.look_at = 0.0
+
+    async def _wait(self, stopping: asyncio.Event, tickets: Sequence[asyncio.Event]) -> None:
+        seconds = min((hand.look_at for hand in self.hands.values()), default=self._ticks() + LOOK_SECONDS)
+        waiting = asyncio.ensure_future(first_of(stopping, self._changed, *tickets))
+        await asyncio.wait([waiting], timeout=max(0.0, seconds - self._ticks()))
+        waiting.cancel()
+
+    async def look(self, hand: Hand) -> None:
+        """Claim what is due for this butler and begin it; note when to look again."""
+        context = hand.context
+        if hand.file is not None:
+            async with context.db.work() as connection:
+                await follow(connection, context.name, hand.file)
+            hand.file = None
+        room = BATCH - len(hand.held)
+        claimed: list[Occurrence] = []
+        async with context.db.work() as connection:
+            if room > 0:
+                claimed = await claim(connection, context, room)
+            wait = await schedules.seconds_until_next(connection, context.name)
+        least = 0.0 if room > 0 else 0.5
+        hand.look_at = self._ticks() + max(least, min(LOOK_SECONDS, LOOK_SECONDS if wait is None else wait))
+        hand.held.update(one.id for one in claimed)
+        for one in claimed:
+            task = asyncio.create_task(self._carry_out(hand, one))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _carry_out(self, hand: Hand, one: Occurrence) -> None:
+        try:
+            async with hand.limit:
+                with apart(log, "an occurrence is left to whoever takes it over", occurrence=one.id):
+                    await carry_out(hand, one)
+        finally:
+            hand.held.discard(one.id)
+
+    async def _keep_renewing(self) -> None:
+        """Keep the leases of what is in hand, as long as this process lives."""
+        never = asyncio.Event()
+        while True:
+            for hand in [one for one in self.hands.values() if one.held]:
+                timings = hand.context.settings.timings
+                with apart(log, "leases were not renewed", butler=hand.context.name):
+                    async with hand.context.db.work() as connection:
+                        await occurrences.keep_held(connection, [*hand.held], hand.context.instance, timings.lease)
+            await pause(never, min((h.context.settings.timings.renew for h in self.hands.values()), default=2.0))
+
+
+async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]) -> None:
+    """Let the rows be as the butler's file says."""
+    now = await schedules.now(connection)
+    for one in wanted:
+        await schedules.follow(connection, butler, one, first_due(one, now))
+    await schedules.forget_others(connection, butler, [one.name for one in wanted])
+
+
+async def claim(connection: Connection, context: Context, most: int) -> list[Occurrence]:
+    """Claim what is due and what nobody holds any more; return what is to be carried out by this process.
+
+    A prompt becomes a session in the same unit of work, so that it is begun exactly once.
+    """
+    lease, name, holder = context.settings.timings.lease, context.name, context.instance
+    claimed: list[Occurrence] = []
+    for due in await schedules.due(connection, name, most):
+        what: Turn = turn(due.schedule, due.due_at, due.now)
+        await schedules.move(connection, due.id, what.then)
+        if not what.runs:
+            await occurrences.skip(connection, name, due, WHY_SKIPPED)
+            continue
+        occurrence = await occurrences.claim_due(connection, name, due, holder, lease)
+        if occurrence is not None and due.schedule.prompt is not None:
+            await _enqueue(connection, context, occurrence)
+        elif occurrence is not None:
+            claimed.append(occurrence)
+    claimed += await occurrences.take_over(connection, name, holder, lease, most)
+    return claimed
+
+
+async def _enqueue(connection: Connection, context: Context, one: Occurrence) -> None:
+    session_id = context.new_id()
+    await sessions.enqueue(
+        connection,
+        session_id=session_id,
+        butler=context.name,
+        cause=f"schedule:{one.schedule.name}",
+        prompt=one.schedule.prompt or "",
+        occurrence_id=one.id,
+    )
+    await occurrences.write_end(
+        connection, one.id, context.instance, "done", f"The session {session_id} has its prompt."
+    )
+
+
+async def carry_out(hand: Hand, one: Occurrence) -> None:
+    """Call the occurrence's tool and write how it went; nothing is called that may have been and must not be twice."""
+    context, name = hand.context, one.schedule.tool or ""
+    tool = hand.tools.get(name)
+    lease = context.settings.timings.lease
+    if tool is None:
+        status: Status = "failed"
+        outcome = f"The butler has no tool `{name}`."
+    elif one.begun and not _may_repeat(tool):
+        status, outcome = "uncertain", WHY_UNCERTAIN
+    else:
+        async with context.db.work() as connection:
+            if not await occurrences.start_call(connection, one.id, context.instance, lease):
+                return
+        status, outcome = await _call(hand, tool, one)
+    if status != "done":
+        log.warning("a schedule's call did not go well", schedule=one.schedule.name, status=status, why=outcome)
+    async with context.db.work() as connection:
+        await occurrences.write_end(connection, one.id, context.instance, status, outcome)
+
+
+def _may_repeat(tool: Tool) -> bool:
+    return tool.read_only or tool.name in REPEATABLE
+
+
+async def _call(hand: Hand, tool: Tool, one: Occurrence) -> tuple[Status, str]:
+    """Call the tool as the butler itself; return how it went, in a sentence of ours."""
+    arguments = with_lineage(one) if tool.name in REPEATABLE else one.schedule.arguments
+    try:
+        async with asyncio.timeout(CALL_SECONDS):
+            result = await hand.call(tool.name, arguments, one.id)
+    except ButlersError as refused:
+        if refused.retryable and _may_repeat(tool):
+            raise
+        return "failed", str(refused)
+    except TimeoutError:
+        return "uncertain", f"The tool did not answer within {CALL_SECONDS:.0f} seconds."
+    except Exception as bug:
+        log.exception("a tool called by the clock broke", tool=tool.name)
+        return "failed", f"The tool broke ({type(bug).__name__}); the log says where."
+    return _how_it_went(result, tool)
+
+
+def _how_it_went(result: Result, tool: Tool) -> tuple[Status, str]:
+    """Read the tool's answer; raise Unavailable where nothing was done and the same call later may do it."""
+    answer = result.answer or {}
+    error = answer.get("error")
+    if not result.is_error and answer.get("status") != "error":
+        return "done", str(answer.get("status") or "The tool answered.")
+    said = str(error.get("message") if isinstance(error, Mapping) else error or "The tool answered with an error.")
+    if _may_repeat(tool) and isinstance(error, Mapping) and error.get("retryable") is True:
+        raise Unavailable(said, "It is called again.")
+    return "failed", said
+
+
+def with_lineage(one: Occurrence) -> Mapping[str, object]:
+    """Return the arguments of `notify` under the occurrence, so that it goes out once, and the next one again."""
+    arguments = one.schedule.arguments
+    context = arguments.get("request_context")
+    known = dict(context) if isinstance(context, Mapping) else {}
+    return {**arguments, "request_context": {**known, "idempotency_key": f"occurrence:{one.id}"}}

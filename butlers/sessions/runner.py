@@ -1,0 +1,150 @@
+"""The runner: one loop per process that sees to the sessions of its butlers: claims, runs, gives up, and tells."""
+
+import asyncio
+import shutil
+from dataclasses import asdict
+from typing import Final
+
+from butlers.sessions.course import Place, folder_of, lose, play
+from butlers.tools.notify import tell
+from shared.channels.telegram import SPEC as TELEGRAM
+from shared.loops import apart, first_of, pause
+from shared.storage import contacts, sessions
+from shared.storage.sessions import Claimed, Terms
+from shared.telemetry.logs import logger
+
+log = logger("butlers.sessions")
+MOST: Final = 4
+"""How many sessions one process runs at once."""
+FALLEN_SILENT: Final = "Whoever ran it fell silent."
+# Of the answers of `notify` these leave nothing to be tried again.
+FINAL: Final = frozenset({"ok", "queued", "uncertain", "pending_approval", "pending_missing_identifier"})
+
+
+class Runner:
+    """The butlers whose sessions this process runs, and those that it runs now."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._places: dict[str, Place] = {}
+        # By butler: set when its sessions are to end with it.
+        self._endings: dict[str, asyncio.Event] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._woken = asyncio.Event()
+        self._named: set[str] = set()
+
+    def add(self, place: Place) -> None:
+        """Run this butler's sessions too; one that is known goes on, and what begins from now on begins there."""
+        name = place.context.name
+        self._places[name] = place
+        self._endings.setdefault(name, asyncio.Event())
+        self.wake(name)
+
+    def remove(self, name: str) -> None:
+        """Begin no more sessions of this butler, and end those that run, as where its daemon stops."""
+        self._places.pop(name, None)
+        if name in self._endings:
+            self._endings.pop(name).set()
+
+    def wake(self, name: str = "") -> None:
+        """Look at the sessions of this butler now, or of all."""
+        self._named |= {name} & self._places.keys() if name else self._places.keys()
+        self._woken.set()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """See to the sessions of all butlers again and again, and of those that are named at once, until stopping.
+
+        Then every session that runs is ended, and its child with it.
+        """
+        self.wake()
+        while not stopping.is_set():
+            self._woken.clear()
+            named, self._named = sorted(self._named), set()
+            for name in named:
+                place = self._places.get(name)
+                with apart(log, "sessions are not seen to", butler=name):
+                    if place is not None:
+                        await self._see_to(place)
+            await self._until_woken(stopping)
+        for name in list(self._places):
+            self.remove(name)
+        await asyncio.gather(*self._running, *self._telling.values(), return_exceptions=True)
+
+    async def _until_woken(self, stopping: asyncio.Event) -> None:
+        """Wait for a hint, or until the next look at everybody, which is the rarer the more there are to look at."""
+        looks = [place.context.settings.timings.session_look for place in self._places.values()]
+        pace = max(looks, default=1.0) * max(1.0, len(looks) / 5)
+        try:
+            async with asyncio.timeout(pace):
+                await first_of(self._woken, stopping)
+        except TimeoutError:
+            self.wake()
+
+    async def _see_to(self, place: Place) -> None:
+        context, ending = place.context, self._endings[place.context.name]
+        async with context.db.work() as connection:
+            needs = await sessions.needs(connection, context.name)
+        if needs.lapsed:
+            await give_up(place)
+        if (needs.untold or needs.lapsed) and context.name not in self._telling:
+            self._telling[context.name] = task = asyncio.create_task(tell_owner(place, ending))
+            task.add_done_callback(lambda _: self._telling.pop(context.name))
+        while (needs.waiting or needs.lapsed) and len(self._running) < self._most and not ending.is_set():
+            async with context.db.work() as connection:
+                claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
+            if claimed is None:
+                return
+            self._begin(place, claimed, ending)
+
+    def _begin(self, place: Place, claimed: Claimed, ending: asyncio.Event) -> None:
+        task = asyncio.create_task(_contained(place, claimed, ending))
+        self._running.add(task)
+        task.add_done_callback(self._is_over)
+
+    def _is_over(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        self.wake()
+
+
+async def _contained(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
+    with apart(log, "a session broke", session=claimed.id, butler=claimed.butler):
+        await play(place, claimed, stopping)
+
+
+def _terms(place: Place) -> Terms:
+    setup, context = place.setup, place.context
+    lease = context.settings.timings.session_lease
+    limits = asdict(setup.limits)
+    return Terms(setup.runtime.name, context.instance, setup.at_once, lease, limits, setup.dollars_per_day)
+
+
+async def give_up(place: Place) -> None:
+    """End as lost, or put back into the queue, each session of this butler whose holder's lease ran out."""
+    name = place.context.name
+    async with place.context.db.work() as connection:
+        for claimed in await sessions.lapsed(connection, name):
+            log.warning("a session is lost", session=claimed.id, butler=name)
+            shutil.rmtree(folder_of(place.context.home, claimed.id), ignore_errors=True)
+            await lose(connection, claimed, FALLEN_SILENT, await sessions.course(connection, claimed))
+
+
+async def tell_owner(place: Place, stopping: asyncio.Event) -> None:
+    """Tell the owner what the rows say is untold, by the ordinary way of a message, each sentence once."""
+    context = place.context
+    with apart(log, "the owner is not told of a session yet", butler=context.name):
+        async with context.db.work() as connection:
+            rows = await sessions.untold(connection, context.name)
+            owner = await contacts.owner(connection)
+        channel = (owner["preferred_channel"] if owner else None) or TELEGRAM.name
+        for row in rows:
+            # The key keeps a sentence that is told again, after a crash, from being another message.
+            key = f"session:{row['id']}:{row['attempt']}:{row['status']}"
+            told = {"channel": channel, "message": row["untold"], "request_context": {"idempotency_key": key}}
+            answer = await tell(context, told)
+            if answer.get("status") not in FINAL:
+                log.warning("the owner is not told of a session yet", butler=context.name, why=str(answer.get("error")))
+                await pause(stopping, context.settings.timings.session_told_again)
+                return
+            async with context.db.work() as connection:
+                await sessions.note_told(connection, context.name, row["id"], row["untold"])

@@ -1,0 +1,1 @@
+"""The cards about calls of gated tools."""

@@ -1,0 +1,81 @@
+"""The cards about calls of gated tools that are missing, and those that are over; messenger/storage/cards.py queues."""
+
+from typing import Final
+
+from messenger.storage.cards import QUEUE, SPENT
+from messenger.storage.queries import IN_TELEGRAM, SHOWN_IN_TELEGRAM
+from shared.config.timings import Timings
+from shared.db.pool import Connection, Record
+from shared.storage.tool_calls import REALM
+
+# Of each butler as many as its burst ($2) has room for, messages and calls together; the console shows the rest.
+ASK_CALLS: Final = f"""
+WITH waits AS (
+    SELECT q.id, q.revision, q.origin_butler, q.requested_at,
+        EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'tool_call' AND d.action_id = q.id) AS had_one
+    FROM shared.pending_actions q JOIN shared.tool_calls c USING (id)
+    WHERE q.status = 'pending' AND q.notification_id IS NULL AND q.expires_at > clock_timestamp()),
+placed AS (
+    SELECT *, row_number() OVER (PARTITION BY origin_butler ORDER BY requested_at, id) AS place
+    FROM waits WHERE NOT had_one),
+a AS (
+    SELECT 'tool_call' AS card_kind, id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision,
+        origin_butler, requested_at AS at, true AS counted, {REALM} AS realm
+    FROM placed LEFT JOIN ({SPENT}) s USING (origin_butler) WHERE coalesce(s.cards, 0) + place <= $2
+    UNION ALL SELECT 'tool_call', id, NULL, NULL, revision, origin_butler, requested_at, false, {REALM}
+    FROM waits WHERE had_one)
+{QUEUE}
+"""
+
+
+async def ask_calls(connection: Connection, burst: int, timings: Timings) -> int:
+    """Queue the cards of the calls that wait for the owner."""
+    return len(await connection.fetch(ASK_CALLS, timings.card_elsewhere, burst, timings.burst_window))
+
+
+# A butler whose calls fail in numbers is told of in so many cards ($2) within $4; the console shows the rest.
+ASK_ENDED: Final = f"""
+WITH ended AS (
+    SELECT q.id, q.revision, q.origin_butler, q.requested_at,
+        row_number() OVER (PARTITION BY q.origin_butler ORDER BY q.requested_at, q.id) AS place
+    FROM shared.pending_actions q JOIN shared.tool_calls c USING (id)
+    WHERE q.notification_id IS NULL AND q.requested_at > clock_timestamp() - $3::interval
+        AND (q.status IN ('failed', 'uncertain')
+            OR (q.status = 'expired' AND (q.decided_by IS NOT NULL OR q.rule_id IS NOT NULL)))
+        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'call_ended' AND d.action_id = q.id)),
+told AS (
+    SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
+    WHERE card_kind = 'call_ended' AND created_at > clock_timestamp() - $4::interval
+        AND created_at <= clock_timestamp() GROUP BY origin_butler),
+a AS (
+    SELECT 'call_ended' AS card_kind, id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision,
+        origin_butler, requested_at AS at, false AS counted, {REALM} AS realm
+    FROM ended LEFT JOIN told USING (origin_butler) WHERE place + coalesce(cards, 0) <= $2)
+{QUEUE}
+"""
+
+
+async def ask_ended(connection: Connection, burst: int, timings: Timings) -> int:
+    """Queue the cards about calls that failed, or may have run."""
+    within = (timings.card_elsewhere, burst, timings.call_told, timings.burst_window)
+    return len(await connection.fetch(ASK_ENDED, *within))
+
+
+# A card that was answered; and one that shows a yes whose end is known by now.
+ASKED: Final = f"""
+SELECT d.id::text, d.address, a.id::text AS action_id, {REALM} AS realm, p.provider_id, p.shown, d.created_at,
+    CASE WHEN a.status IN ('approved', 'executing') THEN 'approved' ELSE 'closed' END AS shows
+FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+"""
+CALLS_OVER: Final = f"""
+{ASKED} {SHOWN_IN_TELEGRAM} AND d.card_kind = 'tool_call' AND a.status <> 'pending'
+UNION ALL
+{ASKED} {IN_TELEGRAM} AND d.card_kind = 'tool_call' AND d.reason = 'approved'
+    AND a.status NOT IN ('approved', 'executing')
+ORDER BY created_at LIMIT 20
+"""
+
+
+async def calls_over(connection: Connection) -> list[Record]:
+    """Return the cards in Telegram that do not show how their call stands."""
+    return list(await connection.fetch(CALLS_OVER))

@@ -1,0 +1,22 @@
+"""Calls: which butler may call which other, as their butler.toml say and `butlers migrate` writes."""
+
+from collections.abc import Mapping, Sequence
+
+from shared.db.pool import Connection
+
+FORGET = "DELETE FROM switchboard.calls"
+ALLOW = "INSERT INTO switchboard.calls (butler, target) VALUES ($1, $2)"
+
+
+async def write(connection: Connection, allowed: Mapping[str, Sequence[str]]) -> None:
+    """Let each butler call those of its list, and nobody else; others wait for the end of this unit of work."""
+    await connection.execute(FORGET)
+    await connection.executemany(ALLOW, [(name, target) for name, targets in allowed.items() for target in targets])
+
+
+MAY = "SELECT EXISTS (SELECT FROM switchboard.calls WHERE butler = $1 AND target = $2)"
+
+
+async def may(connection: Connection, butler: str, target: str) -> bool:
+    """Return whether that butler may call the other."""
+    return bool(await connection.fetchval(MAY, butler, target))

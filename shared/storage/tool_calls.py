@@ -1,0 +1,219 @@
+"""Calls of gated tools: what was asked, who runs it under a lease, and what came of it.
+
+The only writer of shared.tool_calls. Whether a call may run is its pending action, under the same id.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from shared.db.pool import Connection, Record
+from shared.hashing import digest
+from shared.model import Risk
+
+# Where questions about tools are shown: the sandbox is enough only as long as nothing reaches real people.
+REALM: Final = "(SELECT coalesce(min(realm) FILTER (WHERE realm <> 'sandbox'), 'sandbox') FROM shared.channels)"
+ROW: Final = f"""
+SELECT a.id::text, a.origin_butler, a.status, a.revision, a.content_sha, a.rule_id::text, a.requested_at, a.expires_at,
+    a.decided_at, a.decided_by::text, a.decision_reason, a.session_id, c.tool_name, c.arguments, c.says, c.risk,
+    c.repeatable, c.holder, c.attempt, c.result, {REALM} AS realm,
+    a.status = 'pending' AND a.expires_at > clock_timestamp() AS open,
+    extract(epoch FROM clock_timestamp() - coalesce(a.decided_at, a.requested_at))::float8 AS age
+FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call of a gated tool: its exact arguments as JSON, and the tool's own sentence of what it would do."""
+
+    id: str
+    origin: str
+    tool_name: str
+    arguments: str
+    says: str
+    risk: Risk
+    repeatable: bool
+    session: str | None = None
+
+    @property
+    def content_sha(self) -> str:
+        """The hash that a yes is bound to."""
+        return call_sha(self.origin, self.tool_name, self.arguments, self.says)
+
+
+def call_sha(origin: str, tool_name: str, arguments: str, says: str) -> str:
+    """Return the hash over what would run, and over what the owner is told that it does."""
+    return digest("tool_call.v1", origin, tool_name, arguments, says)
+
+
+def sha_of(row: Record) -> str:
+    """Return the hash over what the row would run now, whatever is written beside it."""
+    return call_sha(row["origin_butler"], row["tool_name"], row["arguments"], row["says"])
+
+
+ADD: Final = """
+INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+
+async def add_call(connection: Connection, new: NewCall) -> None:
+    """Write down what is called; its pending action is there."""
+    words = (new.tool_name, new.arguments, new.says, new.risk, new.repeatable)
+    await connection.execute(ADD, UUID(new.id), new.origin, *words)
+
+
+ONE: Final = f"{ROW} WHERE a.id = $1"
+
+
+async def one(connection: Connection, call_id: str) -> Record | None:
+    """Return a call with its pending action, or None."""
+    return await connection.fetchrow(ONE, UUID(call_id))
+
+
+async def own_call(connection: Connection, call_id: str, butler: str) -> Record | None:
+    """Return a call of this butler; None for any other's, and for what is none."""
+    try:
+        found = await one(connection, call_id)
+    except ValueError:
+        return None
+    return found if found is not None and found["origin_butler"] == butler else None
+
+
+OPEN_EQUAL: Final = f"""
+{ROW} WHERE a.origin_butler = $1 AND a.content_sha = $2 AND a.notification_id IS NULL AND a.tool_name <> 'notify'
+    AND a.status IN ('pending', 'approved', 'executing')
+"""
+
+
+async def open_equal(connection: Connection, butler: str, content_sha: str) -> Record | None:
+    """Return the same call that waits or runs already, or None."""
+    return await connection.fetchrow(OPEN_EQUAL, butler, content_sha)
+
+
+# A yes is good for a day, as it is for a message.
+DUE: Final = """
+SELECT a.id::text, a.tool_name FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+WHERE a.origin_butler = $1 AND a.status = 'approved' AND a.notification_id IS NULL
+    AND coalesce(a.decided_at, a.requested_at) > clock_timestamp() - $2::interval
+ORDER BY a.requested_at LIMIT 20
+"""
+
+
+async def due_calls(connection: Connection, butler: str, within: timedelta) -> list[Record]:
+    """Return this butler's calls that may run and that nobody has begun: id and tool_name, oldest first."""
+    return list(await connection.fetch(DUE, butler, within))
+
+
+# Whoever comes here has moved the pending action to `executing`, which one alone can.
+LEASE: Final = """
+UPDATE shared.tool_calls SET holder = $2, attempt = attempt + 1, lease_until = clock_timestamp() + $3::interval
+WHERE id = $1 RETURNING attempt
+"""
+
+
+async def lease(connection: Connection, call_id: str, holder: str, lasts: timedelta) -> int:
+    """Begin an attempt under a lease, and return its number."""
+    attempt: int = await connection.fetchval(LEASE, UUID(call_id), holder, lasts)
+    return attempt
+
+
+RENEW: Final = """
+UPDATE shared.tool_calls SET lease_until = clock_timestamp() + $4::interval
+WHERE id = $1 AND holder = $2 AND attempt = $3 AND ended_at IS NULL
+"""
+
+
+async def renew_call(connection: Connection, call_id: str, holder: str, attempt: int, lasts: timedelta) -> None:
+    """Keep the lease of an attempt that goes on."""
+    await connection.execute(RENEW, UUID(call_id), holder, attempt, lasts)
+
+
+END: Final = """
+UPDATE shared.tool_calls SET result = $4, ended_at = clock_timestamp()
+WHERE id = $1 AND (holder, attempt) IS NOT DISTINCT FROM ($2, $3) RETURNING id
+"""
+
+
+async def end_call(connection: Connection, call_id: str, holder: str | None, attempt: int, result: str) -> bool:
+    """Write down what came of an attempt; return False if it is another's by now."""
+    return await connection.fetchval(END, UUID(call_id), holder, attempt, result) is not None
+
+
+# A lease that ends further off than its own length was written by a clock that was wrong, and is none.
+SILENT: Final = """
+SELECT a.id::text, c.repeatable AND c.attempt < 3 AS again FROM shared.pending_actions a
+JOIN shared.tool_calls c USING (id)
+WHERE a.status = 'executing' AND a.notification_id IS NULL
+    AND c.lease_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval
+ORDER BY a.requested_at LIMIT 100
+"""
+
+
+async def silent_calls(connection: Connection, lasts: timedelta) -> list[Record]:
+    """Return the calls whose daemon no longer renews its lease: id, and `again` if a machine may repeat it."""
+    return list(await connection.fetch(SILENT, lasts))
+
+
+OVERDUE: Final = """
+SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+WHERE a.status = 'approved' AND a.notification_id IS NULL
+    AND coalesce(a.decided_at, a.requested_at) <= clock_timestamp() - $1::interval
+ORDER BY a.requested_at LIMIT 100
+"""
+
+
+async def overdue_calls(connection: Connection, within: timedelta) -> list[str]:
+    """Return the calls that were let through so long ago that they may not begin any more."""
+    return [row["id"] for row in await connection.fetch(OVERDUE, within)]
+
+
+OPEN: Final = """
+SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
+WHERE a.status IN ('pending', 'approved', 'executing') AND a.notification_id IS NULL ORDER BY a.id
+"""
+
+
+async def open_calls(connection: Connection) -> list[str]:
+    """Return the calls of all butlers that wait, may run or run now."""
+    return [row["id"] for row in await connection.fetch(OPEN)]
+
+
+# The rules that may speak of a call, with their uses by others; the brakes; what the owner said lately; and whether
+# the same call may have run before.
+FACTS: Final = """
+SELECT
+    coalesce((SELECT jsonb_agg(jsonb_build_object(
+        'id', r.id, 'effect', r.effect, 'constraints', r.arg_constraints, 'origin_butler', r.origin_butler,
+        'max_uses', r.max_uses, 'max_per_day', r.max_per_day,
+        'bounded', r.max_uses IS NOT NULL OR r.max_per_day IS NOT NULL OR r.expires_at IS NOT NULL,
+        'created', extract(epoch FROM r.created_at),
+        'used', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $4),
+        'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $4
+            AND u.at > clock_timestamp() - interval '1 day')))
+        FROM shared.approval_rules r WHERE r.active AND r.expired_at IS NULL AND r.tool_name = $2
+            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules,
+    coalesce((SELECT jsonb_agg(jsonb_build_object('butler', b.butler, 'contact_id', b.contact_id,
+        'channel', b.channel, 'owner_too', b.owner_too, 'until', extract(epoch FROM b.until), 'reason', b.reason))
+        FROM shared.brakes b WHERE (b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()))
+            OR (b.reason = 'restored' AND b.handled_at IS NULL)), '[]') AS brakes,
+    (SELECT extract(epoch FROM max(b.made_at))::float8 FROM shared.brakes b WHERE b.reason = 'restored'
+        AND (b.lifted_at IS NULL OR b.handled_at IS NULL
+            OR clock_timestamp() < b.lifted_at + $6::interval)) AS restored,
+    (SELECT extract(epoch FROM max(decided_at) + $5::interval)::float8 FROM (
+        SELECT status, decided_at FROM shared.pending_actions WHERE origin_butler = $1 AND tool_name = $2
+            AND notification_id IS NULL AND decided_by IS NOT NULL ORDER BY decided_at DESC LIMIT 3) last
+        HAVING count(*) = 3 AND bool_and(status = 'denied') AND max(decided_at) > clock_timestamp() - $5::interval)
+        AS cools_until,
+    EXISTS (SELECT FROM shared.pending_actions a WHERE a.origin_butler = $1 AND a.content_sha = $3
+        AND a.notification_id IS NULL AND a.status = 'uncertain') AS uncertain
+"""
+
+
+async def facts(
+    connection: Connection, row: tuple[str, str, str], call_id: str, cools: timedelta, mistrusted: timedelta
+) -> Record | None:
+    """Return what a decision leans on; `row` is butler, tool and content hash."""
+    return await connection.fetchrow(FACTS, *row, UUID(call_id), cools, mistrusted)

@@ -1,0 +1,101 @@
+"""Which butler a received message goes to, and why: a message and facts in, a choice out. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shared.addresses import folded
+
+NOBODY: Final = "nobody"
+# Whose words these are is said by their kind: in a forwarded message the sender names nobody.
+OWN_WORDS: Final = "message"
+_NAMED: Final = re.compile(r"[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=\s|[,:]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """What routing looks at of one received message; `from_owner` says that it is proved to be the owner's own."""
+
+    channel: str
+    sender: str
+    kind: str
+    text: str
+    from_owner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRule:
+    """A rule of the owner's: which messages go to which butler, or to nobody. What it leaves out may be anything."""
+
+    id: str
+    butler: str | None
+    channel: str | None = None
+    sender: str | None = None
+    words: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingFacts:
+    """Everything a choice leans on: who is there, what is answered, where the thread went, the rules in their order."""
+
+    butlers: Sequence[str]
+    default: str | None
+    answered: str | None = None
+    thread: str | None = None
+    rules: Sequence[RoutingRule] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The butler a message goes to, or nobody, and the reason, which is kept with the message."""
+
+    butler: str | None
+    because: str
+
+
+def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
+    """Return where a message goes; None as long as no butler is known to whom it could go.
+
+    In this order: what is answered, who is named, the thread, the owner's rules, the default butler. A rule that sends
+    a sender's messages to nobody comes before all of them: who is blocked reaches no thread by any way.
+    """
+    rules = [rule for rule in facts.rules if _fits(rule, message)]
+    blocked = next((rule for rule in rules if rule.butler is None), None)
+    if blocked is not None and not message.from_owner:
+        return Choice(None, f"blocked by rule {blocked.id}")
+    named, unknown = _named(message, facts.butlers)
+    candidates = [
+        (facts.answered, "it answers a message of this butler"),
+        (named, "the owner named it"),
+        (facts.thread, "its thread went there before"),
+        *((rule.butler, f"rule {rule.id}") for rule in rules),
+        (facts.default, "the default butler"),
+    ]
+    found = next(((name, why) for name, why in candidates if name in facts.butlers), None)
+    if found is None:
+        return None
+    name, why = found
+    return Choice(name, f"{why}; no butler is called {unknown}" if unknown else why)
+
+
+def default_of(butlers: Sequence[tuple[str, bool]]) -> str | None:
+    """Return the default among (name, whether it says so): the one that says so, else the first by name."""
+    return min(butlers, key=lambda one: (not one[1], one[0]))[0] if butlers else None
+
+
+def _named(message: Incoming, butlers: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return whom the owner's own words name at their beginning; and the name, if nobody is called so."""
+    found = _NAMED.match(message.text) if message.from_owner and message.kind == OWN_WORDS else None
+    if found is None:
+        return None, None
+    name = found[1].lower()
+    return (name, None) if name in butlers else (None, name)
+
+
+def _fits(rule: RoutingRule, message: Incoming) -> bool:
+    return (
+        rule.channel in (None, message.channel)
+        and (rule.sender is None or folded(rule.sender) == folded(message.sender))
+        and (rule.words is None or rule.words.casefold() in message.text.casefold())
+    )

@@ -1,0 +1,77 @@
+"""The page of a butler: its sessions as they run, and the button that stops one."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from shared.storage import session_steps, sessions
+from tests.integration.console_runner import Running
+from tests.integration.house import House
+from tests.integration.signed_in import fields, page, plain, signed_in
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RUNNING = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('greeter', 'http://127.0.0.1:1', 'butler')"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def console(house: House) -> AsyncIterator[Running]:
+    """The house's console with its owner signed in."""
+    async with signed_in(house) as running:
+        yield running
+
+
+async def enqueue(house: House, prompt: str) -> str:
+    """A session that waits; its id."""
+    session_id = str(uuid4())
+    await sessions.enqueue(house.sql, session_id=session_id, butler="greeter", cause="test", prompt=prompt)
+    return session_id
+
+
+async def test_what_a_session_is_asked_and_calls_is_shown_as_text(house: House, console: Running, message: str) -> None:
+    session_id = await enqueue(house, f"<b>{message}</b>")
+    await house.sql.execute(
+        "UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp() WHERE id = $1", UUID(session_id)
+    )
+    step = await session_steps.begun(house.sql, "greeter", session_id, "notify", {})
+    await session_steps.ended(house.sql, "greeter", session_id, step, "pending_approval")
+    html = await page(console, "/butlers/greeter")
+    assert f"&lt;b&gt;{message}&lt;/b&gt;" in html
+    assert "notify pending_approval" in plain(html)
+    await house.sql.execute(RUNNING)
+    assert 'href="/butlers/greeter"' in await page(console, "/")
+
+
+async def test_the_button_asks_for_the_end_once(house: House, console: Running, message: str) -> None:
+    session_id = await enqueue(house, message)
+    form = fields(await page(console, "/butlers/greeter")) | {"stop": session_id}
+    assert (await console.post("/butlers/greeter", **form)).status == 303
+    assert await house.sql.fetchval("SELECT stop_asked_at FROM shared.sessions WHERE id = $1", UUID(session_id))
+    assert "being stopped" in plain(await page(console, "/butlers/greeter"))
+    await house.sql.execute(
+        "UPDATE shared.sessions SET status = 'stopped', ended_at = clock_timestamp() WHERE id = $1", UUID(session_id)
+    )
+    late = await console.post("/butlers/greeter", **form)
+    assert (late.status, "This session has ended" in await late.text()) == (409, True)
+
+
+async def test_a_form_of_another_s_session_or_without_sense_stops_nothing(
+    house: House, console: Running, message: str
+) -> None:
+    session_id = await enqueue(house, message)
+    form = fields(await page(console, "/butlers/greeter"))
+    for wrong, status in (
+        ({"stop": session_id, "csrf": "x"}, 403),
+        ({"stop": "x"}, 400),
+        ({"stop": str(uuid4())}, 400),
+    ):
+        assert (await console.post("/butlers/greeter", **form | wrong)).status == status
+    assert (await console.post("/butlers/health", **form | {"stop": session_id})).status == 400
+    assert not await house.sql.fetchval("SELECT stop_asked_at FROM shared.sessions WHERE id = $1", UUID(session_id))
+
+
+@pytest.mark.parametrize("name", ["nobody", "Greeter", "..%2f", "switchboard"])
+async def test_there_is_no_page_of_whoever_is_no_butler(console: Running, name: str) -> None:
+    await page(console, f"/butlers/{name}", 404)

@@ -1,0 +1,316 @@
+"""What comes in goes to one butler, in order per conversation, under a lease; from then on its thread is proved."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from shared.db.pool import Record
+from shared.errors import HopFailed
+from shared.rpc import Answer
+from shared.storage import routing_rules
+from switchboard import router
+from switchboard.storage import inbox, registry
+from tests.integration.gate.test_threads import by_mail, by_telegram, mail, payload
+from tests.integration.house import House
+from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import new_chat
+from tests.rig.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FOUND: Final = "SELECT * FROM switchboard.inbox WHERE text = $1"
+ROUTED: Final = f"{FOUND} AND route_until IS NULL AND routed_because IS NOT NULL"
+AT: Final = "butlers@sandbox.test"
+numbers = count(700_000)
+
+
+async def there(house: House) -> None:
+    """Both butlers as their heartbeats note them, health being the default."""
+    async with house.context("switchboard").db.work() as connection:
+        for name in ("greeter", "health"):
+            said = "butler", list[str](), "ready"
+            await registry.seen(connection, name, "http://127.0.0.1:1", said, is_default=name == "health")
+
+
+def event(text: str, chat: object, number: int | None = None, /, **more: Mapping[str, object]) -> dict[str, object]:
+    """ingest.v1 of a message in a private chat."""
+    thread = f"{chat}:{next(numbers) if number is None else number}"
+    plain: dict[str, dict[str, object]] = {
+        "source": {"channel": "telegram", "provider": "telegram", "endpoint_identity": "1"},
+        "event": {
+            "external_event_id": thread,
+            "external_thread_id": thread,
+            "observed_at": "2026-01-01T00:00:00+00:00",
+        },
+        "sender": {"identity": str(chat)},
+        "payload": {"text": text},
+    }
+    return {name: {**part, **more.get(name, {})} for name, part in plain.items()}
+
+
+def letter(text: str, sender: str, message_id: str, **more: Mapping[str, object]) -> dict[str, object]:
+    """ingest.v1 of a mail."""
+    source = {"channel": "email", "provider": "imap", "endpoint_identity": AT}
+    about = {"external_event_id": f"{AT} {message_id}", "external_thread_id": message_id, **more.pop("event", {})}
+    return event(text, sender, source=source, event=about, **more)
+
+
+async def bring(house: House, given: Answer) -> Record:
+    """Bring it in as the Messenger does; its row."""
+    await there(house)
+    assert (await house.hop("messenger", "switchboard", "ingest", given))["status"] == "ok"
+    payload_of = given["payload"]
+    assert isinstance(payload_of, Mapping)
+    return await house.row(FOUND, payload_of["text"])
+
+
+async def routed(house: House, given: Answer) -> Record:
+    """The same, once it is routed by the house."""
+    row = await bring(house, given)
+    return await eventually(partial(house.sql.fetchrow, ROUTED, row["text"]))
+
+
+async def test_a_third_party_is_answered_and_reacted_to_in_the_thread_by_rule(house: House, message: str) -> None:
+    chat = new_chat()
+    for intent in ("reply", "react"):
+        await house.rule({"recipient": chat, "intent": intent})
+    await there(house)
+    number = (await house.box.api("say", as_=int(chat), text=message))["message_id"]
+    row = await eventually(partial(house.sql.fetchrow, ROUTED, message))
+    assert (row["routed_to"], row["routed_because"]) == ("health", "the default butler")
+    given = {"request_context": row["request_context"], "intent": "reply"}
+    told = await house.notify("health", message=f"{message}: yes", **given)
+    assert (told["status"], told.get("note")) == ("ok", None)
+    assert payload(house, f"{message}: yes")["reply_parameters"] == {"message_id": number}
+    liked = await house.notify("health", **{**given, "intent": "react", "emoji": "\U0001f44d"})
+    assert (liked["status"], liked.get("note")) == ("ok", None)
+    elsewhere = await house.notify("greeter", message=f"{message}: no", **given)
+    assert (elsewhere["status"], "note" in elsewhere) == ("pending_approval", True)
+
+
+async def test_a_mail_is_answered_in_its_thread_with_its_subject(house: House, message: str) -> None:
+    sender, named = f"{uuid4().hex}@example.org", f"<{uuid4().hex}@example.org>"
+    await house.rule({"recipient": sender, "intent": "reply"})
+    row = await routed(house, letter(message, sender, named, payload={"text": message, "subject": "Dinner\r\n at 8"}))
+    said = f"{message}: with pleasure"
+    given = {"channel": "email", "intent": "reply", "request_context": row["request_context"]}
+    assert (await house.notify("health", message=said, **given))["status"] == "ok"
+    sent = mail(house, said)
+    assert (sent["In-Reply-To"], sent["References"], sent["Subject"]) == (named, named, "Re: Dinner at 8")
+
+
+async def test_a_message_that_answers_ours_goes_to_its_butler_and_names_it(house: House, message: str) -> None:
+    chat = new_chat()
+    await house.rule({"recipient": chat})
+    told = await house.notify("greeter", recipient=chat, message=message)
+    number = told["delivery"]["delivery_id"]  # type: ignore[index]  # an object
+    row = await routed(house, event(f"{message}: ok", chat, event={"reply_to": f"{chat}:{number}"}))
+    assert (row["routed_to"], row["answers"]) == ("greeter", told["notification_id"])
+    other = new_chat()
+    forged = await routed(house, event(f"{message}: forged", other, event={"reply_to": f"{chat}:{number}"}))
+    assert (forged["routed_to"], forged["answers"]) == ("health", None)
+    numbered = await routed(house, event(f"{message}: same", other, event={"reply_to": f"{other}:{number}"}))
+    assert (numbered["routed_to"], numbered["answers"]) == ("health", None)
+
+
+async def test_an_event_is_named_by_the_messages_own_number_and_its_realm(house: House, message: str) -> None:
+    chat = new_chat()
+    await there(house)
+    words = f"/greeter said this {message}"
+    told = await house.box.api("say", as_=int(chat), text=words)
+    row = await eventually(partial(house.sql.fetchrow, ROUTED, words))
+    assert row["routed_to"] == "health"
+    assert row["external_event_id"] == row["thread"] == f"{chat}:{told['message_id']}"
+    assert row["request_context"]["request_id"] == f"telegram:1:{chat}:{told['message_id']}"
+
+
+async def test_a_mail_that_answers_ours_is_resolved_by_its_message_id(house: House, message: str) -> None:
+    sender = f"{uuid4().hex}@example.org"
+    await house.rule({"recipient": sender})
+    told = await house.notify("greeter", channel="email", recipient=sender, message=message)
+    ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
+    answer = letter(f"{message}: ok", sender, f"<{uuid4().hex}@x.org>", event={"reply_to": ours})
+    row = await routed(house, answer)
+    assert (row["routed_to"], row["answers"]) == ("greeter", told["notification_id"])
+    stranger = letter(f"{message}: me too", f"{uuid4().hex}@x.org", f"<{uuid4().hex}@x.org>", event={"reply_to": ours})
+    assert (await routed(house, stranger))["answers"] is None
+
+
+async def test_the_owner_names_a_butler_and_the_thread_stays_with_it(house: House, message: str) -> None:
+    named = await routed(house, event(f"/greeter {message}", OWNER))
+    assert (named["routed_to"], named["routed_because"]) == ("greeter", "the owner named it")
+    then = await routed(house, event(f"and {message}", OWNER))
+    assert (then["routed_to"], then["routed_because"]) == ("greeter", "its thread went there before")
+    unknown = await routed(house, event(f"@nobody {message}", OWNER))
+    assert unknown["routed_because"] == "its thread went there before; no butler is called nobody"
+    back = await routed(house, event(f"/health {message}", OWNER))
+    assert back["routed_to"] == "health"
+
+
+async def test_a_blocked_sender_proves_no_thread(house: House, message: str) -> None:
+    chat = new_chat()
+    made = await routing_rules.add_route(house.sql, routing_rules.NewRoute(None, "telegram", chat), "owner")
+    row = await routed(house, event(message, chat))
+    assert (row["routed_to"], row["routed_because"]) == (None, f"blocked by rule {made}")
+    answer = await house.notify("health", message=message, **by_telegram(str(row["thread"])))
+    assert (answer["status"], "note" in answer) == ("pending_approval", True)
+    assert await routing_rules.remove_route(house.sql, made, "owner")
+
+
+async def test_an_answer_names_the_place_where_the_message_came_in(house: House, message: str) -> None:
+    chat, sender, named = new_chat(), f"{uuid4().hex}@example.org", f"<{uuid4().hex}@example.org>"
+    for to in (chat, sender):
+        await house.rule({"recipient": to, "intent": "reply"})
+    row = await routed(house, event(message, chat))
+    await routed(house, letter(f"{message} by mail", sender, named))
+    for given in (by_telegram(str(row["thread"])), by_mail(sender, named)):
+        context = given["request_context"]
+        assert isinstance(context, dict)
+        context["source_endpoint_identity"] = "of another realm"
+        answer = await house.notify("health", message=f"{message} {uuid4()}", **given)
+        assert (answer["status"], "note" in answer) == ("pending_approval", True)
+
+
+async def test_what_came_in_at_another_bot_proves_nothing_here(house: House, message: str) -> None:
+    chat = new_chat()
+    await house.rule({"recipient": chat, "intent": "reply"})
+    row = await routed(house, event(message, chat, source={"endpoint_identity": "424242"}))
+    assert row["request_context"]["request_id"].startswith("telegram:424242:")
+    given = {"request_context": row["request_context"], "intent": "reply"}
+    assert (await house.notify("health", message=message, **given))["status"] == "pending_approval"
+
+
+async def test_a_route_carries_the_request_it_belongs_to(house: House, message: str) -> None:
+    context = {**by_telegram(f"{OWNER}:1")["request_context"], "request_id": message, "extra": 1}  # type: ignore[dict-item]
+    told = await house.notify("health", message=message, request_context=context)
+    row = await house.row("SELECT * FROM switchboard.routes WHERE notification_id = $1", told["notification_id"])
+    assert row["request_id"] == message
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"payload": {"text": "x" * 100_001}},
+        {"payload": {"text": "x", "attachments": [{"bytes": "AAAA"}]}},
+        {"payload": {"text": "x", "attachments": [{"name": "a"}] * 33}},
+        {"sender": {"identity": "7", "display_name": "x" * 201}},
+        {"event": {"kind": "A kind"}},
+        {"source": {"channel": "carrier pigeon"}},
+        {"event": {"external_event_id": ""}},
+    ],
+)
+async def test_an_event_that_does_not_fit_is_refused_and_stored_nowhere(
+    house: House, wrong: Mapping[str, Mapping[str, object]]
+) -> None:
+    before = await house.sql.fetchval("SELECT count(*) FROM switchboard.inbox WHERE sender = '7'")
+    with pytest.raises(HopFailed):
+        await house.hop("messenger", "switchboard", "ingest", event("x", 7, **wrong))
+    assert await house.sql.fetchval("SELECT count(*) FROM switchboard.inbox WHERE sender = '7'") == before
+
+
+async def test_what_was_stored_under_its_updates_number_is_not_stored_again(house: House, message: str) -> None:
+    chat = new_chat()
+    before = (
+        "INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, thread, sender, text,"
+        " request_context) VALUES ('telegram', '1', $1, $2, $3, $4, '{}')"
+    )
+    await house.sql.execute(before, str(next(numbers)), f"{chat}:7", chat, message)
+    again = await house.hop("messenger", "switchboard", "ingest", event(message, chat, 7))
+    assert again == {"status": "ok", "duplicate": True}
+    other = await house.hop("messenger", "switchboard", "ingest", event(f"{message}!", chat, 8))
+    assert other == {"status": "ok", "duplicate": False}
+
+
+async def test_a_long_name_of_an_event_makes_a_short_request_id(house: House, message: str) -> None:
+    one = await bring(house, event(message, 7, event={"external_event_id": "e" * 900}))
+    other = await bring(house, event(f"{message}!", 7, event={"external_event_id": "e" * 901}))
+    ids = [str(row["request_context"]["request_id"]) for row in (one, other)]
+    assert len(set(ids)) == 2
+    assert max(map(len, ids)) <= 200
+
+
+async def waiting(house: House, chat: str, *texts: str) -> list[Record]:
+    return [await bring(house, event(text, chat)) for text in texts]
+
+
+async def test_of_one_conversation_only_the_oldest_is_taken(still_house: House, message: str) -> None:
+    await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    chat, other = new_chat(), new_chat()
+    first, second = await waiting(still_house, chat, message, f"{message} 2")
+    [third] = await waiting(still_house, other, f"{message} 3")
+    lease = timedelta(seconds=10)
+    async with still_house.context("switchboard").db.work() as connection:
+        taken = [row["id"] for row in await inbox.claim(connection, "a", lease, 10)]
+    assert taken == [first["id"], third["id"]]
+    async with still_house.context("switchboard").db.work() as connection:
+        assert await inbox.claim(connection, "b", lease, 10) == []
+        await inbox.done(connection, first["id"], "a")
+    async with still_house.context("switchboard").db.work() as connection:
+        assert [row["id"] for row in await inbox.claim(connection, "b", lease, 10)] == [second["id"]]
+
+
+async def test_only_the_holder_of_a_lease_that_lasts_routes(still_house: House, message: str) -> None:
+    [row] = await waiting(still_house, new_chat(), message)
+    async with still_house.context("switchboard").db.work() as connection:
+        assert await inbox.route(connection, row["id"], "nobody", ("health", "x"), None) == (False, None)
+        await still_house.sql.execute(
+            "UPDATE switchboard.inbox SET route_holder = 'late', route_until = clock_timestamp() - interval '1 ms'"
+            " WHERE id = $1",
+            row["id"],
+        )
+        assert await inbox.route(connection, row["id"], "late", ("health", "x"), None) == (False, None)
+    assert (await still_house.row(FOUND, message))["routed_to"] is None
+
+
+async def test_what_a_process_left_is_taken_again_and_stays_where_it_went(still_house: House, message: str) -> None:
+    await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    [row] = await waiting(still_house, str(OWNER), message)
+    context = still_house.context("switchboard")
+    async with context.db.work() as connection:
+        [taken] = await inbox.claim(connection, "gone", timedelta(seconds=10), 10)
+        assert (await inbox.route(connection, taken["id"], "gone", ("greeter", "then"), None))[0]
+    assert await router.route_waiting(context) == 0
+    await still_house.sql.execute(
+        "UPDATE switchboard.inbox SET route_until = clock_timestamp() - interval '1 ms' WHERE id = $1", row["id"]
+    )
+    assert await router.route_waiting(context) == 1
+    found = await still_house.row(FOUND, message)
+    assert (found["routed_to"], found["routed_because"], found["route_until"]) == ("greeter", "then", None)
+
+
+async def test_a_message_waits_until_a_butler_is_known(still_house: House, message: str) -> None:
+    await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    await waiting(still_house, new_chat(), message)
+    await still_house.sql.execute("DELETE FROM switchboard.butlers")
+    context = still_house.context("switchboard")
+    assert await router.route_waiting(context) == 0
+    assert (await still_house.row(FOUND, message))["route_until"] is not None
+    await there(still_house)
+    await still_house.sql.execute(
+        "UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE text = $1", message
+    )
+    assert await router.route_waiting(context) == 1
+    assert (await still_house.row(FOUND, message))["routed_to"] == "health"
+
+
+async def test_only_the_owners_private_chat_is_the_owners_own(still_house: House, message: str) -> None:
+    await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    address = await still_house.sql.fetchval(
+        "SELECT lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id"
+        " WHERE 'owner' = ANY (roles) AND type = 'email'"
+    )
+    for given in (
+        event(f"{message} own", OWNER),
+        event(f"{message} group", -100_777, sender={"identity": str(OWNER)}),
+        letter(f"{message} mail", str(address or "owner@sandbox.test"), f"<{uuid4().hex}@x.org>"),
+        event(f"{message} stranger", new_chat()),
+    ):
+        await bring(still_house, given)
+    async with still_house.context("switchboard").db.work() as connection:
+        rows = await inbox.claim(connection, "a", timedelta(seconds=10), 10)
+    assert [row["text"] for row in rows if router.is_owners_own(row)] == [f"{message} own"]

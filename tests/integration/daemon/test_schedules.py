@@ -1,0 +1,204 @@
+"""Schedules over real rows: claimed once, made up for or skipped, and the lineage of what they send."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from butlers.butler import Context, Result, Tool, ToolCall
+from butlers.daemon.assembly import Assembly
+from butlers.scheduler import Hand, Scheduler, claim, follow
+from butlers.schedules import read_schedule
+from shared.auth.tokens import Caller
+from shared.errors import InvalidInput
+from shared.storage import occurrences
+from shared.storage.schedules import Schedule
+from tests.integration.house import House
+from tests.rig.waiting import LONGEST
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+BUTLER = "health"
+
+
+@dataclass(slots=True)
+class Owned:
+    """One process's scheduler with one butler, whose tool `count` counts its calls by what it was called with."""
+
+    context: Context
+    calls: list[Mapping[str, object]] = field(default_factory=list)
+    hang: asyncio.Event | None = None
+
+    @property
+    def hand(self) -> Hand:
+        async def call(tool: str, arguments: Mapping[str, object], _: str) -> Result:
+            self.calls.append(arguments)
+            if self.hang is not None:
+                await self.hang.wait()
+            return Result({"tool": tool})
+
+        async def unused(_: ToolCall) -> Result:
+            raise AssertionError
+
+        return Hand(self.context, {"count": Tool("count", "Count.", {}, unused)}, call, None)
+
+
+def another(house: House, **timings: float | timedelta) -> Context:
+    """The butler's context as another process of it has it."""
+    return replace(house.context(BUTLER, **timings), instance=f"{BUTLER}@{uuid4()}")
+
+
+def counting(name: str, **more: object) -> Schedule:
+    return read_schedule({"name": name, "cron": "0 9 * * *", "tool": "count", **more}, "UTC")
+
+
+async def given(house: House, schedule: Schedule, due: str = "clock_timestamp()") -> None:
+    """A schedule of the butler's file that is due at this SQL expression, and no other."""
+    await house.sql.execute("DELETE FROM shared.schedules")
+    async with house.context(BUTLER).db.work() as connection:
+        await follow(connection, BUTLER, [schedule])
+    await house.sql.execute(f"UPDATE shared.schedules SET next_due_at = {due}")
+
+
+async def looked(hand: Hand) -> None:
+    """Claim what is due, and let what was begun end."""
+    scheduler = Scheduler()
+    await scheduler.look(hand)
+    async with asyncio.timeout(LONGEST):
+        while hand.held:
+            await asyncio.sleep(0.005)
+
+
+async def statuses(house: House) -> list[str]:
+    return [row["status"] for row in await house.sql.fetch("SELECT status FROM shared.occurrences ORDER BY due_at")]
+
+
+async def test_an_occurrence_is_claimed_by_one_of_many(still_house: House) -> None:
+    house = still_house
+    await house.sql.execute("DELETE FROM shared.schedules")
+    async with house.context(BUTLER).db.work() as connection:
+        await follow(connection, BUTLER, [counting(f"s{n}") for n in range(60)])
+    await house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp()")
+    processes = [Owned(another(house)) for _ in range(3)]
+    await asyncio.gather(*(looked(one.hand) for one in processes))
+    assert sum(len(one.calls) for one in processes) == 60
+    assert await statuses(house) == ["done"] * 60
+    assert await house.sql.fetchval("SELECT count(*) FROM shared.schedules WHERE next_due_at > clock_timestamp()") == 60
+
+
+@pytest.mark.parametrize(("catch_up", "calls", "ends"), [("once", 1, "done"), ("skip", 0, "skipped")])
+async def test_what_was_missed_for_days_is_made_up_for_once_or_not_at_all(
+    still_house: House, catch_up: str, calls: int, ends: str
+) -> None:
+    await given(still_house, counting("daily", catch_up=catch_up), "clock_timestamp() - interval '3 days'")
+    process = Owned(another(still_house))
+    for _ in range(2):
+        await looked(process.hand)
+    assert (len(process.calls), await statuses(still_house)) == (calls, [ends])
+
+
+async def test_what_a_dead_process_had_claimed_is_carried_out_and_what_it_had_begun_is_uncertain(
+    still_house: House,
+) -> None:
+    house, briefly = still_house, timedelta(milliseconds=30)
+    for begins, calls, ends in ((False, 1, "done"), (True, 0, "uncertain")):
+        await given(house, counting("daily"))
+        dead, other = another(house), Owned(another(house))
+        async with dead.db.work() as connection:
+            (one,) = await claim(connection, replace(dead, settings=_briefer(dead, briefly)), 10)
+            if begins:
+                assert await occurrences.start_call(connection, one.id, dead.instance, briefly)
+        await asyncio.sleep(0.1)
+        await looked(other.hand)
+        assert (len(other.calls), await statuses(house)) == (calls, [ends])
+        # Whoever was given up does not begin any more.
+        async with dead.db.work() as connection:
+            assert not await occurrences.start_call(connection, one.id, dead.instance, briefly)
+
+
+def _briefer(context: Context, lease: timedelta):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    return replace(context.settings, timings=replace(context.settings.timings, renew=0.005, margin=0.001, lease=lease))
+
+
+async def test_what_is_in_hand_is_kept_and_nobody_else_takes_it(still_house: House) -> None:
+    await given(still_house, counting("daily"))
+    slow = Owned(replace(c := another(still_house), settings=_briefer(c, timedelta(milliseconds=300))))
+    slow.hang = asyncio.Event()
+    scheduler, stopping = Scheduler(), asyncio.Event()
+    scheduler.take(slow.hand)
+    running = asyncio.create_task(scheduler.run(stopping))
+    await asyncio.sleep(0.8)
+    other = Owned(another(still_house))
+    await looked(other.hand)
+    slow.hang.set()
+    stopping.set()
+    await running
+    assert (len(slow.calls), len(other.calls), await statuses(still_house)) == (1, 0, ["done"])
+
+
+async def test_a_prompt_becomes_one_waiting_session(still_house: House) -> None:
+    schedule = read_schedule({"name": "morning", "cron": "0 9 * * *", "prompt": "How was the night?"}, "UTC")
+    await given(still_house, schedule)
+    processes = [Owned(another(still_house)) for _ in range(2)]
+    await asyncio.gather(*(looked(one.hand) for one in processes))
+    rows = await still_house.sql.fetch(
+        "SELECT s.cause, s.prompt, s.butler FROM shared.sessions s JOIN shared.occurrences o ON o.id = s.occurrence_id"
+    )
+    assert [tuple(row) for row in rows] == [("schedule:morning", "How was the night?", BUTLER)]
+
+
+async def test_the_same_words_go_out_at_each_occurrence_and_once_at_each(house: House, message: str) -> None:
+    hand = _real(house.assembly, house.context(BUTLER))
+    words = {"channel": "telegram", "message": message}
+    await given(house, counting("daily", tool="notify", arguments=words))
+    for day in (1, 2):
+        await looked(hand)
+        assert len(house.sent(message)) == day
+        # As after a SIGKILL: sent, and nothing written of it.
+        await house.sql.execute(
+            "UPDATE shared.occurrences SET status = 'running', ended_at = NULL, leased_until = clock_timestamp()"
+        )
+        await looked(hand)
+        assert len(house.sent(message)) == day
+        await house.sql.execute("UPDATE shared.schedules SET next_due_at = clock_timestamp()")
+
+
+def _real(assembly: Assembly, context: Context) -> Hand:
+    client = assembly.local[BUTLER]
+
+    async def call(tool: str, arguments: Mapping[str, object], occurrence: str) -> Result:
+        return await client.by_clock(tool, arguments, Caller(BUTLER, "client", occurrence))
+
+    async def unused(_: ToolCall) -> Result:
+        raise AssertionError
+
+    return Hand(context, {"notify": Tool("notify", "Tell.", {}, unused)}, call, None)
+
+
+async def test_the_rows_follow_the_file_and_keep_their_time(still_house: House) -> None:
+    house = still_house
+    await given(house, counting("daily"), "'2001-01-01'")
+    stays = "SELECT name, next_due_at = '2001-01-01' AS as_it_was FROM shared.schedules ORDER BY name"
+    async with house.context(BUTLER).db.work() as connection:
+        await follow(connection, BUTLER, [counting("daily", catch_up="skip"), counting("new")])
+    assert [tuple(row) for row in await house.sql.fetch(stays)] == [("daily", True), ("new", False)]
+    async with house.context(BUTLER).db.work() as connection:
+        await follow(connection, BUTLER, [counting("daily", cron="0 10 * * *")])
+    assert [tuple(row) for row in await house.sql.fetch(stays)] == [("daily", False)]
+
+
+async def test_a_tool_that_is_not_there_or_refuses_ends_its_occurrence_with_a_sentence(still_house: House) -> None:
+    await given(still_house, counting("daily", tool="cuont"))
+    await looked(Owned(another(still_house)).hand)
+
+    async def refuses(*_: object) -> Result:
+        raise InvalidInput("There is no bed.", "Name one.")
+
+    assert await still_house.sql.fetchval("SELECT outcome FROM shared.occurrences") == "The butler has no tool `cuont`."
+    await given(still_house, counting("daily"))
+    await looked(replace(Owned(another(still_house)).hand, call=refuses))
+    assert await still_house.sql.fetchval("SELECT status || outcome FROM shared.occurrences") == (
+        "failedThere is no bed. Name one."
+    )

@@ -1,0 +1,145 @@
+"""The modules `state` and `schedule` over real rows, and whom a butler may call."""
+
+import asyncio
+from collections.abc import Mapping
+from uuid import uuid4
+
+import pytest
+
+from butlers.butler import Answer, NoConfig, ToolCall
+from butlers.modules import schedule, state
+from shared.auth.tokens import Caller
+from shared.errors import InvalidInput
+from shared.storage import calls
+from tests.integration.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def use(house: House, tool: str, butler: str = "health", /, **arguments: object) -> Answer:
+    """What a tool of the two modules answers this butler."""
+    context = house.context(butler)
+    parts = [module.build(context, NoConfig()) for module in (state.MODULE, schedule.MODULE)]
+    (found,) = [one for part in parts for one in part.tools if one.name == tool]
+    return (await found.handler(ToolCall(Caller(butler, "client", "j"), arguments))).answer or {}
+
+
+async def refusal(house: House, tool: str, /, **arguments: object) -> str:
+    with pytest.raises(InvalidInput) as refused:
+        await use(house, tool, "health", **arguments)
+    assert refused.value.remedy
+    return refused.value.message
+
+
+async def test_a_value_is_kept_by_key_and_each_butler_has_its_own(still_house: House) -> None:
+    assert await use(still_house, "state_get", key="diary") == {"key": "diary", "version": 0, "value": None}
+    for version, value in enumerate(({"a": [1, "ä"]}, "text", 7.5, False), 1):
+        assert await use(still_house, "state_set", key="diary", value=value) == {"key": "diary", "version": version}
+        assert (await use(still_house, "state_get", key="diary"))["value"] == value
+    assert (await use(still_house, "state_get", "greeter", key="diary"))["version"] == 0
+    assert await use(still_house, "state_list", prefix="di") == {"keys": [{"key": "diary", "version": 4}]}
+    assert await use(still_house, "state_list", prefix="_i") == {"keys": []}
+    assert await refusal(still_house, "state_delete", key="diary", version=3) == (
+        "`diary` has version 4 and not 3, so nothing was changed."
+    )
+    assert (await use(still_house, "state_delete", key="diary", version=4))["deleted"] is True
+    assert (await use(still_house, "state_delete", key="diary"))["deleted"] is False
+
+
+async def test_of_two_who_read_the_same_version_one_alone_sets(still_house: House) -> None:
+    async def add(n: int) -> None:
+        while True:
+            read = await use(still_house, "state_get", key="list")
+            before = read["value"] or []
+            assert isinstance(before, list)
+            try:
+                await use(still_house, "state_set", key="list", value=[*before, n], version=read["version"])
+            except InvalidInput:
+                continue
+            return
+
+    await asyncio.gather(*(add(n) for n in range(20)))
+    value = (await use(still_house, "state_get", key="list"))["value"]
+    assert isinstance(value, list)
+    assert sorted(value) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"key": "", "value": 1}, "`key` is not a text of 1 to 200 characters."),
+        ({"key": "a\x00", "value": 1}, "`key` is not a text of 1 to 200 characters."),
+        ({"key": "a"}, "`value` is missing or null."),
+        ({"key": "a", "value": "x" * 60_001}, "`value` is 60,003 characters long."),
+        ({"key": "a", "value": {"b": "\x00"}}, "`value` contains a NUL or an incomplete Unicode character."),
+        ({"key": "a", "value": "\ud800"}, "`value` contains a NUL or an incomplete Unicode character."),
+        ({"key": "a", "value": 1, "version": "1"}, "`version` is not a whole number."),
+        ({"key": "a", "value": 1, "version": 5}, "`a` has version 0 and not 5, so nothing was changed."),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused(still_house: House, arguments: Mapping[str, object], said: str) -> None:
+    assert await refusal(still_house, "state_set", **arguments) == said
+
+
+async def test_the_owner_is_reminded_and_a_butler_removes_only_its_own(still_house: House) -> None:
+    house = still_house
+    told = await use(house, "remind_me", **{"text": "Call Anna.", "in": "20m"})
+    rows = await use(house, "schedule_list")
+    assert isinstance(rows["schedules"], list)
+    (row,) = [one for one in rows["schedules"] if one["name"] == told["name"]]
+    assert (row["tool"], row["arguments"]) == ("notify", {"channel": "telegram", "message": "Call Anna."})
+    soon = await house.row(
+        "SELECT next_due_at BETWEEN now() + '19m' AND now() + '21m' AS soon FROM shared.schedules WHERE name = $1",
+        told["name"],
+    )
+    assert soon["soon"]
+    assert (await use(house, "schedule_remove", "greeter", name=told["name"]))["removed"] is False
+    assert (await use(house, "schedule_remove", name=told["name"]))["removed"] is True
+    named = {"name": "walk", "cron": "0 18 * * *", "prompt": "Time to walk?"}
+    await use(house, "schedule_add", **named)
+    assert await refusal(house, "schedule_add", **named) == "You have a schedule `walk` already."
+    await house.sql.execute("UPDATE shared.schedules SET source = 'file' WHERE name = 'walk'")
+    assert await refusal(house, "schedule_remove", name="walk") == "`walk` is the owner's, in butler.toml."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"in": "20m"}, "`text` is missing."),
+        ({"text": "x"}, "A reminder says when by one of `at`, `in` and `cron`."),
+        ({"text": "x", "in": "20m", "cron": "0 9 * * *"}, "A reminder says when by one of `at`, `in` and `cron`."),
+        ({"text": "x", "in": "soon"}, "`in` is no span of time up to ten years."),
+        ({"text": "x", "in": "9" * 400 + "d"}, "`in` is no span of time up to ten years."),
+        ({"text": "x", "in": "20m", "channel": "fax"}, "`channel` is not one of telegram, email."),
+    ],
+)
+async def test_a_reminder_that_cannot_be_is_refused(
+    still_house: House, arguments: Mapping[str, object], said: str
+) -> None:
+    assert await refusal(still_house, "remind_me", **arguments) == said
+
+
+async def test_a_butler_calls_those_of_its_list_and_nobody_else(still_house: House) -> None:
+    house = still_house
+    await calls.write(house.sql, {"health": ["greeter"]})
+
+    async def said(caller: str, target: str) -> str:
+        context = {
+            "request_id": str(uuid4()),
+            "source_channel": "mcp",
+            "source_endpoint_identity": "switchboard",
+            "source_sender_identity": caller,
+        }
+        route = {
+            "schema_version": "route.v1",
+            "request_context": context,
+            "target": {"butler": target, "tool": "ask"},
+            "input": {"prompt": "How are you?"},
+        }
+        answer = await house.hop(caller, "switchboard", "route", route)
+        return str(answer["error"])
+
+    assert "greeter may not call health." in await said("greeter", "health")
+    assert "may not call" not in await said("health", "greeter")
+    audited = await house.sql.fetch("SELECT reason FROM shared.approval_events WHERE reason LIKE '%may not call%'")
+    assert [row["reason"] for row in audited] == ["greeter may not call health."]

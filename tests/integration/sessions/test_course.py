@@ -1,0 +1,264 @@
+"""The course of a session with a real child: what it says, its limits, its end, and what the owner hears of it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+from uuid import UUID, uuid4
+
+import pytest
+
+from butlers.runtime.base import Limits
+from butlers.runtime.registry import RUNTIMES
+from butlers.runtime.script import ScriptSettings, Step
+from butlers.sessions.course import Place, folder_of
+from butlers.sessions.runner import Runner
+from butlers.sessions.settings import Setup
+from shared.auth import keystore
+from shared.auth.tokens import Signer, mint_session_token
+from shared.db.pool import Record
+from shared.errors import ButlersError
+from shared.storage import session_steps, sessions
+from tests.integration.house import House
+from tests.rig.children import child_of, children
+from tests.rig.waiting import LONGEST
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SAYS: Final = Step(say="I heard ${prompt}.")
+SHORT: Final = Step(wait=0.01)
+LONG: Final = Step(wait=60)
+STANDARD: Final = Limits()
+# A tenth of the product's own.
+QUICK: Final[Mapping[str, float | timedelta]] = {
+    "session_look": 0.05,
+    "session_renew": 0.1,
+    "session_lease": timedelta(seconds=1),
+}
+
+
+def place(house: House, steps: Sequence[Step], limits: Limits = STANDARD) -> Place:
+    """The greeter with this script; nothing listens where its child would call."""
+    context = house.context("greeter", **QUICK)
+    setup = Setup(RUNTIMES["script"], ScriptSettings(steps=tuple(steps)), 1, limits, 10.0)
+    return Place(context, signer(house), "Brief.", "http://127.0.0.1:9", setup)
+
+
+def signer(house: House, name: str = "greeter") -> Signer:
+    return Signer(name, keystore.read(house.settings.home, name).private_pem, house.assembly.directory.clock)
+
+
+class Run:
+    """A runner at work, as in a process that is told to stop at the end."""
+
+    def __init__(self, at: Place) -> None:
+        self.runner, self.stopping = Runner(), asyncio.Event()
+        self.runner.add(at)
+
+    async def __aenter__(self) -> None:
+        self.task = asyncio.create_task(self.runner.run(self.stopping))
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stopping.set()
+        await self.task
+
+
+async def enqueue(house: House, prompt: str, cause: str = "test", **more: object) -> str:
+    session_id = str(uuid4())
+    asked = {"session_id": session_id, "butler": "greeter", "cause": cause, "prompt": prompt, **more}
+    await sessions.enqueue(house.sql, **asked)  # type: ignore[arg-type]
+    return session_id
+
+
+async def until_it_is(house: House, session_id: str, wanted: str) -> Record:
+    async with asyncio.timeout(LONGEST):
+        while True:
+            row = await house.sql.fetchrow("SELECT * FROM shared.sessions WHERE id = $1", UUID(session_id))
+            assert row is not None
+            if row["status"] == wanted:
+                return row
+            await asyncio.sleep(0.02)
+
+
+async def told(house: House, text: str) -> int:
+    """How many messages of the owner's chat hold this text, once there is one."""
+    async with asyncio.timeout(LONGEST):
+        while not (found := [one for one in await house.box.journal() if text in str(one)]):
+            await asyncio.sleep(0.05)
+    return len(found)
+
+
+async def test_a_session_says_its_words_and_leaves_nothing_behind(house: House, message: str) -> None:
+    session_id = await enqueue(house, message)
+    async with Run(place(house, [SHORT, SAYS])):
+        row = await until_it_is(house, session_id, "done")
+    assert (row["said"], row["runtime"], row["attempt"], row["untold"]) == (f"I heard {message}.", "script", 1, None)
+    assert row["holder"] is row["lease_until"] is None
+    assert not children(session_id)
+    assert not folder_of(house.settings.home, session_id).exists()
+
+
+async def test_a_session_whose_time_is_up_is_ended_and_the_owner_told(house: House, message: str) -> None:
+    session_id = await enqueue(house, message)
+    async with Run(place(house, [LONG], Limits(minutes=0.01))):
+        row = await until_it_is(house, session_id, "limit")
+        assert "0.01 minutes" in row["outcome"]
+        assert await told(house, message) == 1
+    assert not children(session_id)
+
+
+async def test_a_killed_child_is_begun_again_only_if_it_had_called_nothing(house: House, message: str) -> None:
+    session_id = await enqueue(house, message)
+    async with Run(place(house, [LONG])):
+        os.kill(await child_of(session_id), signal.SIGKILL)
+        while (await until_it_is(house, session_id, "running"))["attempt"] == 1:
+            await asyncio.sleep(0.02)
+        child = await child_of(session_id)
+        async with house.context("greeter").db.work() as connection:
+            await session_steps.begun(connection, "greeter", session_id, "notify", {})
+        os.kill(child, signal.SIGKILL)
+        row = await until_it_is(house, session_id, "lost")
+        assert row["attempt"] == 2
+        async with asyncio.timeout(LONGEST):
+            while await house.sql.fetchval("SELECT untold FROM shared.sessions WHERE id = $1", UUID(session_id)):
+                await asyncio.sleep(0.05)
+    # Once that it is begun again, and once that it is not.
+    assert await told(house, message) == 2
+    assert not children(session_id)
+
+
+async def test_what_a_killed_process_ran_is_lost_by_its_lease(house: House, message: str) -> None:
+    """A row as a process leaves it that is killed in the middle of a session which has called something."""
+    session_id = await enqueue(house, message)
+    await house.sql.execute(
+        """UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), attempt = 1, holder = 'gone',
+        steps = 1, lease_until = clock_timestamp() + interval '0.3 s' WHERE id = $1""",
+        UUID(session_id),
+    )
+    async with Run(place(house, [LONG])):
+        await until_it_is(house, session_id, "lost")
+        assert await told(house, message) == 1
+
+
+async def test_a_daemon_that_stops_ends_its_children_and_leaves_its_queue(house: House, message: str) -> None:
+    session_id, next_id = await enqueue(house, message), await enqueue(house, f"{message}, then")
+    async with Run(place(house, [LONG])):
+        await child_of(session_id)
+    assert not children(session_id)
+    rows = await house.sql.fetch("SELECT id::text, status, attempt FROM shared.sessions WHERE status = 'waiting'")
+    assert {(row["id"], row["attempt"]) for row in rows} == {(session_id, 1), (next_id, 0)}
+    await house.sql.execute("DELETE FROM shared.sessions WHERE status = 'waiting'")
+
+
+async def test_a_butler_that_is_taken_out_ends_its_sessions_and_the_runner_goes_on(house: House, message: str) -> None:
+    session_id = await enqueue(house, message)
+    run = Run(place(house, [LONG]))
+    async with run:
+        await child_of(session_id)
+        run.runner.remove("greeter")
+        await until_it_is(house, session_id, "waiting")
+        assert not children(session_id)
+        run.runner.add(place(house, [SAYS]))
+        assert (await until_it_is(house, session_id, "done"))["attempt"] == 2
+
+
+async def test_the_owner_stops_what_runs(house: House, message: str) -> None:
+    session_id = await enqueue(house, message)
+    async with Run(place(house, [LONG])):
+        await child_of(session_id)
+        await sessions.ask_to_stop(house.sql, session_id)
+        row = await until_it_is(house, session_id, "stopped")
+        assert not children(session_id)
+    assert (row["untold"], row["told_nobody"]) == (None, False)
+
+
+@pytest.mark.parametrize(("steps", "told_nobody"), [([SHORT], True), ([SAYS], False)])
+async def test_who_asks_in_a_terminal_and_reads_nothing_is_told(
+    house: House,
+    message: str,
+    steps: Sequence[Step],
+    told_nobody: bool,  # noqa: FBT001  # a case
+) -> None:
+    session_id = await enqueue(house, message, "ask")
+    async with Run(place(house, steps)):
+        row = await until_it_is(house, session_id, "done")
+        assert row["told_nobody"] is told_nobody
+        if told_nobody:
+            assert await told(house, message) == 1
+
+
+async def test_a_message_that_is_answered_by_nobody_is_marked(house: House, message: str) -> None:
+    session_id = await enqueue(house, message, request_context={"request_id": message})
+    async with Run(place(house, [SAYS])):  # words that nobody reads
+        assert (await until_it_is(house, session_id, "done"))["told_nobody"] is True
+        assert await told(house, f"answered nobody. It was asked: “{message}”") == 1
+
+
+async def test_a_script_that_cannot_call_ends_as_failed_with_a_sentence(house: House, message: str) -> None:
+    session_id = await enqueue(house, message)
+    async with Run(place(house, [Step(call="notify")])):
+        row = await until_it_is(house, session_id, "failed")
+    assert row["outcome"].startswith("The call of `notify` was lost")
+
+
+async def running_session(house: House, **more: object) -> tuple[str, str]:
+    """A session that runs elsewhere, and its token."""
+    session_id = await enqueue(house, "by a token", "test", **more)
+    await house.sql.execute(
+        "UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp() WHERE id = $1", UUID(session_id)
+    )
+    return session_id, mint_session_token(signer(house), session_id, timedelta(minutes=1))
+
+
+async def notify_by(house: House, token: str, said: str, **more: object) -> dict[str, object]:
+    call = {"channel": "telegram", "message": said, **more}
+    return dict(await house.assembly.local["greeter"].call(token, "notify", call))
+
+
+async def test_all_that_is_due_at_one_moment_is_one_lineage(house: House, message: str) -> None:
+    today, tomorrow = str(uuid4()), str(uuid4())
+    _, first = await running_session(house, occurrence_id=today)
+    _, again = await running_session(house, occurrence_id=today)
+    _, later = await running_session(house, occurrence_id=tomorrow)
+    answers = [await notify_by(house, token, message) for token in (first, again, later)]
+    assert answers[0]["notification_id"] == answers[1]["notification_id"] != answers[2]["notification_id"]
+    assert [answer["status"] for answer in answers] == ["ok"] * 3
+    lineages = await house.sql.fetch(
+        "SELECT lineage FROM shared.notifications WHERE envelope::text LIKE $1", f"%{message}%"
+    )
+    assert {row["lineage"] for row in lineages} == {f"occurrence:{today}", f"occurrence:{tomorrow}"}
+    assert await told(house, message) == 2
+
+
+async def test_each_call_is_a_step_and_the_token_ends_with_its_session(house: House, message: str) -> None:
+    session_id, token = await running_session(house)
+    await notify_by(house, token, message)
+    await notify_by(house, token, "", recipient="nobody")
+    steps = await session_steps.of(house.sql, session_id)
+    assert [(step["seq"], step["tool"], step["status"]) for step in steps] == [
+        (1, "notify", "ok"),
+        (2, "notify", "error"),
+    ]
+    await sessions.end(house.sql, session_id, "greeter")
+    with pytest.raises(ButlersError, match="ended"):  # at once, though the token was good a moment ago
+        await notify_by(house, token, f"{message}, later")
+
+
+async def test_a_session_s_token_is_its_own_and_opens_no_hop(house: House) -> None:
+    session_id, token = await running_session(house)
+    with pytest.raises(ButlersError, match="is for `greeter`"):
+        await house.assembly.local["health"].call(token, "notify", {})
+    forged = mint_session_token(signer(house, "health"), session_id, timedelta(minutes=1))
+    with pytest.raises(ButlersError, match="is for `health`"):
+        await house.assembly.local["greeter"].call(forged, "notify", {})
+    other = mint_session_token(signer(house), str(uuid4()), timedelta(minutes=1))
+    with pytest.raises(ButlersError, match="has ended"):
+        await house.assembly.local["greeter"].call(other, "notify", {})
+    with pytest.raises(ButlersError):
+        await house.assembly.local["messenger"].call(token, "route.execute", {})
+
+
+async def test_a_place_shows_no_key(house: House) -> None:
+    assert "secret-key" not in repr(replace(place(house, [SHORT]), keys={"ANTHROPIC": "secret-key"}))

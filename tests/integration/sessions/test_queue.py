@@ -1,0 +1,166 @@
+"""The queue of sessions in rows: its order, its places, its fence, the dollars of a day, and who may end what."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from shared.errors import Forbidden, InvalidInput
+from shared.storage import session_steps, sessions
+from shared.storage.sessions import Claimed, Finish, Terms
+from tests.integration.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMITS: Final[Mapping[str, float]] = {"minutes": 10, "turns": 30, "tokens": 200_000, "dollars": 1.0}
+LEASE: Final = timedelta(seconds=10)
+DONE: Final = Finish("done", "")
+
+
+def terms(at_once: int = 1, dollars_per_day: float = 10.0) -> Terms:
+    return Terms("script", "a process", at_once, LEASE, LIMITS, dollars_per_day)
+
+
+async def enqueued(house: House, prompt: str = "do it", butler: str = "greeter", **more: object) -> str:
+    """A session that waits, as the owner's login puts it there."""
+    session_id = str(uuid4())
+    async with house.context(butler).db.work() as connection:
+        await sessions.enqueue(
+            connection,
+            session_id=session_id,
+            butler=butler,
+            cause="test",
+            prompt=prompt,
+            **more,  # type: ignore[arg-type]
+        )
+    return session_id
+
+
+async def claim(house: House, by: Terms) -> Claimed | None:
+    async with house.context("greeter").db.work() as connection:
+        return await sessions.claim_waiting(connection, "greeter", by)
+
+
+async def finish(house: House, claimed: Claimed, how: Finish = DONE, **used: float) -> None:
+    async with house.context("greeter").db.work() as connection:
+        await sessions.note(connection, claimed, used)
+        await sessions.finish(connection, claimed, how)
+
+
+async def row(house: House, session_id: str) -> Mapping[str, object]:
+    found = await house.sql.fetchrow("SELECT * FROM shared.sessions WHERE id = $1", UUID(session_id))
+    assert found is not None
+    return dict(found)
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def _empty(still_house: House) -> None:
+    await still_house.sql.execute("DELETE FROM shared.sessions")
+
+
+async def claimed_by(house: House, count: int, by: Terms) -> Sequence[Claimed]:
+    """What so many claims of the same moment get."""
+    return [one for one in await asyncio.gather(*(claim(house, by) for _ in range(count))) if one is not None]
+
+
+async def test_sessions_begin_in_order_and_as_many_as_there_are_places(still_house: House) -> None:
+    waiting = [await enqueued(still_house) for _ in range(4)]
+    (first,) = await claimed_by(still_house, 6, terms())
+    assert first.id == waiting[0]
+    assert await claimed_by(still_house, 2, terms()) == []
+    await finish(still_house, first)
+    two = await claimed_by(still_house, 6, terms(at_once=2))
+    assert {one.id for one in two} == set(waiting[1:3])
+
+
+async def test_a_day_s_dollars_bound_what_runs_and_what_begins(still_house: House) -> None:
+    first, second, third = [await enqueued(still_house) for _ in range(3)]
+    one = await claim(still_house, terms(at_once=3, dollars_per_day=1.5))
+    two = await claim(still_house, terms(at_once=3, dollars_per_day=1.5))
+    assert one is not None
+    assert two is not None
+    assert [(each.id, each.limits["dollars"]) for each in (one, two)] == [(first, 1.0), (second, 0.5)]
+    assert await claim(still_house, terms(at_once=3, dollars_per_day=1.5)) is None
+    assert (await row(still_house, third))["status"] == "waiting"
+    await finish(still_house, one, dollars=1.0)
+    await finish(still_house, two, dollars=0.5)
+    assert await claim(still_house, terms(dollars_per_day=1.5)) is None
+    over = await row(still_house, third)
+    assert (over["status"], over["began_at"]) == ("limit", None)
+    assert "1.5 dollars a day" in str(over["untold"])
+
+
+async def test_an_earlier_holder_writes_nothing_more(still_house: House) -> None:
+    session_id = await enqueued(still_house)
+    earlier = await claim(still_house, terms())
+    assert earlier is not None
+    await still_house.sql.execute("UPDATE shared.sessions SET lease_until = clock_timestamp() - interval '1 s'")
+    async with still_house.context("greeter").db.work() as connection:
+        assert [one.id for one in await sessions.lapsed(connection, "greeter")] == [session_id]
+        assert await sessions.put_back(connection, earlier, None)
+    now = await claim(still_house, terms())
+    assert now is not None
+    assert (now.id, now.attempt) == (session_id, 2)
+    await finish(still_house, earlier, Finish("failed", "an earlier attempt"), turns=7)
+    found = await row(still_house, session_id)
+    assert (found["status"], found["used"]) == ("running", {})
+    async with still_house.context("greeter").db.work() as connection:
+        assert await sessions.keep_lease(connection, earlier, LEASE) == "gone"
+        assert await sessions.keep_lease(connection, now, LEASE) == "ours"
+
+
+async def test_what_has_called_a_tool_is_not_put_back(still_house: House) -> None:
+    await enqueued(still_house)
+    claimed = await claim(still_house, terms())
+    assert claimed is not None
+    async with still_house.context("greeter").db.work() as connection:
+        assert await session_steps.begun(connection, "greeter", claimed.id, "notify", {}) == 1
+        assert not await sessions.put_back(connection, claimed, "again")
+
+
+async def test_a_session_that_ended_calls_nothing_more(still_house: House) -> None:
+    await enqueued(still_house)
+    claimed = await claim(still_house, terms())
+    assert claimed is not None
+    await finish(still_house, claimed)
+    async with still_house.context("greeter").db.work() as connection:
+        assert not await sessions.is_running(connection, "greeter", claimed.id)
+        with pytest.raises(Forbidden):
+            await session_steps.begun(connection, "greeter", claimed.id, "notify", {})
+        with pytest.raises(InvalidInput):
+            await sessions.about(connection, "greeter", claimed.id)
+
+
+async def test_what_is_stopped_while_it_waits_never_begins(still_house: House) -> None:
+    first, second = await enqueued(still_house), await enqueued(still_house)
+    assert await sessions.ask_to_stop(still_house.sql, first)
+    claimed = await claim(still_house, terms())
+    assert claimed is not None
+    assert claimed.id == second
+    assert (await row(still_house, first))["status"] == "stopped"
+    assert not await sessions.ask_to_stop(still_house.sql, first)
+
+
+async def test_another_butler_s_sessions_are_out_of_reach(still_house: House) -> None:
+    session_id = await enqueued(still_house)
+    async with still_house.context("health").db.work() as connection:
+        assert await sessions.one(connection, session_id) is None
+        assert await sessions.claim_waiting(connection, "greeter", terms()) is None
+        with pytest.raises(Forbidden):
+            await session_steps.begun(connection, "health", session_id, "notify", {})
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await sessions.enqueue(
+                connection, session_id=str(uuid4()), butler="greeter", cause="test", prompt="in another's name"
+            )
+
+
+@pytest.mark.parametrize("prompt", ["", "  ", "x" * 20_001, "nul \x00", "half \ud800"])
+async def test_a_prompt_that_no_row_takes_is_refused(still_house: House, prompt: str) -> None:
+    with pytest.raises(InvalidInput, match="characters"):
+        await enqueued(still_house, prompt)
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions") == 0

@@ -1,0 +1,212 @@
+"""The contract, leaf by leaf, as tools, resources and prompts are published and answered, over each way in."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+import pytest_asyncio
+import yaml
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from mcp.shared.exceptions import MCPError
+from mcp_types import BlobResourceContents, TextContent, TextResourceContents
+
+from butlers.modules.manictime.answers import form
+
+HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+CONTRACT: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "contract.yaml").read_text())
+TOOLS, RESOURCES, PROMPTS = (CONTRACT[name] for name in ("tools", "resources", "prompts"))
+KNOWN: Final = {
+    "": {"blocks", "tools", "resources", "prompts", "capabilities", "removed"},
+    "tools": {"takes", "gives", "blocks", "held", "writes"},
+    "takes": {"type", "default", "required", "most", "choices"},
+    "resources": {"mime", "has"},
+    "prompts": {"takes", "wrong", "says"},
+}
+Opened: TypeAlias = Client[Any]
+Ways: TypeAlias = Mapping[str, Opened]
+ERAS: Final = ("auto", pytest.param("legacy", marks=pytest.mark.slow))
+SOME: Final = {"startDate": "2025-01-20", "endDate": "2025-01-23"}
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["auto", pytest.param("legacy", marks=pytest.mark.slow)]
+)
+async def client(real: Path, request: pytest.FixtureRequest) -> AsyncIterator[Opened]:
+    """A client of each protocol era that started the server itself."""
+    arguments = ["-m", "butlers.cli", "manictime", "mcp", "--data", str(real), "--timezone", "Europe/Vienna"]
+    transport = StdioTransport(str(ROOT / ".venv/bin/python"), arguments, cwd=str(ROOT))
+    async with Client(transport, mode=request.param, roots=[(real / "saved").as_uri()]) as made:
+        yield made
+
+
+@cache
+def held() -> list[tuple[str, str]]:
+    return [(tool, test) for tool, said in TOOLS.items() for test in said.get("held", {}).values()]
+
+
+async def test_no_leaf_is_left_out() -> None:
+    """Every key of the contract is one that a test here looks at."""
+    assert set(CONTRACT) == KNOWN[""]
+    for section, parts in (("tools", TOOLS), ("resources", RESOURCES), ("prompts", PROMPTS)):
+        for name, said in parts.items():
+            assert set(said) <= KNOWN[section], name
+    for name, said in TOOLS.items():
+        for param in said["takes"].values():
+            assert set(param) <= KNOWN["takes"], name
+
+
+@pytest.mark.parametrize(("tool", "test"), held())
+async def test_each_fact_is_held_by_a_test(tool: str, test: str) -> None:
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in await asyncio.to_thread((HERE / file).read_text), tool
+
+
+async def test_there_are_these_tools_and_no_other(client: Opened) -> None:
+    names = [one.name for one in await client.list_tools()]
+    assert sorted(names) == sorted(TOOLS)
+    assert len(names) == 14
+    assert not set(CONTRACT["removed"]) & set(names)
+
+
+@pytest.mark.parametrize("name", TOOLS)
+async def test_a_tool_is_published_as_promised(client: Opened, name: str) -> None:
+    tool = next(one for one in await client.list_tools() if one.name == name)
+    said = TOOLS[name]
+    published = tool.input_schema["properties"]
+    assert list(published) == list(said["takes"])
+    assert tool.input_schema["required"] == [one for one, param in said["takes"].items() if param.get("required")]
+    for one, param in said["takes"].items():
+        assert published[one]["type"] == param["type"]
+        assert published[one].get("default") == param.get("default")
+        assert published[one].get("enum") == param.get("choices")
+        if "most" in param:
+            assert published[one]["minimum"] == 1
+            assert f"At most {param['most']};" in published[one]["description"]
+    blocks = CONTRACT["blocks"] if said.get("blocks", True) else {}
+    assert tool.output_schema == form({**said["gives"], **blocks})
+    assert tool.annotations is not None
+    assert tool.annotations.read_only_hint == (not said.get("writes", False))
+
+
+async def arguments_of(client: Opened, name: str) -> dict[str, object]:
+    """What makes the tool answer."""
+    takes = TOOLS[name]["takes"]
+    given: dict[str, object] = {"date": "2025-01-20", "timelineId": 3, **SOME}
+    if "screenshotRef" in takes:
+        listed = await client.call_tool("list_screenshots", SOME)
+        assert listed.structured_content is not None
+        given |= {"screenshotRef": listed.structured_content["screenshots"][0]["screenshotRef"]}
+        given |= {"x": 50, "y": 50, "width": 25, "height": 25}
+    given |= {"includeSummary": True, "includeHourlyWebBreakdown": True}
+    return {name: one for name, one in given.items() if name in takes}
+
+
+@pytest.mark.parametrize("name", TOOLS)
+async def test_a_tool_answers_as_promised(client: Opened, name: str) -> None:
+    """The client checks the answer against its form; what may be absent is there in one answer of a whole record."""
+    made = await client.call_tool(name, await arguments_of(client, name))
+    assert made.structured_content is not None
+    text = made.content[0]
+    assert isinstance(text, TextContent)
+    assert json.loads(text.text) == made.structured_content
+    assert "null" not in text.text
+    absent = {"name", "groupId", "tags", "totalAvailable", "reasonCode", "remediationHint", "application"}
+    assert keys(form_of(name)) - keys(made.structured_content) <= absent
+
+
+def form_of(name: str) -> dict[str, object]:
+    said = TOOLS[name]
+    return {**said["gives"], **(CONTRACT["blocks"] if said.get("blocks", True) else {})}
+
+
+def keys(value: object) -> set[str]:
+    """The names anywhere in it."""
+    if isinstance(value, Mapping):
+        return {str(name).removesuffix("?") for name in value}.union(*map(keys, value.values()))
+    return set[str]().union(*map(keys, value)) if isinstance(value, list) else set()
+
+
+async def test_an_error_is_a_result_with_its_code(client: Opened) -> None:
+    made = await client.call_tool("get_daily_summary", {"date": "today"}, raise_on_error=False)
+    assert made.is_error
+    [text] = made.content
+    assert isinstance(text, TextContent)
+    sentence, _, program = text.text.partition("\n")
+    assert sentence.startswith("Invalid date format. Expected ISO-8601")
+    assert json.loads(program)["error"]["code"] == "invalid_date"
+
+
+async def test_a_list_leads_to_a_picture_a_part_and_a_file(client: Opened, real: Path) -> None:
+    given = await arguments_of(client, "save_screenshot")
+    shown = await client.call_tool("get_screenshot", given)
+    assert [block.type for block in shown.content] == ["text", "image", "image"]
+    part = await client.call_tool("crop_screenshot", given | {"x": 0, "y": 0, "width": 50, "height": 50})
+    assert [block.type for block in part.content] == ["text", "image"]
+    saved = await client.call_tool("save_screenshot", given | {"outputPath": "assets/shot"})
+    assert saved.structured_content is not None
+    path = real / "saved/assets/shot.jpg"
+    assert saved.structured_content == {"path": str(path), "size": len(await asyncio.to_thread(path.read_bytes))}
+    assert shown.content[2].data == base64.b64encode(path.read_bytes()).decode()  # type: ignore[union-attr]
+    outside = await client.call_tool("save_screenshot", given | {"outputPath": "../x"}, raise_on_error=False)
+    assert outside.is_error
+
+
+async def test_resources_are_listed_as_promised(client: Opened) -> None:
+    fixed = {str(one.uri): one.mime_type for one in await client.list_resources()}
+    [template] = await client.list_resource_templates()
+    assert template.annotations is not None
+    assert template.annotations.audience == ["user"]
+    found = fixed | {template.uri_template: template.mime_type}
+    assert found == {f"manictime://{name}": said["mime"] for name, said in RESOURCES.items()}
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+async def test_a_resource_reads_as_promised(client: Opened, name: str) -> None:
+    ref = str((await arguments_of(client, "get_screenshot"))["screenshotRef"])
+    *blobs, text = await client.read_resource(f"manictime://{name.format(screenshotRef=ref)}")
+    assert isinstance(text, TextResourceContents)
+    assert [type(one) for one in blobs] == ([BlobResourceContents] if "{" in name else [])
+    if RESOURCES[name]["mime"] == "text/markdown":
+        assert [said for said in RESOURCES[name]["has"] if said not in text.text] == []
+        assert [tool for tool in TOOLS if f"`{tool}" not in text.text] == []
+        return
+    made = json.loads(text.text)
+    first = made[0] if isinstance(made, list) else made
+    assert set(RESOURCES[name]["has"]) - set(first) == set()
+
+
+async def test_health_tells_every_capability(client: Opened) -> None:
+    [text] = await client.read_resource("manictime://health")
+    assert isinstance(text, TextResourceContents)
+    made = json.loads(text.text)
+    assert sorted(one["name"] for one in made["capabilities"]) == sorted(CONTRACT["capabilities"])
+    assert all(one["available"] for one in made["capabilities"])
+    assert made["screenshots"] == {"status": "available", "reason": "none"}
+    assert (made["schemaStatus"], made["databaseExists"]) == ("valid", True)
+
+
+async def test_an_unknown_picture_is_an_error_in_words(client: Opened) -> None:
+    [text] = await client.read_resource("manictime://screenshot/AAAAAAAAAAAAAAAAAAAAAA")
+    assert isinstance(text, TextResourceContents)
+    assert json.loads(text.text)["error"]["code"] == "unknown_screenshot_ref"
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+async def test_a_prompt_says_what_it_should_and_checks_what_it_takes(client: Opened, name: str) -> None:
+    said = PROMPTS[name]
+    prompt = next(one for one in await client.list_prompts() if one.name == name)
+    assert [(one.name, one.required) for one in prompt.arguments or ()] == [(one, True) for one in said["takes"]]
+    text = (await client.get_prompt(name, said["takes"])).messages[0].content
+    assert isinstance(text, TextContent)
+    assert [words for words in said["says"] if words not in text.text] == []
+    for wrong in said["wrong"]:
+        with pytest.raises(MCPError):
+            await client.get_prompt(name, wrong)

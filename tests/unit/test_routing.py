@@ -1,0 +1,85 @@
+"""To which butler a received message goes, and why (switchboard/routing.py)."""
+
+from dataclasses import replace
+
+import pytest
+
+from switchboard.routing import Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
+
+OWNERS = Incoming("telegram", "5", "message", "how did I sleep?", from_owner=True)
+OTHERS = replace(OWNERS, sender="77", from_owner=False)
+FACTS = RoutingFacts(("greeter", "health"), "greeter")
+TO_HEALTH = RoutingRule("r1", "health", words="SLEEP")
+NOBODY = RoutingRule("r2", None, "telegram", sender="77")
+
+
+def butler(message: Incoming, facts: RoutingFacts) -> str | None:
+    found = choose(message, facts)
+    assert found is not None
+    return found.butler
+
+
+def test_each_reason_comes_before_those_after_it() -> None:
+    named = replace(OWNERS, text="/health hello")
+    everything = replace(FACTS, answered="greeter", thread="greeter", rules=[RoutingRule("r", "greeter", "telegram")])
+    steps = [
+        (named, replace(everything, default="health"), "greeter", "it answers a message of this butler"),
+        (named, replace(everything, answered=None), "health", "the owner named it"),
+        (OWNERS, replace(everything, answered=None, thread="health"), "health", "its thread went there before"),
+        (OWNERS, replace(FACTS, rules=[TO_HEALTH]), "health", "rule r1"),
+        (OWNERS, FACTS, "greeter", "the default butler"),
+    ]
+    for message, facts, to, why in steps:
+        assert choose(message, facts) == Choice(to, why)
+
+
+@pytest.mark.parametrize("text", ["/health", "@health sleep", "/Health, sleep", "@health: x", "/health@my_bot x"])
+def test_the_owner_names_a_butler_at_the_beginning(text: str) -> None:
+    assert butler(replace(OWNERS, text=text), FACTS) == "health"
+
+
+@pytest.mark.parametrize("text", ["ask @health", "/healthy", "@ health", "health", "//health", "@health.example x"])
+def test_what_only_looks_like_a_name_is_none(text: str) -> None:
+    assert butler(replace(OWNERS, text=text), FACTS) == "greeter"
+
+
+def test_only_the_owners_own_words_name_a_butler() -> None:
+    assert butler(replace(OTHERS, text="/health hi"), FACTS) == "greeter"
+    assert butler(replace(OWNERS, text="/health hi", kind="forward"), FACTS) == "greeter"
+
+
+def test_a_name_that_nobody_has_is_said_and_goes_on() -> None:
+    assert choose(replace(OWNERS, text="@nobody hi"), FACTS) == Choice(
+        "greeter", "the default butler; no butler is called nobody"
+    )
+
+
+def test_a_blocked_sender_reaches_no_thread_by_any_way() -> None:
+    facts = replace(FACTS, answered="health", thread="health", rules=[TO_HEALTH, NOBODY])
+    assert choose(OTHERS, facts) == Choice(None, "blocked by rule r2")
+    assert butler(replace(OTHERS, sender="78"), facts) == "health"
+    assert butler(OWNERS, replace(facts, rules=[replace(NOBODY, sender=None)])) == "health"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [replace(TO_HEALTH, words="weather"), replace(TO_HEALTH, channel="email"), replace(TO_HEALTH, sender="6")],
+)
+def test_a_rule_fits_only_what_it_says(rule: RoutingRule) -> None:
+    assert butler(OWNERS, replace(FACTS, rules=[rule])) == "greeter"
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    assert butler(OWNERS, replace(FACTS, rules=[TO_HEALTH, replace(TO_HEALTH, butler="greeter")])) == "health"
+
+
+def test_a_butler_that_is_not_there_gets_nothing() -> None:
+    gone = replace(FACTS, answered="gone", thread="switchboard", rules=[replace(TO_HEALTH, butler="gone")])
+    assert butler(OWNERS, gone) == "greeter"
+    assert choose(OWNERS, RoutingFacts((), None)) is None
+
+
+def test_the_default_is_the_one_that_says_so_else_the_first_by_name() -> None:
+    assert default_of([("health", True), ("greeter", False)]) == "health"
+    assert default_of([("health", False), ("greeter", False)]) == "greeter"
+    assert default_of([]) is None

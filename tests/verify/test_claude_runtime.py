@@ -1,0 +1,151 @@
+"""The real Claude Code plays the story of all runtimes, with a stand-in for its model; its version is in the lock file.
+
+Without the npm package of `clients` the tests fail.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from butlers.runtime.base import Called, Ended, Limits, Said
+from butlers.runtime.registry import RUNTIMES
+from tests.acceptance.test_runtimes import tells_the_owner
+from tests.integration.runtime.small_butler import KEYS, TOKEN, SmallButler, small_butler
+from tests.integration.runtime.story import claude
+from tests.integration.runtime.test_story import played, the_story
+from tests.rig.fleet import Fleet
+from tests.rig.model_server import Call, Fault, ModelServer, Words, model_server
+
+LOCKS = Path(__file__).parent / "clients"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command line as the lock file names it, from the package index that this machine is set up for."""
+    folder = tmp_path_factory.mktemp("claude") / "node"
+    shutil.copytree(LOCKS, folder)
+
+    async def installed() -> None:
+        process = await asyncio.create_subprocess_exec(
+            "npm", "ci", "--no-audit", "--no-fund", cwd=folder, env=os.environ, stdout=asyncio.subprocess.DEVNULL
+        )
+        async with asyncio.timeout(300):
+            assert await process.wait() == 0
+
+    asyncio.run(installed())
+    [found] = (folder / "node_modules" / "@anthropic-ai").glob("claude-code-*/claude")
+    return found
+
+
+@pytest_asyncio.fixture
+async def butler() -> AsyncIterator[SmallButler]:
+    async with small_butler() as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def models() -> AsyncIterator[ModelServer]:
+    async with model_server() as made:
+        yield made
+
+
+async def test_claude_code_reads_a_tool_tells_the_owner_and_ends(
+    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    await the_story(claude(str(program)), butler, models, tmp_path)
+
+
+@pytest.mark.modes("one")
+async def test_it_tells_the_owner_by_a_real_daemon(program: Path, fleet: Fleet, tmp_path: Path) -> None:
+    read = await tells_the_owner(claude(str(program)), fleet, tmp_path, "mcp__health__")
+    assert '"status":"ok"' in read
+
+
+FAULTS: list[tuple[Fault, str]] = [
+    ("529", "Claude Code failed: API Error: Repeated 529 Overloaded errors."),
+    ("401", "Claude Code failed: Failed to authenticate."),
+    ("cut", "Claude Code failed: API Error: Connection to the API was lost"),
+    ("nonsense", "Claude Code failed: API Error: API returned an empty or malformed response"),
+]
+
+
+@pytest.mark.parametrize(("fault", "says"), FAULTS, ids=lambda value: value[:8])
+async def test_a_model_that_fails_ends_it_with_a_sentence(
+    fault: Fault, says: str, program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    models.play(Call("mcp__garden__beds"), fault)
+    *_, end = await played(claude(str(program)), butler, models, tmp_path)
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.text[: len(says)]) == ("failed", says)
+
+
+async def test_it_ends_at_the_limit_of_turns(
+    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    models.play(Call("mcp__garden__beds"))
+    *_, end = await played(claude(str(program)), butler, models, tmp_path, Limits(turns=2))
+    assert end == Ended("limit", "The session reached its limit of 2 turns.")
+    assert len(models.asked) == 2
+
+
+async def test_it_has_no_tool_but_its_butlers(
+    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    models.play(Call("Bash", {"command": "touch ran"}), Words("I have none."))
+    events = await played(claude(str(program)), butler, models, tmp_path)
+    assert [event for event in events if isinstance(event, Called | Said)] == [Called("Bash"), Said("I have none.")]
+    [result] = models.asked[-1].results
+    assert "No such tool available: Bash" in result
+    assert not (tmp_path / "room" / "ran").exists()
+
+
+async def test_without_its_butler_it_asks_no_model(
+    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    models.play(Words("All is well."))
+    runtime, player = RUNTIMES["claude"], claude(str(program))
+    settings = runtime.config.model_validate(player.table)
+    job = butler.job(tmp_path, settings, Limits(), **player.environment(models))
+    job.token_file.write_text("of-a-session-that-is-over")
+    events = [event async for event in runtime.run(job, asyncio.Event())]
+    assert events == [Ended("failed", "Claude Code could not reach its butler, or its token was refused.")]
+
+
+async def test_no_secret_is_in_the_arguments_of_any_process(
+    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    models.play("slow")
+    player, runtime = claude(str(program)), RUNTIMES["claude"]
+    settings = runtime.config.model_validate(player.table)
+    job, stop = butler.job(tmp_path, settings, Limits(), **player.environment(models)), asyncio.Event()
+
+    async def looking() -> str:
+        async with asyncio.timeout(60):
+            while not models.asked:
+                await asyncio.sleep(0.05)
+        seen = await asyncio.to_thread(arguments)
+        stop.set()
+        return seen
+
+    look = asyncio.create_task(looking())
+    events = [event async for event in runtime.run(job, stop)]
+    seen = await look
+    assert events == [Ended("failed", "The session was stopped.")]
+    assert str(program) in seen
+    assert not [secret for secret in (TOKEN, *KEYS.values()) if secret in seen]
+
+
+def arguments() -> str:
+    """The argument lists of all processes."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue  # it has ended meanwhile
+    return "\n".join(found)
