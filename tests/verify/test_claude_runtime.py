@@ -15,10 +15,12 @@ import pytest_asyncio
 from butlers.runtime.base import Called, Ended, Limits, Said
 from butlers.runtime.registry import RUNTIMES
 from tests.acceptance.test_runtimes import tells_the_owner
+from tests.acceptance.test_story import by_a_model
 from tests.integration.runtime.small_butler import KEYS, TOKEN, SmallButler, small_butler
 from tests.integration.runtime.story import claude
 from tests.integration.runtime.test_story import played, the_story
-from tests.rig.fleet import Fleet
+from tests.rig.bench import Bench
+from tests.rig.fleet import Fleet, Mode
 from tests.rig.model_server import Call, Fault, ModelServer, Words, model_server
 
 LOCKS = Path(__file__).parent / "clients"
@@ -149,3 +151,9 @@ def arguments() -> str:
         except OSError:
             continue  # it has ended meanwhile
     return "\n".join(found)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("mode", ["one", "each"])
+async def test_claude_code_wakes_by_the_clock_and_asks_before_it_acts(program: Path, bench: Bench, mode: Mode) -> None:
+    await by_a_model(bench, mode, claude(str(program)), "mcp__greeter__")
