@@ -217,3 +217,5 @@ class Butler:
     accepts: frozenset[str] | None = None
     # Whether what the owner writes goes to this butler where nothing says to whom.
     is_default: bool = False
+    # Whether something thinks for it here, so that it can be written to.
+    has_runtime: bool = False

@@ -120,6 +120,7 @@ class Beat:
     tools: tuple[str, ...]
     status: str
     is_default: bool = False
+    has_runtime: bool = False
 
 
 class Heartbeats:
@@ -154,7 +155,8 @@ class Heartbeats:
 
 async def _note(connection: Connection, beat: Beat) -> None:
     said = beat.kind, beat.tools, beat.status
-    await registry.seen(connection, beat.name, beat.url, said, is_default=beat.is_default)
+    about = {"is_default": beat.is_default, "has_runtime": beat.has_runtime}
+    await registry.seen(connection, beat.name, beat.url, said, **about)
 
 
 async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
@@ -168,8 +170,8 @@ async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
         raise InvalidInput(f"{caller.name} can only register as a {kind}.")
     if not isinstance(url, str) or not is_base_url(url):
         raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
-    is_default = arguments.get("default") is True
-    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status), is_default))
+    about = (arguments.get("default") is True, arguments.get("runtime") is True)
+    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status), *about))
     return Result({"status": "ok"})
 
 

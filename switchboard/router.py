@@ -8,9 +8,9 @@ from butlers.butler import Context
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
 from shared.loops import apart
-from shared.storage import routing_rules
+from shared.storage import routing_rules, sessions
 from shared.telemetry.logs import logger
-from switchboard.routing import Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
+from switchboard.routing import OWN_WORDS, Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
 from switchboard.storage import inbox, registry
 
 log = logger("switchboard.router")
@@ -19,23 +19,30 @@ AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A message of the owner's that is work for a butler: which one, why, and what it answers of ours, if anything."""
+    """A message of the owner's that is work for a butler: which one, why, and how it may be answered."""
 
     message_id: str
     butler: str
     because: str
     text: str
     request_context: dict[str, object]
-    answers: str | None
 
 
-async def hand_over(_context: Context, message: Routed) -> None:
-    """Give a message of the owner's to its butler. No session begins here yet: it is noted and nothing else.
+async def hand_over(context: Context, message: Routed) -> None:
+    """Let what the owner wrote begin a session of its butler, if something thinks for it.
 
-    It is called while the lease of the message lasts, and again if the process ended meanwhile: whatever begins here
-    is begun once by the message's id.
+    It is called while the lease of the message lasts, and again if the process ended meanwhile; a message is one
+    session, because the session has the message's id.
     """
-    log.info("routed", message=message.message_id, to=message.butler, why=message.because)
+    async with context.db.work() as connection:
+        reads = await registry.has_runtime(connection, message.butler) and not await inbox.is_played(
+            connection, str(message.request_context["source_channel"])
+        )
+        if reads:
+            await sessions.enqueue_message(
+                connection, message.message_id, message.butler, message.text, message.request_context
+            )
+    log.info("routed", message=message.message_id, to=message.butler, why=message.because, read=reads)
 
 
 async def route_waiting(context: Context) -> int:
@@ -61,13 +68,11 @@ async def _route_one(context: Context, row: Record) -> bool:
         what = chosen.butler, chosen.because
         answers = answered["id"] if answered else None
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers)
-        is_work = butler is not None and is_owners_own(row)
+        is_work = butler is not None and is_owners_own(row) and is_written(row)
         if held and not is_work:
             await inbox.done(connection, row["id"], context.instance)
     if held and butler is not None and is_work:
-        routed = Routed(
-            row["id"], butler, row["routed_because"] or chosen.because, row["text"], row["request_context"], answers
-        )
+        routed = Routed(row["id"], butler, row["routed_because"] or chosen.because, row["text"], row["request_context"])
         await hand_over(context, routed)
         async with context.db.work() as connection:
             await inbox.done(connection, row["id"], context.instance)
@@ -98,6 +103,11 @@ def is_owners_own(row: Record) -> bool:
     """
     place = CHANNELS[row["channel"]].thread.address
     return bool(place is not None and row["from_owner"] and row["conversation"] == row["sender"])
+
+
+def is_written(row: Record) -> bool:
+    """Return whether a message has words of its sender's own: not only a file, and not what somebody else wrote."""
+    return row["kind"] == OWN_WORDS and bool(row["text"].strip())
 
 
 async def route_for_ever(context: Context, stopping: asyncio.Event) -> None:

@@ -202,7 +202,12 @@ class Assembly:
             entry = self.entry(name)
             modules = partial(loader.build, loader.load(entry))
             butler = Butler(
-                name, entry.description, build=modules, persona=entry.persona.strip(), is_default=entry.is_default
+                name,
+                entry.description,
+                build=modules,
+                persona=entry.persona.strip(),
+                is_default=entry.is_default,
+                has_runtime=entry.runtime is not None,
             )
         context = self.context(name, stopping)
         live = Directory(context.db, context.settings.timings).is_live

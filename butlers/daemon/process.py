@@ -209,6 +209,8 @@ async def beat(one: Served, status: str, seconds: float) -> bool:
     told: dict[str, object] = {"url": one.url, "kind": daemon.kind, "tools": list(daemon.tools), "status": status}
     if daemon.is_default:
         told["default"] = True
+    if daemon.has_runtime:
+        told["runtime"] = True
     try:
         await context.daemons.call("switchboard", "heartbeat", told, seconds)
     except ButlersError as failed:

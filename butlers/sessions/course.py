@@ -26,6 +26,10 @@ FOLDER: Final = "sessions"
 # How long a runtime may take to end its child once it is told to; then it is cut off, which kills the child.
 LAST_SECONDS: Final = 8.0
 EXCERPT: Final = 200
+WRITTEN: Final = (
+    "The prompt is a message that the owner wrote to you. Answer it with the tool `notify` and the intent `reply`; "
+    "what you say in any other way reaches nobody."
+)
 DIED: Final = "Its process ended before it was done."
 
 
@@ -98,7 +102,8 @@ def _prepared(place: Place, claimed: Claimed, folder: Path) -> Job:
     token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
     name, own = place.context.name, place.setup.own
     where = (f"{place.url}/mcp", token_file, work)
-    return Job(claimed.id, name, place.persona, claimed.prompt, *where, limits, own, place.keys)
+    persona = f"{place.persona}\n\n{WRITTEN}" if claimed.cause == sessions.MESSAGE else place.persona
+    return Job(claimed.id, name, persona, claimed.prompt, *where, limits, own, place.keys)
 
 
 def _limits(claimed: Claimed) -> Limits:

@@ -48,8 +48,8 @@ HELP: Final = """Your butlers message you here, and ask you here before they wri
 
 Approve or deny with the buttons of each request."""
 UNREAD: Final = (
-    "No butler can read what you write here yet; they can only message you and ask for your approval: /pending shows "
-    "what waits for you, and /help what you can do."
+    "No butler reads this; they can only message you and ask for your approval: /pending shows what waits for you, "
+    "and /help what you can do."
 )
 PAUSED: Final = (
     "Paused. Messages to others wait until you send /resume. Approval requests and messages to you still arrive."
@@ -111,6 +111,9 @@ async def carry_out(
 async def unread(connection: Connection, worker: Worker, message: Mapping[str, object]) -> list[Call]:
     """Return the call that tells the owner, and nobody else, that nobody reads this; none if that was said lately."""
     if not await _is_owners(connection, message):
+        return []
+    written = message.get("text") or message.get("caption")
+    if written and not is_anothers(message) and await queries.somebody_reads(connection):
         return []
     key = f"unread:{_chat_of(message)}"
     fresh = await rate_limits.first_in(connection, key, worker.context.settings.timings.unread_again)

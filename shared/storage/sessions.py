@@ -15,6 +15,8 @@ from shared.db.wake import tell
 from shared.errors import Forbidden, InvalidInput
 
 TOPIC: Final = "sessions"
+# The cause of a session that the owner began by writing to the bot.
+MESSAGE: Final = "message"
 # Words beyond this are cut off; the process that says more is ended by its runtime.
 MOST_SAID: Final = 100_000
 LONGEST_OUTCOME: Final = 4000
@@ -79,6 +81,21 @@ async def enqueue(  # noqa: PLR0913  # what a session is made of
         )
     occurrence = UUID(occurrence_id) if occurrence_id else None
     await connection.execute(ENQUEUE, UUID(session_id), butler, cause, prompt, request_context, occurrence)
+    await tell(connection, TOPIC, butler)
+
+
+# The message's id is the session's, so that it begins one, however often it is handed over.
+ENQUEUE_MESSAGE = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, request_context) VALUES ($1, $2, 'message', $3, $4)
+ON CONFLICT DO NOTHING
+"""
+
+
+async def enqueue_message(
+    connection: Connection, message_id: str, butler: str, text: str, request_context: Mapping[str, object]
+) -> None:
+    """Put what the owner wrote in the queue of its butler, once; a text that is too long is cut."""
+    await connection.execute(ENQUEUE_MESSAGE, UUID(message_id), butler, text[:LONGEST_PROMPT], request_context)
     await tell(connection, TOPIC, butler)
 
 

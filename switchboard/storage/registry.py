@@ -13,9 +13,10 @@ MOST_INSTANCES: Final = 64
 
 
 SEEN = """
-INSERT INTO switchboard.butlers (name, url, kind, tools, status, is_default) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO switchboard.butlers (name, url, kind, tools, status, is_default, has_runtime)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
-    is_default = EXCLUDED.is_default, last_seen_at = clock_timestamp()
+    is_default = EXCLUDED.is_default, has_runtime = EXCLUDED.has_runtime, last_seen_at = clock_timestamp()
 """
 CROWDED = """
 DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
@@ -23,12 +24,18 @@ DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
 """
 
 
-async def seen(
-    connection: Connection, name: str, url: str, said: tuple[str, Sequence[str], str], *, is_default: bool = False
+async def seen(  # what an instance says of itself
+    connection: Connection,
+    name: str,
+    url: str,
+    said: tuple[str, Sequence[str], str],
+    *,
+    is_default: bool = False,
+    has_runtime: bool = False,
 ) -> None:
     """Note a heartbeat (kind, tools, status); forget instances beyond the most of one name, those silent longest."""
     kind, tools, status = said
-    await connection.execute(SEEN, name, url, kind, list(tools), status, is_default)
+    await connection.execute(SEEN, name, url, kind, list(tools), status, is_default, has_runtime)
     await connection.execute(CROWDED, name, MOST_INSTANCES)
 
 
@@ -41,6 +48,16 @@ WHERE kind = 'butler' ORDER BY name, last_seen_at DESC
 async def butlers(connection: Connection) -> list[tuple[str, bool]]:
     """Return each butler heard of in the last day by name, and whether it is the one for what names no butler."""
     return [(row["name"], row["is_default"]) for row in await connection.fetch(BUTLERS)]
+
+
+HAS_RUNTIME = """
+SELECT has_runtime FROM switchboard.butlers WHERE name = $1 AND kind = 'butler' ORDER BY last_seen_at DESC LIMIT 1
+"""
+
+
+async def has_runtime(connection: Connection, name: str) -> bool:
+    """Return whether something thinks for this butler, as it said last."""
+    return bool(await connection.fetchval(HAS_RUNTIME, name))
 
 
 FORGET = """

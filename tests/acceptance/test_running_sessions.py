@@ -88,6 +88,16 @@ async def test_the_owner_asks_and_reads_the_answer_here_and_in_telegram(one: Fle
     assert not shown["told_nobody"]
 
 
+async def test_what_the_owner_writes_to_the_bot_is_read_and_answered(one: Fleet) -> None:
+    said = f"/greeter {fresh.words('are the roses dry')}"
+    await one.outside.say(OWNER, said)
+    await one.outside.arrived(f"Heard: {said}", OWNER)
+    begun = await one.sql("SELECT cause, request_context FROM shared.sessions WHERE prompt = $1", said)
+    assert [row["cause"] for row in begun] == ["message"]
+    assert begun[0]["request_context"]["source_channel"] == "telegram"
+    assert not await one.outside.having("No butler reads this")
+
+
 async def test_a_child_has_nothing_of_ours_and_is_gone_when_the_owner_stops_it(one: Fleet) -> None:
     session_id = await enqueue(one, "health", "sleep")
     await child_of(session_id)

@@ -314,3 +314,37 @@ async def test_only_the_owners_private_chat_is_the_owners_own(still_house: House
     async with still_house.context("switchboard").db.work() as connection:
         rows = await inbox.claim(connection, "a", timedelta(seconds=10), 10)
     assert [row["text"] for row in rows if router.is_owners_own(row)] == [f"{message} own"]
+
+
+async def begun(house: House, given: Mapping[str, object], *, thinks: bool = True) -> list[Record]:
+    """Bring it in where something thinks for the default butler, or nothing, and route it twice; what that begins."""
+    await house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    row = await bring(house, given)
+    async with house.context("switchboard").db.work() as connection:
+        said = "butler", list[str](), "ready"
+        await registry.seen(connection, "health", "http://127.0.0.1:1", said, is_default=True, has_runtime=thinks)
+    for _ in range(2):
+        await router.route_waiting(house.context("switchboard"))
+        await house.sql.execute("UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE id = $1", row["id"])
+    return list(await house.sql.fetch("SELECT * FROM shared.sessions WHERE prompt = $1", row["text"]))
+
+
+async def test_what_the_owner_writes_begins_one_session_that_knows_what_it_answers(
+    still_house: House, message: str
+) -> None:
+    [session] = await begun(still_house, event(message, OWNER))
+    assert (session["butler"], session["cause"], session["prompt"]) == ("health", "message", message)
+    assert session["status"] == "waiting"
+    assert session["request_context"]["source_sender_identity"] == str(OWNER)
+
+
+async def test_nothing_else_begins_a_session(still_house: House, message: str) -> None:
+    assert await begun(still_house, event(message, OWNER), thinks=False) == []
+    assert await begun(still_house, event(f"{message} 2", OWNER, event={"kind": "forward"})) == []
+    assert await begun(still_house, event(f"{message} 3", new_chat())) == []
+    assert await begun(still_house, event(" ", OWNER, payload={"text": " "})) == []
+    await still_house.sql.execute("UPDATE shared.channels SET realm = 'live' WHERE channel = 'email'")
+    try:
+        assert await begun(still_house, event(f"{message} 4", OWNER)) == []
+    finally:
+        await still_house.sql.execute("UPDATE shared.channels SET realm = 'sandbox' WHERE channel = 'email'")
