@@ -1,4 +1,4 @@
-"""Garden beds: a module with a table, a tool that answers with a picture, a resource, and a loop."""
+"""Garden beds: a module with a table, a tool that answers with a picture, one that asks, a resource, and a loop."""
 
 import asyncio
 import base64
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcp_types import ImageContent
 
-from butlers.butler import Components, Context, Module, NoConfig, Resource, Result, Tool, ToolCall
+from butlers.butler import Arguments, Components, Context, Module, NoConfig, Resource, Result, Tool, ToolCall
 from shared.loops import pause
 from shared.retention import Kept
 
@@ -41,8 +41,15 @@ def build(context: Context, _: NoConfig) -> Components:
             async with context.db.work() as connection:
                 await connection.execute(FORGET)
 
+    def says(arguments: Arguments) -> str:
+        return f"Open the valve of the bed {arguments['bed']}."
+
     every = Resource("beds://all", "beds", "Waterings by bed.", "application/json", read)
-    return Components([Tool("water", "Note that a bed was watered.", BED, water)], [forget], [every])
+    tools = [
+        Tool("water", "Note that a bed was watered.", BED, water),
+        Tool("open_valve", "Water a bed.", BED, water, gate="rules", says=says),
+    ]
+    return Components(tools, [forget], [every])
 
 
 KEPT = (Kept("beds.waterings", "butler bed", "removed", timedelta(days=30), "after the watering"),)
