@@ -28,6 +28,7 @@ import asyncpg
 import pytest
 from fastmcp import Client
 
+from butlers.cli.reload import FOLDER as RUNNING
 from butlers.setup.scaffold import scaffold
 from shared.home_folder import LOGS
 from shared.postgres import server
@@ -76,8 +77,9 @@ class Machine:
                 if not target.is_symlink():  # a volume inside a volume is there for all who see the outer one
                     target.symlink_to(volume)
             (self.root(name) / HOME[1:]).mkdir(parents=True, exist_ok=True)
-            # The image is read-only: where logs would be kept nothing can be made.
-            (self.root(name) / HOME[1:] / LOGS).touch()
+            # The image is read-only: where logs and notes would be kept nothing can be made.
+            for one_kept in (LOGS, RUNNING):
+                (self.root(name) / HOME[1:] / one_kept).touch()
 
     def surroundings(self, name: str) -> dict[str, str]:
         """What the process finds: the image's variables, the file's, and where our packages and /tmp are here."""
