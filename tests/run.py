@@ -87,7 +87,7 @@ def area(name: str, *, where: tuple[str, ...] = ()) -> Step:
 
 
 def planted(wanted: str, timeout: float, share: str = "1/1") -> Step:
-    """A step that tries so many planted bugs, a third of them, or all; or the share of these that is named so."""
+    """A step that tries so many planted bugs, a sixth of them, or all; or the share of these that is named so."""
     path, name = "tests/planted", "planted" if share == "1/1" else f"planted-{share[0]}"
     return Step(name, (str(BIN / "pytest"), "-q", f"--planted={wanted}", f"--share={share}", path), timeout, (path,))
 
@@ -136,12 +136,12 @@ TABLES: dict[str, tuple[Step, ...]] = {
         tool("lint-imports", "--no-logo", label="imports"),
     ),
     "verify": (
-        planted("third", timeout=3600, share="1/2"),  # `long` tries them all
-        planted("third", timeout=3600, share="2/2"),
+        suite("verify", "tests/verify", timeout=3600, only=""),
+        planted("sixth", timeout=3600, share="1/2"),  # `long` tries them all
+        planted("sixth", timeout=3600, share="2/2"),
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
         # `test` has tried the first shape.
         suite("shapes", "tests/acceptance", timeout=3600, only="", options=("--modes=each,two",)),
-        suite("verify", "tests/verify", timeout=3600, only=""),
         suite("models", "tests/models", timeout=600, only="slow"),
         suite("browser", "tests/browser", timeout=600, only=""),
         suite("attacks", "tests/attacks", timeout=900, only="", options=("--modes=each",)),

@@ -5,14 +5,22 @@ from migrations.raw import execute
 revision = "0040"
 down_revision = "0039"
 
-# A chat that stands on the owner and is nobody's own stays on file, as a contact of its own.
+# A chat that stands on the owner and is nobody's own stays on file, as a contact of its own. Where there is none nothing
+# is touched, since whatever touches an address says that authority has changed.
 MOVE = """
-WITH groups AS (
-    SELECT i.id, o.name FROM shared.contact_info i JOIN shared.contacts o ON o.id = i.contact_id
-    WHERE 'owner' = ANY (o.roles) AND i.type = 'telegram' AND i.lookup !~ '^[1-9][0-9]*$'),
-made AS (INSERT INTO shared.contacts (name) SELECT left(name, 190) || ' (group)' FROM groups LIMIT 1 RETURNING id)
-UPDATE shared.contact_info SET contact_id = made.id, is_primary = false FROM groups, made
-WHERE contact_info.id = groups.id;
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM shared.contact_info i JOIN shared.contacts o ON o.id = i.contact_id
+        WHERE 'owner' = ANY (o.roles) AND i.type = 'telegram' AND i.lookup !~ '^[1-9][0-9]*$')
+    THEN
+        WITH groups AS (
+            SELECT i.id, o.name FROM shared.contact_info i JOIN shared.contacts o ON o.id = i.contact_id
+            WHERE 'owner' = ANY (o.roles) AND i.type = 'telegram' AND i.lookup !~ '^[1-9][0-9]*$'),
+        made AS (INSERT INTO shared.contacts (name) SELECT left(name, 190) || ' (group)' FROM groups LIMIT 1
+            RETURNING id)
+        UPDATE shared.contact_info SET contact_id = made.id, is_primary = false FROM groups, made
+        WHERE contact_info.id = groups.id;
+    END IF;
+END $$;
 """
 CONSTRAINT = """
 CREATE FUNCTION shared.owner_in_private() RETURNS trigger LANGUAGE plpgsql

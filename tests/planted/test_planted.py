@@ -39,14 +39,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def rotation(wanted: str) -> list[Bug]:
-    """Choose all bugs; or a third and those in changed files; or so many, in changed files if there are any."""
+    """Choose all bugs; or a sixth and those in changed files; or so many, in changed files if there are any."""
     changed = changed_files()
     touched = [bug for bug in BUGS if any(str(file.relative_to(ROOT)) in changed for file in edited(ROOT, bug.edits))]
     match wanted:
         case "all":
             return BUGS
-        case "third":
-            chosen = {bug.name for bug in (*spread(touched, MOST_TOUCHED), *spread(BUGS, len(BUGS) // 3))}
+        case "sixth":
+            chosen = {bug.name for bug in (*spread(touched, MOST_TOUCHED), *spread(BUGS, len(BUGS) // 6))}
             return [bug for bug in BUGS if bug.name in chosen]
         case number:
             return spread(touched or BUGS, int(number))
