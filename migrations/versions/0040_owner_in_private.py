@@ -5,8 +5,8 @@ from migrations.raw import execute
 revision = "0040"
 down_revision = "0039"
 
-# A chat that stands on the owner and is nobody's own stays on file, as a contact of its own. Where there is none nothing
-# is touched, since whatever touches an address says that authority has changed.
+# A chat that stands on the owner and is nobody's own stays on file, as a contact of its own. Where there is none,
+# nothing is touched, since whatever touches an address says that authority has changed.
 MOVE = """
 DO $$ BEGIN
     IF EXISTS (SELECT FROM shared.contact_info i JOIN shared.contacts o ON o.id = i.contact_id

@@ -231,8 +231,9 @@ async def _judge(on: Context, flipped: Flipped) -> None:
     )
     marked = {row["address"]: row["count"] for row in await on.fleet.sql(MARKS)}
     sent = Counter(entry.to for entry in await on.fleet.outside.journal() if entry.method in SENDS)
-    unmarked = {chat: count for chat, count in sent.items() if chat not in OWN and count > marked.get(chat, 0)}
-    assert not unmarked, f"left without a mark: {unmarked}"
+    counts = {chat: (count, marked.get(chat, 0)) for chat, count in sent.items() if chat not in OWN}
+    unmarked = {chat: both for chat, both in counts.items() if both[0] > both[1]}
+    assert not unmarked, f"left without a mark (sent, marked): {unmarked}"
     flipped.marks = sum(marked.values())
     flipped.between = int(str(await on.fleet.value(TIMES)))
     [stopped] = await on.fleet.sql(STOPPED)
