@@ -134,7 +134,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     before("sweep.begun", S, "route._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
     after("sweep.told", S, "route._hand_over", when=lambda seen: not seen["kwargs"]["wait"], rare=True),
     *commit("registry.tidied", S, "sweeper.tidy_for_ever"),
-    *commit("registry.heard", S, "daemon.heartbeat"),
+    *commit("registry.heard", S, "daemon.Heartbeats._together"),
     *commit("inbox.stored", S, "daemon.ingest"),
     # The Messenger takes a route
     before("execute.begun", M, "route_execute.take"),
