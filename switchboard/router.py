@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from butlers.butler import Context
-from shared.channels import CHANNELS
+from shared.channels import CHANNELS, realms
 from shared.db.pool import Connection, Record
 from shared.loops import apart
 from shared.storage import routing_rules, sessions
@@ -35,7 +35,7 @@ async def hand_over(context: Context, message: Routed) -> None:
     session, because the session has the message's id.
     """
     async with context.db.work() as connection:
-        reads = await registry.has_runtime(connection, message.butler) and not await inbox.is_played(
+        reads = await registry.has_runtime(connection, message.butler) and not await realms.is_played(
             connection, str(message.request_context["source_channel"])
         )
         if reads:

@@ -113,11 +113,15 @@ async def unread(connection: Connection, worker: Worker, message: Mapping[str, o
     if not await _is_owners(connection, message):
         return []
     written = message.get("text") or message.get("caption")
-    if written and not is_anothers(message) and await queries.somebody_reads(connection):
+    if written and not is_anothers(message) and await _is_read(connection):
         return []
     key = f"unread:{_chat_of(message)}"
     fresh = await rate_limits.first_in(connection, key, worker.context.settings.timings.unread_again)
     return [answer(message, UNREAD)] if fresh else []
+
+
+async def _is_read(connection: Connection) -> bool:
+    return await queries.somebody_thinks(connection) and not await realms.is_played(connection, "telegram")
 
 
 def answer(message: Mapping[str, object], text: str) -> Call:

@@ -304,17 +304,12 @@ async def reaches_people(connection: Connection) -> bool:
     return bool(await connection.fetchval(LIVE))
 
 
-# What is written in the sandbox begins nothing while a channel reaches people.
-SOMEBODY_READS = """
-SELECT EXISTS (SELECT FROM switchboard.butlers WHERE has_runtime)
-    AND (EXISTS (SELECT FROM shared.channels WHERE channel = 'telegram' AND realm <> 'sandbox')
-        OR NOT EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox'))
-"""
+SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE has_runtime)"
 
 
-async def somebody_reads(connection: Connection) -> bool:
-    """Return whether what the owner writes to the bot begins a session of some butler."""
-    return bool(await connection.fetchval(SOMEBODY_READS))
+async def somebody_thinks(connection: Connection) -> bool:
+    """Return whether any butler has a runtime, so that what the owner writes can begin a session."""
+    return bool(await connection.fetchval(SOMEBODY_THINKS))
 
 
 WRITTEN_LATELY = "SELECT to_timestamp($1::float8) BETWEEN clock_timestamp() - $2::interval AND clock_timestamp() + $2"

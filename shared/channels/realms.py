@@ -113,6 +113,18 @@ def may_decide(surface: str, realm: str | None, about: str) -> bool:
     return surface in OWN_SURFACES or may_ask(realm or SANDBOX, about)
 
 
+# INVARIANT: the sandbox, where anybody can write in the owner's name, begins nothing that reaches people.
+PLAYED: Final = """
+SELECT EXISTS (SELECT FROM shared.channels WHERE channel = $1 AND realm = 'sandbox')
+    AND EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')
+"""
+
+
+async def is_played(connection: Connection, channel: str) -> bool:
+    """Return whether that channel is the sandbox while another reaches real people."""
+    return bool(await connection.fetchval(PLAYED, channel))
+
+
 async def console_only(connection: Connection) -> str | None:
     """Return why live messages can be asked about only on the console, or None where that is not so."""
     telegram = await connection.fetchval(UNASKED)

@@ -180,15 +180,3 @@ UPDATE switchboard.inbox SET route_until = NULL, route_holder = NULL WHERE id = 
 async def done(connection: Connection, message_id: str, holder: str) -> None:
     """End the routing of a message: nobody takes it again, and the next of its conversation can be taken."""
     await connection.execute(DONE, message_id, holder)
-
-
-# INVARIANT: the sandbox, where anybody can write in the owner's name, begins nothing that reaches people.
-PLAYED: Final = """
-SELECT EXISTS (SELECT FROM shared.channels WHERE channel = $1 AND realm = 'sandbox')
-    AND EXISTS (SELECT FROM shared.channels WHERE realm <> 'sandbox')
-"""
-
-
-async def is_played(connection: Connection, channel: str) -> bool:
-    """Return whether that channel is the sandbox while another reaches real people."""
-    return bool(await connection.fetchval(PLAYED, channel))

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from messenger.inbound.commands import UNREAD
 from shared.storage import sessions
 from tests.rig import fresh
 from tests.rig.bench import OWNER, Bench
@@ -95,7 +96,7 @@ async def test_what_the_owner_writes_to_the_bot_is_read_and_answered(one: Fleet)
     begun = await one.sql("SELECT cause, request_context FROM shared.sessions WHERE prompt = $1", said)
     assert [row["cause"] for row in begun] == ["message"]
     assert begun[0]["request_context"]["source_channel"] == "telegram"
-    assert not await one.outside.having("No butler reads this")
+    assert not await one.outside.having(UNREAD)
 
 
 async def test_a_child_has_nothing_of_ours_and_is_gone_when_the_owner_stops_it(one: Fleet) -> None:
