@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from butlers.butler import Answer, Context, Result, ToolCall
 from butlers.outcomes import rows_say, wait_settled
 from messenger import poison
-from messenger.delivery import lease
+from messenger.delivery import lease, loop
 from messenger.maintenance import reopener
 from messenger.storage import breakers, deliveries, targets
 from messenger.storage.deliveries import Enqueued
@@ -28,6 +28,7 @@ from shared.contracts import (
     same_envelope,
     wire,
 )
+from shared.db.pool import after_commit
 from shared.db.wake import Ticket
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.gate.accept import accept_envelope
@@ -128,12 +129,11 @@ async def take(worker: lease.Worker, request: NotifyEnvelope, asked: Asked) -> N
     notification_id = str(request.notification_id)
     ticket = context.wakes["settled"].ticket(notification_id)
     try:
-        current = await enqueue(worker, request, notification_id, again=asked.again)
+        current = await put(worker, request, notification_id, asked)
     except Unavailable:
         if told.notification_id is None:
             raise  # whether what was brought is admitted has not been read here; who brought it looks
         return told
-    context.wakes["deliveries"]()
     if current is not None:
         return current.model_copy(update={"note": told.note or current.note})
     seconds = context.settings.timings.messenger_wait if asked.wait else 0
@@ -152,8 +152,26 @@ async def outcome_of(context: Context, request: NotifyEnvelope, seconds: float, 
     return await rows_say(context.db, notification_id, request.origin_butler) or answers.queued(notification_id)
 
 
+async def put(
+    worker: lease.Worker, request: NotifyEnvelope, notification_id: str, asked: Asked
+) -> NotifyResponse | None:
+    """Queue the delivery; where somebody waits and nobody claims at this moment, begin it in the same transaction.
+
+    What breaks there is undone with it, and the delivery is queued alone.
+    """
+    if asked.wait and worker.at_work and not worker.claiming.locked():
+        async with worker.claiming:
+            try:
+                return await enqueue(worker, request, notification_id, again=asked.again, begins=True)
+            except Forbidden:
+                raise
+            except ButlersError as lost:
+                log.info("not begun at once", notification=notification_id, why=lost.message)
+    return await enqueue(worker, request, notification_id, again=asked.again)
+
+
 async def enqueue(
-    worker: lease.Worker, request: NotifyEnvelope, notification_id: str, *, again: bool
+    worker: lease.Worker, request: NotifyEnvelope, notification_id: str, *, again: bool, begins: bool = False
 ) -> NotifyResponse | None:
     """Queue the delivery of what was really admitted; return an answer instead where nothing is to be waited for."""
     async with worker.context.db.work() as connection:
@@ -177,7 +195,11 @@ async def enqueue(
             row["origin_butler"],
             row["lineage"],
         )
-        if await deliveries.enqueue(connection, new) and await breakers.stands(connection, new.channel):
+        queued = await deliveries.enqueue(connection, new)
+        if queued and begins and await loop.begin_at_once(connection, worker, new.channel, notification_id):
+            return None
+        after_commit(connection, worker.context.wakes["deliveries"])
+        if queued and await breakers.stands(connection, new.channel):
             # The caller learns at once why waiting is idle; kept nowhere: it is true only as long as the pause stands.
             return NotifyResponse.model_validate({**row["answer"], "message": answers.PAUSED})
     return None

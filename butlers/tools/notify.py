@@ -151,12 +151,15 @@ async def follow(context: Context, call: NotifyCall, answer: NotifyResponse, *, 
         return _with(await wait_settled(context, str(answer.notification_id), deadline), answer)
     failed: HopFailed | None = None
     paused = False
+    ticket = context.wakes["settled"].ticket(str(answer.notification_id))
     try:
         paused = await _route(context, call, answer)
     except HopFailed as broken:
         log.warning("the Switchboard did not answer as agreed", why=broken.message)
         failed = broken
-    found = await _after_hop(context, answer, failed)
+    # A Messenger in this process brings the answer that it has stored.
+    told = ticket.news
+    found = told if isinstance(told, NotifyResponse) else await _after_hop(context, answer, failed)
     if paused and found.message == answers.ACCEPTED:
         found = found.model_copy(update={"message": answers.PAUSED})
     return _with(found, answer)

@@ -31,6 +31,10 @@ class Worker:
     limited: frozenset[str] = frozenset()
     # Whether anything may be waiting in the queue, as far as the last look saw; true while one goes on.
     more: bool = True
+    # Whether the loop that claims is at work: before and after, what is queued stays so.
+    at_work: bool = False
+    # Held while this process claims, since two of its claims at once would be in each other's way.
+    claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     clock: Callable[[], Moment] = moment
     witness: Witness = field(init=False)
 

@@ -6,8 +6,10 @@ the marker, by the holder of a lease that still lasts, or never.
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Final
 
+from messenger.delivery import mark
 from messenger.delivery.lease import Worker
 from messenger.delivery.mark import NotOurs
 from messenger.delivery.send import deliver
@@ -15,6 +17,8 @@ from messenger.delivery.settle import put_off
 from messenger.loop import either
 from messenger.storage import deliveries, queries
 from messenger.storage.deliveries import Claimed
+from shared.db.clock import Moment
+from shared.db.pool import Connection, after_commit
 from shared.errors import ButlersError, Unavailable
 from shared.loops import apart
 from shared.telemetry.logs import logger
@@ -32,10 +36,12 @@ async def run(worker: Worker, stopping: asyncio.Event) -> None:
         wait = worker.context.settings.sweep_seconds
         try:
             await worker.witness.open(worker.context)
+            worker.at_work = True
             wait = min(wait, await claim_some(worker))
         except ButlersError as lost:
             log.warning("nothing claimed", why=lost.message)
         await either(wait, ticket, stopping)
+    worker.at_work = False
     if worker.tasks:
         _, late = await asyncio.wait(worker.tasks, timeout=worker.timings.drain)
         for one in late:
@@ -44,23 +50,50 @@ async def run(worker: Worker, stopping: asyncio.Event) -> None:
 
 async def claim_some(worker: Worker) -> float:
     """Claim what is due and start on it; return the seconds until it is worth looking again."""
-    busy = Counter(task.get_name() for task in worker.tasks)
-    room = {name: AT_ONCE - busy[name] for name in worker.channels if busy[name] < AT_ONCE}
     since, worker.more = worker.clock(), True
-    async with worker.context.db.work() as connection:
-        taken = await deliveries.claim(connection, worker.holder, room, worker.timings)
+    async with worker.claiming, worker.context.db.work() as connection:
+        taken = await deliveries.claim(connection, worker.holder, _room(worker), worker.timings)
         next_due, more = await queries.next_due(connection)
     for claimed in taken:
-        worker.held[claimed.id, claimed.fence] = since
-        task = asyncio.create_task(_deliver(worker, claimed), name=claimed.channel)
-        worker.tasks.add(task)
-        task.add_done_callback(worker.tasks.discard)
+        _start(worker, since, claimed)
     # What waits behind one of these is looked for when that one ends; where nothing waits that needs no look.
     worker.more = more
     return max(0.05, next_due or worker.timings.renew)
 
 
-async def _deliver(worker: Worker, claimed: Claimed) -> None:
+async def begin_at_once(connection: Connection, worker: Worker, channel: str, notification_id: str) -> bool:
+    """Claim what is due on the channel and check this notification's delivery, in the transaction that queued it.
+
+    What was claimed is delivered once that is committed. Return False if this notification's has to wait.
+    """
+    since, mine = worker.clock(), False
+    room = {name: most for name, most in _room(worker).items() if name == channel}
+    for claimed in await deliveries.claim(connection, worker.holder, room, worker.timings):
+        if claimed.notification_id != notification_id:
+            after_commit(connection, partial(_start, worker, since, claimed))
+            continue
+        mine, found = True, await mark.checked(connection, worker, claimed)
+        if found is not None:
+            after_commit(connection, partial(_start, worker, since, claimed, found))
+        else:
+            after_commit(connection, partial(worker.context.wakes["settled"], notification_id))
+    return mine
+
+
+def _room(worker: Worker) -> dict[str, int]:
+    """Return how many more deliveries of each channel this process takes in hand."""
+    busy = Counter(task.get_name() for task in worker.tasks)
+    return {name: AT_ONCE - busy[name] for name in worker.channels if busy[name] < AT_ONCE}
+
+
+def _start(worker: Worker, since: Moment, claimed: Claimed, checked: mark.Checked | None = None) -> None:
+    worker.held[claimed.id, claimed.fence] = since
+    task = asyncio.create_task(_deliver(worker, claimed, checked), name=claimed.channel)
+    worker.tasks.add(task)
+    task.add_done_callback(worker.tasks.discard)
+
+
+async def _deliver(worker: Worker, claimed: Claimed, checked: mark.Checked | None) -> None:
     """Deliver what was claimed.
 
     It is left to its lease while the database is away or where the marker finds it in other hands; what breaks
@@ -70,7 +103,7 @@ async def _deliver(worker: Worker, claimed: Claimed) -> None:
     try:
         with apart(log, "a delivery broke", delivery=claimed.id):
             try:
-                whole = await deliver(worker, claimed)
+                whole = await deliver(worker, claimed, checked)
             except (Unavailable, NotOurs) as lost:
                 log.warning("left to its lease", delivery=claimed.id, why=lost.message)
             over = True

@@ -21,6 +21,8 @@ from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unrea
 from shared.storage import pending_actions
 from shared.telemetry.metrics import rate_limited_total
 
+# The wires of a delivery that may leave, and its parts as they are kept.
+Checked = tuple[tuple[Wire, ...], list[Record]]
 AUTHORITY_HOLDS: Final = pending_actions.Why("messenger", "Approval re-checked: same recipient, same content.")
 
 
@@ -32,19 +34,24 @@ class OverLimit(ButlersError):
     """The marker found no room left in a rate limit, and is undone."""
 
 
-async def check(worker: Worker, claimed: Claimed) -> tuple[tuple[Wire, ...], list[Record]] | None:
+async def check(worker: Worker, claimed: Claimed) -> Checked | None:
     """Ask the gate before anything is prepared, and keep which bytes each part is, in one transaction.
 
-    Return the wires and the parts; None if the delivery may not leave now.
+    Return None if the delivery may not leave now.
     """
     async with worker.context.db.work() as connection:
-        verdict = await _verdict(connection, claimed, worker.context, marker=False)
-        if isinstance(verdict, Blocked):
-            await stop.stopped(connection, claimed, verdict, worker.context)
-            return None
-        # What has buttons is edited when it is over, and then shows these words again.
-        shown = words_of(verdict.wires[-1]) if shows_again(claimed) else None
-        return verdict.wires, await attempts.keep_parts(connection, claimed.id, shas(verdict.wires), shown)
+        return await checked(connection, worker, claimed)
+
+
+async def checked(connection: Connection, worker: Worker, claimed: Claimed) -> Checked | None:
+    """Do the same in the caller's transaction."""
+    verdict = await _verdict(connection, claimed, worker.context, marker=False)
+    if isinstance(verdict, Blocked):
+        await stop.stopped(connection, claimed, verdict, worker.context)
+        return None
+    # What has buttons is edited when it is over, and then shows these words again.
+    shown = words_of(verdict.wires[-1]) if shows_again(claimed) else None
+    return verdict.wires, await attempts.keep_parts(connection, claimed.id, shas(verdict.wires), shown)
 
 
 async def mark(worker: Worker, claimed: Claimed, marker: tuple[int, Wire]) -> bool:

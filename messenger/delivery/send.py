@@ -5,7 +5,7 @@ from functools import partial
 from messenger.channels.base import Prepared, Receipt, SendFailed
 from messenger.delivery import settle, stop
 from messenger.delivery.lease import Worker, still_held
-from messenger.delivery.mark import check, mark
+from messenger.delivery.mark import Checked, check, mark
 from messenger.delivery.outcome import Ended, Next, after
 from messenger.delivery.settle import heed, write_down
 from messenger.storage.deliveries import Claimed
@@ -14,9 +14,9 @@ from shared.errors import Unavailable
 from shared.telemetry.metrics import attempts_total
 
 
-async def deliver(worker: Worker, claimed: Claimed) -> bool:
-    """Check the delivery, then send each part that has no receipt yet, in order; return whether all have theirs."""
-    checked = await check(worker, claimed)
+async def deliver(worker: Worker, claimed: Claimed, checked: Checked | None = None) -> bool:
+    """Check the delivery unless it was, then send each part that has no receipt yet; return whether all have theirs."""
+    checked = checked or await check(worker, claimed)
     if checked is None:
         return False
     wires, rows = checked

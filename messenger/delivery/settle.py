@@ -34,8 +34,8 @@ log = logger("messenger.delivery.settle")
 REFUSED: Final = "The provider rejected it."
 ARRIVED: Final = Why("messenger", "It had already arrived.")
 KNOWN: Final = Why("messenger", "Its outcome is now known.")
-# The states out of which a holder moves its delivery; of an uncertain one it knows the end.
-HELD: Final = ("claimed", "sending", "uncertain")
+# The states out of which a holder moves its delivery.
+HELD: Final = ("claimed", "sending")
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
 
 
@@ -60,6 +60,10 @@ async def part_ended(connection: Connection, claimed: Claimed, n: int, then: Nex
     if ended != "part":
         return None
     moved = await transition(connection, claimed, then, HELD)
+    if moved is None:
+        moved = await transition(connection, claimed, then, ["uncertain"])
+        if moved is not None:
+            await tell(connection, "cards")
     if moved is None and then.part == "sent":
         await _known_at_last(connection, claimed, then)
     return moved.answer if moved is not None else None
@@ -142,14 +146,17 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> Notif
     answer, action = await _told(connection, claimed, then), then.delivery
     stored = await notifications.settle(connection, notification_id, answer)
     moved = {"sent": "executed", "failed": "failed", "uncertain": "uncertain"}.get(str(action))
+    asked = None
     if moved:
         result, come_from = {"status": answer.status}, ["approved", "executing", "uncertain"]
         # The provider's own words may quote the message: they stand in the attempt and the answer, not in the audit.
         reason = REFUSED if then.delivery == "failed" else answer.message or "The provider has it."
-        await pending_actions.move(connection, notification_id, come_from, moved, Why("messenger", reason), result)
+        why = Why("messenger", reason)
+        asked = await pending_actions.move(connection, notification_id, come_from, moved, why, result)
     if then.delivery == "failed" and not await deliveries.begun(connection, notification_id):
         await pending_actions.give_back(connection, notification_id)
-    if moved:
+    # A card shows the end of what the owner was asked, or says what did not arrive; of the rest there is none.
+    if asked is not None or moved in ("failed", "uncertain"):
         await tell(connection, "cards")
     return stored
 
