@@ -52,7 +52,8 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('notices ' || NEW.butler, 0));
     IF (SELECT count(*) FROM shared.notices WHERE butler = NEW.butler AND source = NEW.source
             AND created_at > clock_timestamp() - interval '1 minute') < 30
-        AND (SELECT count(*) FROM shared.notices WHERE butler = NEW.butler AND state = 'queued') < 200 THEN
+        AND (SELECT count(*) FROM shared.notices WHERE butler = NEW.butler AND state = 'queued'
+            AND expires_at > clock_timestamp()) < 200 THEN
         RETURN NEW;
     END IF;
     UPDATE shared.notices SET more = more + 1 WHERE butler = NEW.butler AND source = NEW.source AND kind = 'left-out'
