@@ -152,6 +152,7 @@ WHERE butler = $1 AND state = 'shown' AND shown_in = $2
 async def unread(connection: Connection, butler: str, by: str) -> None:
     """Put back what a session was shown that broke off; what was put back once before is done."""
     await connection.execute(UNREAD, butler, by)
+    await tell(connection, TOPIC, butler)
 
 
 WITHDRAW = """
@@ -165,22 +166,24 @@ async def withdraw(connection: Connection, butler: str, ids: Sequence[str]) -> N
     await connection.execute(WITHDRAW, butler, [UUID(one) for one in ids])
 
 
-DUE = """
-SELECT EXISTS (SELECT FROM shared.notices WHERE butler = $1 AND state = 'queued'
-        AND expires_at > clock_timestamp() AND created_at < clock_timestamp() - $2::interval
-        AND (wakes OR (again AND trust = 'owner')))
-    AND NOT EXISTS (SELECT FROM shared.sessions
-        WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL)
-    AND (SELECT count(*) < $5 AND coalesce(max(created_at) < clock_timestamp() - $4::interval, true)
-        FROM shared.sessions WHERE butler = $1 AND cause = $3 AND created_at > clock_timestamp() - interval '1 hour')
+# Whoever would begin a session for it locks the same row.
+WAKING = """
+SELECT id FROM shared.notices WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
+    AND created_at < clock_timestamp() - $2::interval AND (wakes OR (again AND trust = 'owner'))
+ORDER BY created_at, id LIMIT 1 FOR UPDATE
 """
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('notices ' || $1, 0))"
+IDLE = """
+SELECT NOT EXISTS (SELECT FROM shared.sessions WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL)
+    AND (SELECT count(*) < $4 AND coalesce(max(created_at) < clock_timestamp() - $3::interval, true)
+        FROM shared.sessions WHERE butler = $1 AND cause = $2 AND created_at > clock_timestamp() - interval '1 hour')
+"""
 
 
 async def due(connection: Connection, butler: str, pace: Pace) -> bool:
     """Return whether something waits for which a session is begun, and none runs; others wait until this commits."""
-    await connection.execute(LOCK, butler)
-    return bool(await connection.fetchval(DUE, butler, pace.gather, CAUSE, pace.apart, pace.an_hour))
+    if await connection.fetchval(WAKING, butler, pace.gather) is None:
+        return False
+    return bool(await connection.fetchval(IDLE, butler, CAUSE, pace.apart, pace.an_hour))
 
 
 LATEST = """
@@ -197,14 +200,11 @@ async def latest(connection: Connection, butler: str, who: str) -> Sequence[Reco
 
 
 # Whoever asked is told only what its own call has not: that is answered within fourteen seconds, or by the question.
-OUTCOME = """
-INSERT INTO shared.notices (butler, source, kind, key, text)
-SELECT n.origin_butler, 'messenger', $2, n.id::text, left(format('Your %s message %s %s It said: “%s”',
-    n.envelope #>> '{delivery,channel}', n.id, $3::text,
-    left(coalesce(n.owner_text, n.envelope #>> '{delivery,message}', n.envelope #>> '{delivery,emoji}'), 200)), 4000)
-FROM shared.notifications n WHERE n.id = $1 AND ($4 OR n.created_at < clock_timestamp() - interval '15 seconds'
+NEWS = """
+SELECT n.origin_butler, n.envelope #>> '{delivery,channel}' AS channel,
+    left(coalesce(n.owner_text, n.envelope #>> '{delivery,message}', n.envelope #>> '{delivery,emoji}'), 200) AS words
+FROM shared.notifications n WHERE n.id = $1 AND ($2 OR n.created_at < clock_timestamp() - interval '15 seconds'
     OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id AND a.decided_at IS NOT NULL))
-RETURNING butler
 """
 
 
@@ -212,6 +212,7 @@ async def add_outcome(
     connection: Connection, notification_id: str, kind: str, said: str, *, always: bool = False
 ) -> None:
     """Tell a message's butler what became of it, if its call cannot have been answered with that already."""
-    butler = await connection.fetchval(OUTCOME, UUID(notification_id), kind, said, always)
-    if butler is not None:
-        await tell(connection, TOPIC, butler)
+    row = await connection.fetchrow(NEWS, UUID(notification_id), always)
+    if row is not None:
+        text = f"Your {row['channel']} message {notification_id} {said} It said: “{row['words']}”"
+        await add(connection, row["origin_butler"], Notice("messenger", kind, text, key=notification_id))
