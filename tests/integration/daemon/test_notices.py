@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import uuid4
 
 import httpx2
@@ -42,6 +42,9 @@ ONE: Final = {
     "required": ["n"],
     "additionalProperties": False,
 }
+OVER: Final = """
+UPDATE shared.sessions SET status = 'lost', began_at = now(), ended_at = now(), holder = NULL, lease_until = NULL
+"""
 NONCE: Final = "0123456789abcdef"
 SAID: Final = "The <build> is done."
 AT_ONCE: Final = Pace(gather=timedelta(0))
@@ -118,16 +121,13 @@ class Got:
     is_error: bool
 
 
-Calls: TypeAlias = Sequence[tuple[str, Got]]
-
-
 def got(blocks: Sequence[object], structured: Mapping[str, object] | None, *, is_error: bool) -> Got:
     texts = [block.text for block in blocks if isinstance(block, TextContent)]
     return Got(texts, sum(isinstance(block, ImageContent) for block in blocks), structured, is_error)
 
 
 async def by_fastmcp(butler: Served, token: str, tool: str, era: str) -> Got:
-    async with Client(StreamableHttpTransport(f"{butler.url}/mcp", auth=token), mode=era) as client:  # type: ignore[arg-type]
+    async with Client(StreamableHttpTransport(f"{butler.url}/mcp", auth=token), mode=era) as client:
         answer = await client.call_tool(tool, {}, raise_on_error=False)
     return got(answer.content, answer.structured_content, is_error=answer.is_error)
 
@@ -150,7 +150,9 @@ async def by_the_sdk(butler: Served, token: str, tool: str) -> Got:
 async def test_clients_nobody_here_wrote_get_the_block_with_every_kind_of_result(
     butler: Served, token: str, by: str, tool: str
 ) -> None:
-    call = by_the_sdk if by == "sdk" else lambda *all_: by_fastmcp(*all_, by)
+    async def call(butler: Served, token: str, tool: str) -> Got:
+        return await (by_the_sdk(butler, token, tool) if by == "sdk" else by_fastmcp(butler, token, tool, by))
+
     bare = await call(butler, token, tool)
     assert "notification" not in str(bare)
     await added(butler.house)
@@ -225,9 +227,8 @@ async def test_what_a_session_was_shown_that_broke_off_comes_once_more_and_says_
         async with house.context("greeter").db.work() as connection:
             await settle(connection, claimed, is_read=False)
         assert await states(house) == [expected]
-        await house.sql.execute(
-            "UPDATE shared.sessions SET status = 'lost', ended_at = now(), holder = NULL, lease_until = NULL"
-        )
+        await house.sql.execute(OVER)
+        house.assembly.wakes[notices.TOPIC]("greeter")
 
 
 async def test_the_first_prompt_begins_with_what_waits_if_it_is_read(butler: Served) -> None:
