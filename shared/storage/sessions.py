@@ -155,7 +155,8 @@ NEEDS = """
 SELECT coalesce(bool_or(status = 'waiting'), false) AS waiting,
     coalesce(bool_or(lease_until < clock_timestamp()), false) AS lapsed,
     coalesce(bool_or(untold IS NOT NULL), false) AS untold,
-    EXISTS (SELECT FROM shared.notices WHERE butler = $1 AND state = 'queued' AND (wakes OR again)) AS noticed
+    EXISTS (SELECT FROM shared.notices WHERE butler = $1 AND state = 'queued' AND (wakes OR again)
+        AND expires_at > clock_timestamp()) AS noticed
 FROM shared.sessions WHERE butler = $1 AND (ended_at IS NULL OR untold IS NOT NULL)
 """
 
