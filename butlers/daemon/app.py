@@ -35,9 +35,9 @@ from butlers.butler import (
 from butlers.daemon.connection_limits import Share
 from butlers.daemon.event_streams import EventStreams
 from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schemas
-from butlers.daemon.notices import Showing
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
+from butlers.sessions.notices import Showing
 from butlers.tools import contacts, notices, notification_status, notify, withdraw
 from butlers.tools.gated import Gated
 from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier

@@ -56,7 +56,7 @@ class Apart:
         self._blocks: dict[str, tuple[str, str]] = {}
 
     async def take(
-        self, ctx: "RunContext[Any]", call: "CallToolFunc", name: str, arguments: dict[str, Any]
+        self, ctx: "RunContext[Any]", call: "CallToolFunc", name: str, arguments: dict[str, object]
     ) -> "ToolResult":
         """Call the tool, and keep the block out of its result."""
         result = await call(name, arguments)

@@ -211,9 +211,9 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
         return await _too_late(connection, word)
     queued = answers.queued(notification_id)
     await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
-    await _tell_of_message(connection, "approved", judged.row, action["id"])
     await tell(connection, "released")
     await tell(connection, "cards")
+    await _tell_of_message(connection, "approved", judged.row, action["id"])
     return Outcome("approved", "Approved. Sending.")
 
 
