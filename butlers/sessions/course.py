@@ -74,7 +74,7 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
     folder = folder_of(place.context.home, claimed.id)
     ended: Ended | None = None
     try:
-        ended = await _ended(running, _prepared(place, claimed, folder, await _prompt(running)))
+        ended = await _ended(running, _prepared(place, claimed, folder, await notices.opening(place.context, claimed)))
     except OSError as refused:
         ended = Ended("failed", f"The session's folder cannot be made: {refused.strerror}.")
     finally:
@@ -88,16 +88,6 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
 def folder_of(home: Path, session_id: str) -> Path:
     """Return the folder that a session has while it runs."""
     return home / FOLDER / session_id
-
-
-async def _prompt(running: _Running) -> str:
-    """Return what the session is asked, below what waits for it; that can also be shown later."""
-    try:
-        async with running.place.context.db.work() as connection:
-            return await notices.opening(connection, running.claimed)
-    except ButlersError as lost:
-        log.warning("a session begins without its notices", session=running.claimed.id, why=lost.message)
-        return running.claimed.prompt
 
 
 def _prepared(place: Place, claimed: Claimed, folder: Path, prompt: str) -> Job:

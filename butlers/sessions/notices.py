@@ -36,7 +36,7 @@ async def taken(connection: Connection, butler: str, reader: Reader) -> Block | 
     The owner's words that wait for a session of their own are told here instead: that session ends unbegun, and if it
     has begun meanwhile they are not told here. So they are work once.
     """
-    waits = [waiting_of(row) for row in await notices.waiting(connection, butler, reader)]
+    waits = [waiting_of(row) for row in await notices.to_show(connection, butler, reader)]
     told = set[str]()
     while (block := block_of(waits, reader.nonce)) is not None:
         words = {one.id for one in waits if one.id in block.ids and _is_work(one)} - told
@@ -60,12 +60,18 @@ def waiting_of(row: Record) -> Waiting:
     return Waiting(**row)
 
 
-async def opening(connection: Connection, claimed: Claimed) -> str:
+async def opening(context: Context, claimed: Claimed) -> str:
     """Return the prompt of a session that begins: what waits, if its runtime reads that, and then what it is asked."""
     if not claimed.hears or claimed.nonce is None:
         return claimed.prompt
     # The owner's words that wait for a session of their own are shown with a result, as those that come later are.
-    block = await taken(connection, claimed.butler, Reader(claimed.id, claimed.nonce))
+    reader = Reader(claimed.id, claimed.nonce)
+    try:
+        async with context.db.work() as connection:
+            block = await taken(connection, claimed.butler, reader)
+    except ButlersError as lost:
+        log.warning("a session begins without its notices", session=claimed.id, why=lost.message)
+        return claimed.prompt
     return f"{block.text}\n\n{claimed.prompt}" if block is not None else claimed.prompt
 
 
@@ -74,14 +80,14 @@ async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> 
     if claimed.nonce is None:
         return
     if is_read:
-        await notices.read(connection, claimed.butler, claimed.id)
+        await notices.note_read(connection, claimed.butler, claimed.id)
     else:
         await notices.unread(connection, claimed.butler, claimed.id)
 
 
 async def begin_one(connection: Connection, butler: str, new_id: Callable[[], str], pace: Pace = PACE) -> None:
     """Put a session in the queue of a butler that is idle, if something waits for which one is begun."""
-    if await notices.due(connection, butler, pace):
+    if await notices.begins_one(connection, butler, pace):
         await sessions.enqueue(connection, session_id=new_id(), butler=butler, cause=notices.CAUSE, prompt=BEGINS)
 
 
@@ -130,7 +136,7 @@ class Showing:
             hint, self._hint = self._hint, context.wakes[TOPIC].ticket(context.name)
             try:
                 if self._owing.pop(reader.id, False):
-                    await notices.read(connection, context.name, reader.id, max(0.0, self._clock() - began))
+                    await notices.note_read(connection, context.name, reader.id, max(0.0, self._clock() - began))
                 block = await taken(connection, context.name, reader)
             except BaseException:
                 self._hint = hint

@@ -23,7 +23,7 @@ def notices_tool(context: Context) -> Tool:
         for name in call.arguments:
             raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", "It takes none.")
         async with context.db.work() as connection:
-            rows = await notices.latest(connection, context.name, call.caller.jti)
+            rows = await notices.unread_by(connection, context.name, call.caller.jti)
         return Result({"notices": [_as_object(row) for row in rows]})
 
     return Tool("notices", DESCRIPTION, PARAMETERS, waiting, read_only=True)

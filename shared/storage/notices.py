@@ -114,7 +114,7 @@ ORDER BY created_at LIMIT 500 FOR UPDATE SKIP LOCKED
 """
 
 
-async def waiting(connection: Connection, butler: str, by: Reader) -> Sequence[Record]:
+async def to_show(connection: Connection, butler: str, by: Reader) -> Sequence[Record]:
     """Return what waits for this reader, locked, the oldest first."""
     return await connection.fetch(WAITING, butler, by.id, by.hears)
 
@@ -137,7 +137,7 @@ UPDATE shared.notices SET state = 'done' WHERE butler = $1 AND state = 'shown' A
 """
 
 
-async def read(connection: Connection, butler: str, by: str, ago: float = 0.0) -> None:
+async def note_read(connection: Connection, butler: str, by: str, ago: float = 0.0) -> None:
     """Note as done what this reader was shown before a call of its that began so many seconds ago, or at all."""
     await connection.execute(READ, butler, by, ago)
 
@@ -179,7 +179,7 @@ SELECT NOT EXISTS (SELECT FROM shared.sessions WHERE butler = $1 AND ended_at IS
 """
 
 
-async def due(connection: Connection, butler: str, pace: Pace) -> bool:
+async def begins_one(connection: Connection, butler: str, pace: Pace) -> bool:
     """Return whether something waits for which a session is begun, and none runs; others wait until this commits."""
     if await connection.fetchval(WAKING, butler, pace.gather) is None:
         return False
@@ -194,7 +194,7 @@ ORDER BY created_at LIMIT 50
 """
 
 
-async def latest(connection: Connection, butler: str, who: str) -> Sequence[Record]:
+async def unread_by(connection: Connection, butler: str, who: str) -> Sequence[Record]:
     """Return what waits, and what this reader was shown last, in full."""
     return await connection.fetch(LATEST, butler, who)
 

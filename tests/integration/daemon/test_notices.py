@@ -236,8 +236,7 @@ async def test_the_first_prompt_begins_with_what_waits_if_it_is_read(butler: Ser
     await added(house)
     for hears in (False, True):
         claimed, _ = await begun(house, hears=hears)
-        async with house.context("greeter").db.work() as connection:
-            prompt = await opening(connection, claimed)
+        prompt = await opening(house.context("greeter"), claimed)
         assert prompt.endswith("Paint.")
         assert prompt.startswith("<notification ") == hears
     assert await states(house) == ["shown"]
