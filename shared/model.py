@@ -29,6 +29,9 @@ Verdict = Literal["allow", "park", "deny"]
 # Whether a call of a tool runs at once, when a standing rule or the owner lets it, or when the owner says yes to it.
 Gate = Literal["free", "rules", "ask"]
 Risk = Literal["low", "high"]
+# Whose words a notice holds, and how urgent it is.
+Trust = Literal["owner", "internal", "external"]
+Priority = Literal["critical", "high", "normal", "low"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from butlers.butler import Context
 from shared.channels import CHANNELS, realms
 from shared.db.pool import Connection, Record
 from shared.loops import apart
-from shared.storage import routing_rules, sessions
+from shared.storage import notices, routing_rules, sessions
+from shared.storage.notices import Notice
 from shared.telemetry.logs import logger
 from switchboard.routing import OWN_WORDS, Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
 from switchboard.storage import inbox, registry
@@ -42,6 +43,11 @@ async def hand_over(context: Context, message: Routed) -> None:
             await sessions.enqueue_message(
                 connection, message.message_id, message.butler, message.text, message.request_context
             )
+            # A session that runs is told it at once; where none is, its own begins. Its row says which, so never both.
+            words = Notice(
+                "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
+            )
+            await notices.add(connection, message.butler, words)
     log.info("routed", message=message.message_id, to=message.butler, why=message.because, read=reads)
 
 

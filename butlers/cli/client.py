@@ -26,7 +26,7 @@ from shared.errors import InvalidInput, Unavailable
 MOST: Final = 4_000_000
 
 
-async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
+async def mint(settings: Settings, name: str, lasts: timedelta, *, notices: bool = False) -> str:
     """Make a fresh client token for one butler, stored by its id so that it counts and can be revoked."""
     demand_butler(settings, name)
     clock = DatabaseClock(time.monotonic)
@@ -34,7 +34,7 @@ async def mint(settings: Settings, name: str, lasts: timedelta) -> str:
     async with as_owner(settings) as connection:
         await clock.read(connection)
         made = mint_client_token(signer, name, lasts)
-        await discovery.keep_token(connection, made.jti, name, lasts)
+        await discovery.keep_token(connection, made.jti, name, lasts, notices=notices)
     return made.token
 
 

@@ -188,7 +188,7 @@ async def _rotate(settings: Settings, name: str, *, now: bool) -> None:
     async with _as_admin(settings) as connection:
         await logins.one_role(connection, dsn)  # refuse a login that may not set a password, before replacing anything
         if name != keystore.UP:
-            await keyring.add(connection, name, public)
+            await keyring.add_key(connection, name, public)
         keystore.replace_key(where, name, pem)
         async with connection.transaction():
             if keystore.read(where, name).has_login:
@@ -217,7 +217,7 @@ async def _replace_password(connection: Connection, settings: Settings, name: st
 
 async def _retire(connection: Connection, settings: Settings, name: str) -> int:
     kept = public_key(keystore.read(settings.home, name).private_pem)
-    await keyring.add(connection, name, kept)
+    await keyring.add_key(connection, name, kept)
     return await _retire_all_but(connection, name, kept)
 
 

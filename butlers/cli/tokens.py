@@ -74,7 +74,8 @@ def token(
     lasts: Annotated[str, typer.Option("--for", help="How long it is valid, for example 30d.")] = "30d",
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
+    notices: Annotated[bool, typer.Option("--notices", help="Its results bring the butler's notices too.")] = False,  # noqa: FBT002
 ) -> None:
     """Print a new client token for one butler, and nothing else."""
     settings = settings_of(fleet_folder, home_folder)
-    say(asyncio.run(mint(settings, name, stated_duration(lasts))))
+    say(asyncio.run(mint(settings, name, stated_duration(lasts), notices=notices)))

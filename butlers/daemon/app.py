@@ -37,7 +37,8 @@ from butlers.daemon.event_streams import EventStreams
 from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schemas
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
-from butlers.tools import contacts, notification_status, notify, withdraw
+from butlers.sessions.notices import Showing
+from butlers.tools import contacts, notices, notification_status, notify, withdraw
 from butlers.tools.gated import Gated
 from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier
 from shared.contracts import AnswerStatus
@@ -50,7 +51,7 @@ from shared.telemetry.metrics import metrics_text
 
 log = logger("butlers.daemon.app")
 # What every butler has.
-CORE: Final = (notify.MODULE, notification_status.MODULE, withdraw.MODULE, contacts.MODULE)
+CORE: Final = (notify.MODULE, notification_status.MODULE, withdraw.MODULE, contacts.MODULE, notices.MODULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +224,14 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     # From here on nobody comes by a gated tool but through its gate.
     parts = replace(parts, tools=[gated.over(tool) for tool in parts.tools], loops=[*parts.loops, *gated.loops])
     tools = [guarded(context, stepped(context, tool)) for tool in parts.tools]
+    showing = Showing(context)
     server = ToolServer(
         butler.name,
         version=version("butlers"),
         instructions="\n\n".join(filter(None, [butler.description, butler.persona])),
         auth=FleetVerifier(verifier),
         mask_error_details=True,
-        tools=[ServedTool.of(tool) for tool in tools],
+        tools=[ServedTool.of(tool, showing.block_for) for tool in tools],
     )
     server.add(parts.resources, parts.prompts)
     skip_header_schemas(server)

@@ -35,13 +35,13 @@ from shared.db.wake import Wake, listen
 from shared.errors import Away
 from shared.loops import pause
 from shared.rpc import DaemonClient
-from shared.storage import sessions
+from shared.storage import notices, sessions
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.assembly")
 # How long a start waits for a database that starts or recovers; after that it fails, for its supervisor to try again.
 PATIENCE_SECONDS: Final = 30.0
-TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "edits", "inbox", "schedules")
+TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "edits", "inbox", "schedules", notices.TOPIC)
 # The topics a daemon hears from other processes. A butler listens to none: its answers come with its calls, and a call
 # that waits for the owner looks every half second. So no other butler can overhear a hint or flood a butler with hints.
 HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
@@ -252,7 +252,7 @@ async def assemble(
     loops.append(assembly.directory.keep_keys)
     topics: dict[str, Callable[[str], None]] = dict(assembly.heard())
     if plan.together:  # a butler in a process of its own listens to nobody, and looks
-        topics[sessions.TOPIC] = wake
+        topics |= {sessions.TOPIC: wake, notices.TOPIC: assembly.wakes[notices.TOPIC]}
     if topics:
         loops.append(partial(listen, partial(listening_dsn, plan), topics))
     return assembly

@@ -34,7 +34,7 @@ SELECT key, 'asked to wait by the provider', '', told_at, free_at FROM messenger
 WHERE told_at IS NOT NULL AND free_at > clock_timestamp() ORDER BY what
 """
 KEEP: Final = """
-INSERT INTO shared.client_tokens (jti, butler, expires_at) VALUES ($1, $2, clock_timestamp() + $3)
+INSERT INTO shared.client_tokens (jti, butler, expires_at, notices) VALUES ($1, $2, clock_timestamp() + $3, $4)
 """
 TOKENS: Final = """
 SELECT jti AS id, butler, made_at, expires_at, revoked_at,
@@ -111,9 +111,9 @@ async def demand_tool(connection: Connection, name: str) -> None:
         raise InvalidInput(f"No butler has a gated tool `{name[:60]}`.", f"Choose from: {', '.join(known)}.")
 
 
-async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta) -> None:
-    """Store the id of a client token, so that the token counts."""
-    await connection.execute(KEEP, jti, butler, lasts)
+async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta, *, notices: bool = False) -> None:
+    """Store the id of a client token, so that the token counts, and whether its results bring notices."""
+    await connection.execute(KEEP, jti, butler, lasts, notices)
     await record(connection, Event("token_made", "owner"), butler=butler, token=jti, seconds=int(lasts.total_seconds()))
 
 

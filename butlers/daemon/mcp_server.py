@@ -1,11 +1,12 @@
 """A butler's tools, resources and prompts as FastMCP serves them, and the one way out for results."""
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import PromptError, ResourceError
@@ -33,26 +34,38 @@ ASKABLE: Final = ("roots", "elicitation")
 AT_THE_PIPE: Final[ContextVar[Caller | None]] = ContextVar("at_the_pipe", default=None)
 
 
+# The block of notices that goes out with this caller's result of that tool, whose call began then (monotonic).
+BlockFor: TypeAlias = Callable[[Caller, str, float], Awaitable[str | None]]
+# Under which name it stands in an object.
+KEY: Final = "notifications"
+
+
+async def nothing_waits(_caller: Caller, _tool: str, _began: float) -> None:
+    """Return None: nobody is shown notices here."""
+
+
 class ServedTool(McpTool):
     """A tool with our own published schema, whose handler gets the arguments as they came."""
 
     _tool: Tool = PrivateAttr()
+    _block_for: BlockFor = PrivateAttr()
 
     @classmethod
-    def of(cls, tool: Tool) -> "ServedTool":
-        """Wrap the tool as FastMCP lists and runs it."""
+    def of(cls, tool: Tool, block_for: BlockFor = nothing_waits) -> "ServedTool":
+        """Wrap the tool as FastMCP lists and runs it; `block_for` says what goes out with a caller's result."""
         served = cls(
             name=tool.name,
             description=tool.description,
             parameters=dict(tool.parameters),
-            output_schema=dict(tool.output) if tool.output is not None else None,
+            output_schema=with_room(tool.output) if tool.output is not None else None,
             annotations=ToolAnnotations(read_only_hint=tool.read_only, open_world_hint=not tool.read_only),
         )
-        served._tool = tool
+        served._tool, served._block_for = tool, block_for
         return served
 
     async def run(self, arguments: dict[str, object]) -> ToolResult:
         """Run the tool for the verified caller; return every answer of the contract as an ordinary result."""
+        began, call = time.monotonic(), None
         try:
             call = call_of(arguments, waits=self._tool.waits)
             result = await self._tool.handler(call)
@@ -60,7 +73,9 @@ class ServedTool(McpTool):
                 result = await self._tool.handler(replace(call, inputs=await _answers(result.asks)))
         except ButlersError as refused:
             result = Result(blocks=[TextContent(type="text", text=str(refused))], is_error=True)
-        return leave(result)
+        if result.asks or call is None:
+            return leave(result)
+        return leave(result, await self._block_for(call.caller, self._tool.name, began))
 
 
 async def _answers(asks: Mapping[str, "InputRequest"]) -> dict[str, "InputResponse"]:
@@ -73,15 +88,29 @@ async def _answers(asks: Mapping[str, "InputRequest"]) -> dict[str, "InputRespon
     }
 
 
-def leave(result: Result) -> ToolResult:
-    """Return a result as it leaves for a client: the one way out of every tool call, errors included."""
+def leave(result: Result, block: str | None = None) -> ToolResult:
+    """Return a result as it leaves for a client: the one way out of every tool call, errors included.
+
+    The block of notices is a text of its own, the last; beside an object it is a key of that too, since some clients
+    hand a model nothing else.
+    """
     if result.asks:
         return InputRequiredToolResult(InputRequiredResult(input_requests=dict(result.asks)))
+    last = [TextContent(type="text", text=f"\n\n{block}")] if block is not None else []
     if result.answer is None:
-        return ToolResult(content=list(result.blocks), is_error=result.is_error)
+        return ToolResult(content=[*result.blocks, *last], is_error=result.is_error)
     answer = dict(result.answer)
     text = TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
-    return ToolResult(content=[text, *result.blocks], structured_content=answer, is_error=result.is_error)
+    if block is not None:
+        answer.setdefault(KEY, block)
+    return ToolResult(content=[text, *result.blocks, *last], structured_content=answer, is_error=result.is_error)
+
+
+def with_room(output: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of a tool's object with room for the block of notices."""
+    properties = output.get("properties")
+    room = {"type": "string", "description": "What happened meanwhile, if anything did."}
+    return {**output, "properties": {**(properties if isinstance(properties, Mapping) else {}), KEY: room}}
 
 
 def call_of(arguments: Arguments, *, waits: bool = False) -> ToolCall:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +26,8 @@ class AgentSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, Field(pattern=r"^(anthropic|openai):[!-~]+$", max_length=200)]
+    # Where the model reads a notice: at the end of a tool's result, or as the result of a call that nobody made.
+    notices: Literal["result", "synthetic"] = "result"
 
     @property
     def provider(self) -> str:
@@ -54,6 +56,7 @@ def run(job: Job, stop: asyncio.Event) -> AsyncIterator[Event]:
         "prompt": job.prompt,
         "model": settings.model,
         "limits": asdict(job.limits),
+        "synthetic": job.nonce if settings.notices == "synthetic" else "",
     }
     environment = {
         f"{own}_API_KEY": job.environment.get(KEYS[settings.provider], ""),

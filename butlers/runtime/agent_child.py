@@ -6,23 +6,29 @@ one event.
 
 import asyncio
 import json
+import re
 import sys
 import warnings
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pydantic_ai import Agent
+from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.exceptions import ModelHTTPError, UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 if TYPE_CHECKING:
+    from pydantic_ai import RunContext
+    from pydantic_ai.mcp import CallToolFunc, ToolResult
     from pydantic_ai.models import Model
 
 LONGEST_SENTENCE = 300
+NOTIFICATION_TOOL = "_system_notification"
 
 
 def model_of(name: str) -> "Model":
@@ -37,10 +43,59 @@ def model_of(name: str) -> "Model":
     return OpenAIChatModel(model)
 
 
+class Apart:
+    """Notices as events of their own: a call that the model did not make, with the block as its result.
+
+    There is no tool of that name, so the model cannot call it. A block counts if it bears the session's nonce: what a
+    tool answers may hold a text that looks like one. The block of an error stays with it.
+    """
+
+    def __init__(self, nonce: str) -> None:
+        self._genuine = re.compile(rf'<notifications? [^<>]*\bnonce="{re.escape(nonce)}"[^<>]*>')
+        # By the call with whose result it came.
+        self._blocks: dict[str, tuple[str, str]] = {}
+
+    async def take(
+        self, ctx: "RunContext[Any]", call: "CallToolFunc", name: str, arguments: dict[str, object]
+    ) -> "ToolResult":
+        """Call the tool, and keep the block out of its result."""
+        result = await call(name, arguments)
+        if isinstance(result, dict) and self._is_genuine(result.get("notifications")):
+            self._keep(ctx, result["notifications"])
+            return {key: value for key, value in result.items() if key != "notifications"}
+        if isinstance(result, list) and len(result) > 1 and self._is_genuine(result[-1]):
+            self._keep(ctx, result[-1])
+            return result[:-1]
+        return result
+
+    def _is_genuine(self, last: object) -> bool:
+        return isinstance(last, str) and self._genuine.match(last.lstrip()) is not None
+
+    def _keep(self, ctx: "RunContext[Any]", block: str) -> None:
+        self._blocks[str(ctx.tool_call_id)] = (f"notif_{uuid4()}", block.lstrip())
+
+    def told(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        """Return the history with each block behind the results that it came with, once."""
+        known = {part.tool_call_id for one in messages for part in one.parts if isinstance(part, ToolCallPart)}
+        whole = list[ModelMessage]()
+        for one in messages:
+            whole.append(one)
+            came = [part.tool_call_id for part in one.parts if isinstance(part, ToolReturnPart)]
+            for notice, block in (self._blocks[call] for call in came if call in self._blocks):
+                if notice not in known:
+                    whole.append(ModelResponse([ToolCallPart(NOTIFICATION_TOOL, {}, notice)]))
+                    whole.append(ModelRequest([ToolReturnPart(NOTIFICATION_TOOL, block, notice)]))
+        return whole
+
+
 async def think(job: Mapping[str, object], limits: Mapping[str, float]) -> str:
     """Ask the model, carry out what it calls, and so on until it has said its last; return that."""
-    butler = MCPToolset(str(job["url"]), auth=str(job["token"]), tool_error_behavior="failed")
-    agent = Agent(model_of(str(job["model"])), instructions=str(job["persona"]), toolsets=[butler])
+    apart = Apart(str(job["synthetic"])) if job.get("synthetic") else None
+    take = apart.take if apart is not None else None
+    butler = MCPToolset(str(job["url"]), auth=str(job["token"]), tool_error_behavior="failed", process_tool_call=take)
+    abilities = [ProcessHistory(apart.told)] if apart is not None else []
+    persona = str(job["persona"])
+    agent = Agent(model_of(str(job["model"])), instructions=persona, toolsets=[butler], capabilities=abilities)
     most = UsageLimits(
         request_limit=int(limits["turns"]),
         total_tokens_limit=int(limits["tokens"]),

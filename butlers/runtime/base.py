@@ -43,6 +43,8 @@ class Job:
     limits: Limits
     settings: BaseModel
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # The word by which its agent knows what of the notices is genuine; empty if it is shown none.
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Runtime:
     config: type[BaseModel]
     missing: Callable[[Any, Mapping[str, str]], str | None]
     run: Callable[[Job, asyncio.Event], AsyncIterator[Event]]
+    # Whether what stands beside its tool's result is read, so that the owner's words may be told it there.
+    hears: bool = True
 
 
 def reached(limits: Limits, used: Used) -> str | None:

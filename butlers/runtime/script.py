@@ -66,4 +66,4 @@ def run(job: Job, stop: asyncio.Event) -> AsyncIterator[Event]:
     return child.played(job, command, child.told, stop)
 
 
-SCRIPT: Final = Runtime("script", ScriptSettings, missing, run)
+SCRIPT: Final = Runtime("script", ScriptSettings, missing, run, hears=False)

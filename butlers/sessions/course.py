@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from butlers.butler import Context
+from butlers.notices import explained
 from butlers.runtime.base import Ended, Event, Job, Limits, Said, Used
+from butlers.sessions import notices
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
@@ -72,7 +74,7 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
     folder = folder_of(place.context.home, claimed.id)
     ended: Ended | None = None
     try:
-        ended = await _ended(running, _prepared(place, claimed, folder))
+        ended = await _ended(running, _prepared(place, claimed, folder, await notices.opening(place.context, claimed)))
     except OSError as refused:
         ended = Ended("failed", f"The session's folder cannot be made: {refused.strerror}.")
     finally:
@@ -88,7 +90,7 @@ def folder_of(home: Path, session_id: str) -> Path:
     return home / FOLDER / session_id
 
 
-def _prepared(place: Place, claimed: Claimed, folder: Path) -> Job:
+def _prepared(place: Place, claimed: Claimed, folder: Path, prompt: str) -> Job:
     """Make the session's folder, empty but for the working folder in it, and the file of its token."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # what a process that was killed left
@@ -102,8 +104,24 @@ def _prepared(place: Place, claimed: Claimed, folder: Path) -> Job:
     token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
     name, own = place.context.name, place.setup.own
     where = (f"{place.url}/mcp", token_file, work)
-    persona = f"{place.persona}\n\n{WRITTEN}" if claimed.cause == sessions.MESSAGE else place.persona
-    return Job(claimed.id, name, persona, claimed.prompt, *where, limits, own, place.keys)
+    return Job(
+        claimed.id,
+        name,
+        _persona(place, claimed),
+        prompt,
+        *where,
+        limits,
+        own,
+        environment=place.keys,
+        nonce=claimed.nonce or "",
+    )
+
+
+def _persona(place: Place, claimed: Claimed) -> str:
+    """Return who the agent is, and what it has to know of what it will read."""
+    written = WRITTEN if claimed.cause == sessions.MESSAGE else ""
+    heard = explained(claimed.nonce) if claimed.nonce and claimed.hears else ""
+    return "\n\n".join(filter(None, [place.persona, written, heard]))
 
 
 def _limits(claimed: Claimed) -> Limits:
@@ -213,7 +231,9 @@ async def _settle(running: _Running, ended: Ended | None) -> None:
                     why = "Its daemon was stopped." if running.with_daemon else DIED
                     await lose(connection, running.claimed, why, course)
                 else:
-                    await sessions.finish(connection, running.claimed, _finish(running, ended, course))
+                    finish = _finish(running, ended, course)
+                    await sessions.finish(connection, running.claimed, finish)
+                    await notices.settle(connection, running.claimed, is_read=finish.status == "done")
                 return
         except ButlersError as away:
             log.warning("the end of a session is not written yet", session=running.claimed.id, why=away.message)
@@ -265,6 +285,7 @@ async def lose(connection: Connection, claimed: Claimed, why: str, course: Cours
 
     Either way the owner is told, once.
     """
+    await notices.settle(connection, claimed, is_read=False)
     who = f"A session of {claimed.butler} broke off. {why}"
     again = f"{who} It had called nothing, and is begun again. {asked(claimed)}"
     if await sessions.put_back(connection, claimed, again):

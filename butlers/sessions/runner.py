@@ -6,10 +6,11 @@ from dataclasses import asdict
 from typing import Final
 
 from butlers.sessions.course import Place, folder_of, lose, play
+from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
 from shared.channels.telegram import SPEC as TELEGRAM
 from shared.loops import apart, first_of, pause
-from shared.storage import contacts, sessions
+from shared.storage import contacts, notices, sessions
 from shared.storage.sessions import Claimed, Terms
 from shared.telemetry.logs import logger
 
@@ -85,6 +86,8 @@ class Runner:
         context, ending = place.context, self._endings[place.context.name]
         async with context.db.work() as connection:
             needs = await sessions.needs(connection, context.name)
+            if needs.noticed and not needs.waiting and place.setup.runtime.hears:
+                await begin_one(connection, context.name, context.new_id)
         if needs.lapsed:
             await give_up(place)
         if (needs.untold or needs.lapsed) and context.name not in self._telling:
@@ -93,6 +96,8 @@ class Runner:
         while (needs.waiting or needs.lapsed) and len(self._running) < self._most and not ending.is_set():
             async with context.db.work() as connection:
                 claimed = await sessions.claim_waiting(connection, context.name, _terms(place))
+                if claimed is not None:
+                    await notices.withdraw(connection, context.name, [claimed.id])
             if claimed is None:
                 return
             self._begin(place, claimed, ending)
@@ -116,7 +121,9 @@ def _terms(place: Place) -> Terms:
     setup, context = place.setup, place.context
     lease = context.settings.timings.session_lease
     limits = asdict(setup.limits)
-    return Terms(setup.runtime.name, context.instance, setup.at_once, lease, limits, setup.dollars_per_day)
+    nonce = context.new_id().replace("-", "")[:16]
+    held = (setup.runtime.name, context.instance, setup.at_once, lease, limits, setup.dollars_per_day)
+    return Terms(*held, nonce=nonce, hears=setup.runtime.hears)
 
 
 async def give_up(place: Place) -> None:

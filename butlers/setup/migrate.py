@@ -156,7 +156,7 @@ async def migrate(
             if one_role is None:
                 await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
             for name in names_of(entries):
-                await keyring.add(connection, name, public_key(keystore.read(settings.home, name).private_pem))
+                await keyring.add_key(connection, name, public_key(keystore.read(settings.home, name).private_pem))
             await calls.write(connection, {entry.name: entry.calls for entry in entries})
             await realms.write_channels(connection, realms.configured(settings))
             await _ensure_owner(connection, settings)

@@ -5,7 +5,7 @@ from shared import answers
 from shared.contracts import NotifyResponse
 from shared.db.pool import Connection, Database, Record
 from shared.db.wake import tell
-from shared.storage import deliveries, notifications, pending_actions, resolutions
+from shared.storage import deliveries, notices, notifications, pending_actions, resolutions
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.metrics import deliveries_total
 
@@ -41,6 +41,8 @@ async def end_overdue(connection: Connection, notification_id: str) -> bool:
     begun = await deliveries.begun(connection, notification_id)
     deliveries_total.labels(channel=row["channel"], state=row["status"], reason="too_late").inc()
     await notifications.settle(connection, notification_id, answer(notification_id, row, begun=begun))
+    left = "Part of it may have arrived." if begun else "It was not sent."
+    await notices.add_outcome(connection, notification_id, "expired", f"ran out of time. {left}", always=True)
     moved = "failed" if row["status"] == "dead" else "expired"
     await over(connection, notification_id, moved, row["status"], TOO_LATE)
     if not begun:

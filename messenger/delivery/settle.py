@@ -24,7 +24,7 @@ from shared.contracts import Delivered, ErrorClass, NotifyResponse
 from shared.db.pool import Connection
 from shared.db.wake import tell
 from shared.errors import ButlersError, Unavailable
-from shared.storage import deliveries, notifications, pending_actions, standing
+from shared.storage import deliveries, notices, notifications, pending_actions, standing
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
@@ -36,6 +36,12 @@ ARRIVED: Final = Why("messenger", "It had already arrived.")
 KNOWN: Final = Why("messenger", "Its outcome is now known.")
 # The states out of which a holder moves its delivery.
 HELD: Final = ("claimed", "sending")
+# What its butler is told, where its call cannot have been answered with it.
+NEWS: Final[dict[str | None, str]] = {
+    "sent": "was sent.",
+    "failed": "was not sent: the provider rejected it.",
+    "uncertain": "may have arrived; nobody knows. Do not send it again.",
+}
 UNKNOWN_CLASS: Final[dict[str, ErrorClass]] = {"timeout": "timeout"}
 
 
@@ -145,6 +151,8 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> Notif
     notification_id = str(claimed.notification_id)
     answer, action = await _told(connection, claimed, then), then.delivery
     stored = await notifications.settle(connection, notification_id, answer)
+    if action in NEWS:
+        await notices.add_outcome(connection, notification_id, str(action), NEWS[action])
     moved = {"sent": "executed", "failed": "failed", "uncertain": "uncertain"}.get(str(action))
     asked = None
     if moved:

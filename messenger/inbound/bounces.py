@@ -20,7 +20,7 @@ from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.errors import ButlersError, Misconfigured
 from shared.loops import pause
-from shared.storage import notifications, pending_actions
+from shared.storage import notices, notifications, pending_actions
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
@@ -128,6 +128,7 @@ async def came_back(connection: Connection, bounce: Bounce) -> Literal["bounced"
         return "ignored"
     answer = answers.bounced(row["id"], bounce.status, bounce.said)
     await notifications.settle(connection, row["id"], answer)
+    await notices.add_outcome(connection, row["id"], "bounced", "came back: it did not arrive.", always=True)
     # What the far end wrote stands in the answer, which is wiped some day; the audit stays.
     why, result = Why("messenger", f"Bounced: {bounce.status}"), {"status": answer.status}
     await pending_actions.move(connection, row["id"], ["uncertain"], "failed", why, result)

@@ -14,13 +14,15 @@ from shared.channels.base import shas
 from shared.contracts import NotifyEnvelope
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
+from shared.display import decided
 from shared.display.approval import local
 from shared.display.fates import ANSWERED, CALL
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked
 from shared.gate.evaluate import Evaluation, evaluate
-from shared.storage import audit_bindings, deliveries, notifications, pending_actions, tool_calls
+from shared.storage import audit_bindings, deliveries, notices, notifications, pending_actions, tool_calls
+from shared.storage.notices import Notice
 from shared.storage.pending_actions import Revision, Verdict, Why
 
 
@@ -108,6 +110,9 @@ async def _apply_to_call(connection: Connection, word: OwnerDecision) -> Outcome
     )
     if not call["open"] or not await pending_actions.decide_call(connection, verdict):
         return _late_call(await tool_calls.one(connection, word.action_id) or call)
+    about = f"your call of `{call['tool_name']}` ({word.action_id})"
+    said = decided.message_decided("approved" if word.approve else "denied", about, None, None, word.reason)
+    await _tell_butler(connection, call["origin_butler"], word.action_id, said)
     await tell(connection, "released")
     await tell(connection, "cards")
     return Outcome("approved", "Approved. It runs now.") if word.approve else Outcome("denied", "Denied.")
@@ -141,6 +146,8 @@ async def edit(connection: Connection, change: Edit) -> Outcome:
         raise InvalidInput("Part of it has already been sent.", "Approve or deny it as it is.")
     await notifications.edit(connection, action["notification_id"], _new_text(action, change.message))
     await _ask_anew(connection, action, change)
+    row = await notifications.locked(connection, action["notification_id"])
+    await _tell_of_message(connection, "changed, and has yet to approve,", row or action, action["id"], wakes=False)
     return Outcome("edited", "Saved. Nothing has been sent yet; you are asked to approve the new text.")
 
 
@@ -206,6 +213,7 @@ async def _approve(connection: Connection, word: OwnerDecision, action: Record) 
     await notifications.release(connection, notification_id, queued, notifications.SEND_WITHIN)
     await tell(connection, "released")
     await tell(connection, "cards")
+    await _tell_of_message(connection, "approved", judged.row, action["id"])
     return Outcome("approved", "Approved. Sending.")
 
 
@@ -219,8 +227,26 @@ async def _deny(connection: Connection, word: OwnerDecision, action: Record) -> 
     said = f"{said} {answers.EARLIER}" if begun else said
     answer = answers.failed(notification_id, "forbidden", said)
     await notifications.settle(connection, notification_id, answer)
+    row = await notifications.locked(connection, notification_id)
+    await _tell_of_message(connection, "denied", row or action, action["id"], reason=word.reason)
     await tell(connection, "cards")
     return Outcome("denied", denied(begun=begun))
+
+
+async def _tell_of_message(  # a decision
+    connection: Connection, verb: str, row: Record, about: str, *, reason: str | None = None, wakes: bool = True
+) -> None:
+    """Tell the message's butler what the owner decided, with the text that counts and what was changed of it."""
+    now, asked = notifications.envelope_of(row), NotifyEnvelope.model_validate(row["envelope"])
+    text, before = now.delivery.message, asked.delivery.message
+    what = f"your {now.delivery.channel} message {row['id']}"
+    said = decided.message_decided(verb, what, text or now.delivery.emoji, before, reason)
+    await _tell_butler(connection, row["origin_butler"], about, said, wakes=wakes)
+
+
+async def _tell_butler(connection: Connection, butler: str, about: str, said: str, *, wakes: bool = True) -> None:
+    told = Notice("owner", "decision", said, key=str(about), trust="owner", priority="high", wakes=wakes)
+    await notices.add(connection, butler, told)
 
 
 def denied(*, begun: bool) -> str:

@@ -13,7 +13,7 @@ ADD: Final = "INSERT INTO shared.keyring (name, public_key) VALUES ($1, $2) ON C
 IS_RETIRED: Final = "SELECT retired_at IS NOT NULL FROM shared.keyring WHERE name = $1 AND public_key = $2"
 
 
-async def add(connection: Connection, name: str, public_key: str) -> None:
+async def add_key(connection: Connection, name: str, public_key: str) -> None:
     """Let this key count for that name; raise Misconfigured if it was retired, since a retired key stays so."""
     await connection.execute(ADD, name, public_key)
     if await connection.fetchval(IS_RETIRED, name, public_key):

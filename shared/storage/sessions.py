@@ -99,6 +99,18 @@ async def enqueue_message(
     await tell(connection, TOPIC, butler)
 
 
+TOLD_INSTEAD = """
+UPDATE shared.sessions SET status = 'done', outcome = $3, ended_at = clock_timestamp()
+WHERE id = $1 AND butler = $2 AND status = 'waiting' RETURNING id
+"""
+
+
+async def told_instead(connection: Connection, butler: str, message_id: str, session_id: str) -> bool:
+    """End the session that waits to begin with the owner's words, told to one that runs; return false if it began."""
+    said = f"It was told to the session {session_id} while that ran."
+    return await connection.fetchval(TOLD_INSTEAD, UUID(message_id), butler, said) is not None
+
+
 IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND status = 'running')"
 
 
@@ -135,12 +147,16 @@ class Needs:
     waiting: bool
     lapsed: bool
     untold: bool
+    # Something waits for which a session may be begun.
+    noticed: bool = False
 
 
 NEEDS = """
 SELECT coalesce(bool_or(status = 'waiting'), false) AS waiting,
     coalesce(bool_or(lease_until < clock_timestamp()), false) AS lapsed,
-    coalesce(bool_or(untold IS NOT NULL), false) AS untold
+    coalesce(bool_or(untold IS NOT NULL), false) AS untold,
+    EXISTS (SELECT FROM shared.notices WHERE butler = $1 AND state = 'queued' AND (wakes OR again)
+        AND expires_at > clock_timestamp()) AS noticed
 FROM shared.sessions WHERE butler = $1 AND (ended_at IS NULL OR untold IS NOT NULL)
 """
 
@@ -148,9 +164,7 @@ FROM shared.sessions WHERE butler = $1 AND (ended_at IS NULL OR untold IS NOT NU
 async def needs(connection: Connection, butler: str) -> Needs:
     """Return what has to be seen to; one look, whatever there is."""
     row = await connection.fetchrow(NEEDS, butler)
-    return (
-        Needs(row["waiting"], row["lapsed"], row["untold"]) if row else Needs(waiting=False, lapsed=False, untold=False)
-    )
+    return Needs(**row) if row else Needs(waiting=False, lapsed=False, untold=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +177,10 @@ class Terms:
     lease: timedelta
     limits: Mapping[str, float]
     dollars_per_day: float
+    # Marks what is genuine of the notices that the session is shown; it is shown none without.
+    nonce: str | None = None
+    # Whether the runtime reads them.
+    hears: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +194,15 @@ class Claimed:
     attempt: int
     limits: Mapping[str, float]
     used: Mapping[str, float]
+    nonce: str | None = None
+    hears: bool = False
 
 
 # Whoever claims locks the same rows in the same order: processes take turns, and each counts what the others run.
 OPEN = """
-SELECT id, status, stop_asked_at IS NOT NULL AS stopped FROM shared.sessions
+SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears, EXISTS (SELECT FROM shared.notices n
+        WHERE n.id = s.id AND n.butler = s.butler AND n.state = 'queued' AND n.source = 'owner') AS offered
+FROM shared.sessions s
 WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL ORDER BY created_at, id LIMIT 50 FOR NO KEY UPDATE
 """
 SPENT = """
@@ -190,8 +212,9 @@ FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interv
 """
 CLAIM = """
 UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), runtime = $3, holder = $4,
-    lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1
-WHERE id = $1 AND butler = $2 RETURNING id::text, butler, cause, prompt, attempt, limits, used
+    lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1, nonce = coalesce(nonce, $7),
+    hears = $8
+WHERE id = $1 AND butler = $2 RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, hears
 """
 OVER = """
 UPDATE shared.sessions SET status = $3, outcome = $4, untold = $5, ended_at = clock_timestamp()
@@ -202,13 +225,16 @@ WHERE id = $1 AND butler = $2 AND status = 'waiting'
 async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Claimed | None:
     """Claim the session that waits longest, if fewer than `at_once` run; None if there is none for now.
 
-    What was stopped while it waited ends here, and so does what finds the dollars of the day spent.
+    What was stopped while it waited ends here, and so does what finds the dollars of the day spent. The owner's words
+    stay where they are while a session runs that may be told them.
     """
     rows = await connection.fetch(OPEN, butler)
     for row in rows:
         if row["status"] == "waiting" and row["stopped"]:
             await connection.execute(OVER, row["id"], butler, "stopped", "It was stopped before it began.", None)
-    waiting = [row["id"] for row in rows if row["status"] == "waiting" and not row["stopped"]]
+    heard = any(row["status"] == "running" and row["hears"] for row in rows)
+    open_rows = [row for row in rows if row["status"] == "waiting" and not row["stopped"]]
+    waiting = [row["id"] for row in open_rows if not (heard and row["offered"])]
     if not waiting or sum(row["status"] == "running" for row in rows) >= terms.at_once:
         return None
     money = await connection.fetchrow(SPENT, butler)
@@ -220,7 +246,7 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     if promised >= terms.dollars_per_day:
         return None
     limits = {**terms.limits, "dollars": min(terms.limits["dollars"], terms.dollars_per_day - promised)}
-    held = (terms.runtime, terms.holder, terms.lease, limits)
+    held = (terms.runtime, terms.holder, terms.lease, limits, terms.nonce, terms.hears)
     found = await connection.fetchrow(CLAIM, waiting[0], butler, *held)
     return Claimed(**found) if found else None
 
@@ -328,7 +354,7 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
 
 
 LAPSED = """
-SELECT id::text, butler, cause, prompt, attempt, limits, used FROM shared.sessions
+SELECT id::text, butler, cause, prompt, attempt, limits, used, nonce, hears FROM shared.sessions
 WHERE butler = $1 AND lease_until < clock_timestamp() ORDER BY created_at FOR NO KEY UPDATE SKIP LOCKED
 """
 

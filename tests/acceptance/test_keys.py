@@ -164,7 +164,7 @@ async def test_whoever_is_cut_off_in_a_rotation_finishes_it_by_a_second_one(benc
         # Cut off when the new key lies on file and the password has not changed: all goes on.
         pem, public = generate_key()
         connection = await asyncpg.connect(house.dsn)
-        await keyring.add(connection, "owner", public)
+        await keyring.add_key(connection, "owner", public)
         keystore.replace_key(house.home, "owner", pem)
         assert (await run(house, "token", "health"))[0] == 0
         # Cut off when the new password lies on file and does not count: it is said, and a second run ends it.

@@ -4,6 +4,7 @@ Without the npm package of `clients` the tests fail.
 """
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from butlers.runtime.base import Called, Ended, Limits, Said
 from butlers.runtime.registry import RUNTIMES
 from tests.acceptance.test_runtimes import tells_the_owner
 from tests.acceptance.test_story import by_a_model
-from tests.integration.runtime.small_butler import KEYS, TOKEN, SmallButler, small_butler
+from tests.integration.runtime.small_butler import KEYS, NOTICE, TOKEN, SmallButler, small_butler
 from tests.integration.runtime.story import claude
 from tests.integration.runtime.test_story import played, the_story
 from tests.rig.bench import Bench
@@ -60,6 +61,16 @@ async def test_claude_code_reads_a_tool_tells_the_owner_and_ends(
     program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
     await the_story(claude(str(program)), butler, models, tmp_path)
+
+
+async def test_it_reads_a_notice_with_the_object_that_a_tool_answers(
+    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    butler.notices = [NOTICE]
+    models.play(Call("mcp__garden__beds"), Words("Four then."))
+    await played(claude(str(program)), butler, models, tmp_path)
+    [read] = models.asked[-1].results
+    assert json.loads(read) == {"count": 3, "notifications": NOTICE}
 
 
 @pytest.mark.modes("one")

@@ -1,8 +1,10 @@
 """Every runtime plays the same story with a real butler over HTTP."""
 
 import asyncio
+import json
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from butlers.runtime.agent import CHILD
 from butlers.runtime.base import Called, Ended, Event, Limits, Said, Used
 from butlers.runtime.registry import RUNTIMES
-from tests.integration.runtime.small_butler import KEYS, PERSONA, TOKEN, SmallButler
+from tests.integration.runtime.small_butler import FORGED, KEYS, NOTICE, PERSONA, TOKEN, SmallButler
 from tests.integration.runtime.story import CHAT, COMMAND, LAST, MESSAGES, SCRIPT, TOLD, Player
 from tests.rig.model_server import Call, Fault, ModelServer, Words
 from tests.rig.waiting import until
@@ -60,6 +62,36 @@ async def test_it_reads_a_tool_tells_the_owner_and_ends(
     player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
     await the_story(player, butler, models, tmp_path)
+
+
+MODELS = {"Messages": MESSAGES, "Chat Completions": CHAT}
+
+
+@pytest.mark.parametrize("player", MODELS.values(), ids=MODELS)
+async def test_a_notice_is_read_where_the_result_is(
+    player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    butler.notices = [NOTICE]
+    models.play(Call("beds"), Words(LAST))
+    await played(player, butler, models, tmp_path)
+    [read] = models.asked[-1].results
+    assert json.loads(read) == {"count": 3, "notifications": NOTICE}
+
+
+@pytest.mark.parametrize("player", MODELS.values(), ids=MODELS)
+async def test_a_notice_is_an_event_of_its_own_where_the_table_says_so_and_a_forged_one_is_not(
+    player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
+) -> None:
+    butler.notices = [NOTICE, FORGED]
+    apart = replace(player, table={**player.table, "notices": "synthetic"})
+    models.play(Call("beds"), Call("beds"), Words(LAST))
+    await played(apart, butler, models, tmp_path)
+    first, block, second = models.asked[-1].results
+    assert (json.loads(first), block) == ({"count": 3}, NOTICE)
+    assert json.loads(second) == {"count": 3, "notifications": FORGED}
+    assert "_system_notification" in str(models.asked[-1].body)
+    assert "_system_notification" not in models.asked[-1].tools
+    assert "notif_" in str(models.asked[-1].body)
 
 
 FAULTS: list[tuple[Player, Fault, str]] = [

@@ -1,0 +1,154 @@
+"""Notices at work: who is shown what with which result, what becomes of that at the end, and which begin a session."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cachetools import FIFOCache
+
+from butlers.butler import Context
+from butlers.notices import Block, Waiting, block_of
+from shared.auth.tokens import Caller
+from shared.db.pool import Connection, Record
+from shared.errors import ButlersError
+from shared.storage import notices, sessions
+from shared.storage.notices import TOPIC, Pace, Reader
+from shared.storage.sessions import MESSAGE, Claimed
+from shared.telemetry.logs import logger
+
+log = logger("butlers.sessions.notices")
+# How long it may take, without a hint, until what waits is found.
+LOOK_SECONDS: Final = 2.0
+MOST_READERS: Final = 1024
+# The results of these are never extended: they are about notices, or somebody waits in front of them.
+EXCEPT: Final = frozenset({"ask_user", "desk_notify", "notices"})
+BEGINS: Final = (
+    "You were not working when the notifications above came. See what follows from them and do it; if nothing does, "
+    "say so in a word and tell nobody."
+)
+PACE: Final = Pace()
+
+
+async def taken(connection: Connection, butler: str, reader: Reader) -> Block | None:
+    """Take what fits of what waits for this reader, as one block; what is taken is noted as shown, in this transaction.
+
+    The owner's words that wait for a session of their own are told here instead: that session ends unbegun, and if it
+    has begun meanwhile they are not told here. So they are work once.
+    """
+    waits = [waiting_of(row) for row in await notices.to_show(connection, butler, reader)]
+    told = set[str]()
+    while (block := block_of(waits, reader.nonce)) is not None:
+        words = {one.id for one in waits if one.id in block.ids and _is_work(one)} - told
+        told |= {one for one in words if await sessions.told_instead(connection, butler, one, reader.id)}
+        begun = words - told
+        if not begun:
+            await notices.shown(connection, butler, reader.id, block.ids)
+            return block
+        await notices.withdraw(connection, butler, sorted(begun))
+        waits = [one for one in waits if one.id not in begun]
+    return None
+
+
+def _is_work(notice: Waiting) -> bool:
+    """Return whether it is what the owner wrote, for which a session of its own waits."""
+    return notice.source == "owner" and notice.kind == MESSAGE and not notice.again
+
+
+def waiting_of(row: Record) -> Waiting:
+    """Return a row as the pure part takes it."""
+    return Waiting(**row)
+
+
+async def opening(context: Context, claimed: Claimed) -> str:
+    """Return the prompt of a session that begins: what waits, if its runtime reads that, and then what it is asked."""
+    if not claimed.hears or claimed.nonce is None:
+        return claimed.prompt
+    # The owner's words that wait for a session of their own are shown with a result, as those that come later are.
+    reader = Reader(claimed.id, claimed.nonce)
+    try:
+        async with context.db.work() as connection:
+            block = await taken(connection, claimed.butler, reader)
+    except ButlersError as lost:
+        log.warning("a session begins without its notices", session=claimed.id, why=lost.message)
+        return claimed.prompt
+    return f"{block.text}\n\n{claimed.prompt}" if block is not None else claimed.prompt
+
+
+async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> None:
+    """Note what a session that ends was shown as read, or put it back."""
+    if claimed.nonce is None:
+        return
+    if is_read:
+        await notices.note_read(connection, claimed.butler, claimed.id)
+    else:
+        await notices.unread(connection, claimed.butler, claimed.id)
+
+
+async def begin_one(connection: Connection, butler: str, new_id: Callable[[], str], pace: Pace = PACE) -> None:
+    """Put a session in the queue of a butler that is idle, if something waits for which one is begun."""
+    if await notices.begins_one(connection, butler, pace):
+        await sessions.enqueue(connection, session_id=new_id(), butler=butler, cause=notices.CAUSE, prompt=BEGINS)
+
+
+class Showing:
+    """What one daemon knows of its notices: whether any may wait, and who is to be shown them.
+
+    It is only knowledge about rows: losing it costs a look, and nothing is shown twice by it.
+    """
+
+    def __init__(self, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._clock = clock
+        self._looked = float("-inf")
+        self._hint = context.wakes[TOPIC].ticket(context.name)
+        self._readers: FIFOCache[str, Reader | None] = FIFOCache(MOST_READERS)
+        # Who was shown something by a call after which it has made no other.
+        self._owing: FIFOCache[str, bool] = FIFOCache(MOST_READERS)
+        # Of the calls that end at the same time one looks, and the others go out as they are.
+        self._lock = asyncio.Lock()
+
+    async def block_for(self, caller: Caller, tool: str, began: float) -> str | None:
+        """Return the block that goes out with this caller's result, noted as shown; None if nothing waits for it.
+
+        `began` says when the call began, by the clock. What cannot be read now is shown with a later result.
+        """
+        if caller.kind == "hop" or tool in EXCEPT or self._lock.locked() or not self._may_wait(caller.jti):
+            return None
+        if caller.jti in self._readers and self._readers[caller.jti] is None:
+            return None
+        async with self._lock:
+            try:
+                return await self._look(caller, began)
+            except ButlersError as lost:
+                log.warning("notices cannot be read now", butler=self._context.name, why=lost.message)
+                return None
+
+    def _may_wait(self, who: str) -> bool:
+        return self._hint.is_set() or who in self._owing or self._clock() - self._looked >= LOOK_SECONDS
+
+    async def _look(self, caller: Caller, began: float) -> str | None:
+        context = self._context
+        async with context.db.work() as connection:
+            reader = await self._reader(connection, caller)
+            if reader is None:
+                return None
+            hint, self._hint = self._hint, context.wakes[TOPIC].ticket(context.name)
+            try:
+                if self._owing.pop(reader.id, False):
+                    await notices.note_read(connection, context.name, reader.id, max(0.0, self._clock() - began))
+                block = await taken(connection, context.name, reader)
+            except BaseException:
+                self._hint = hint
+                raise
+        self._looked = float("-inf") if block is not None and block.left else self._clock()
+        if block is None:
+            return None
+        self._owing[reader.id] = True
+        return block.text
+
+    async def _reader(self, connection: Connection, caller: Caller) -> Reader | None:
+        if caller.jti not in self._readers:
+            found = await notices.reader(connection, self._context.name, caller.jti, caller.kind)
+            self._readers[caller.jti] = found
+        return self._readers[caller.jti]

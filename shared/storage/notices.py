@@ -1,0 +1,218 @@
+"""Notices: what happened, for the agent of a butler, from the moment it is added until the agent has been shown it.
+
+The only writer of shared.notices. A notice is `queued`, then `shown` in one session with one of its calls, then `done`.
+The table itself bounds what comes: of the owner's nothing is left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
+from shared.model import Priority, Trust
+from shared.storage.sessions import storable
+
+TOPIC: Final = "notices"
+LONGEST: Final = 4000
+LONGEST_KEY: Final = 200
+KEPT: Final = timedelta(hours=24)
+OWNERS_KEPT: Final = timedelta(days=7)
+# The cause of a session that a notice began.
+CAUSE: Final = "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What an agent is to be told: from where (`source`), of what kind, about what (`key`), and whose words they are.
+
+    `wakes` begins a session of the butler where none runs. With an `id` it is added once, however often that is tried.
+    """
+
+    source: str
+    kind: str
+    text: str
+    key: str = ""
+    trust: Trust = "internal"
+    priority: Priority = "normal"
+    wakes: bool = False
+    # Only this session is shown it.
+    session_id: str | None = None
+    id: str | None = None
+
+
+ADD = """
+INSERT INTO shared.notices (id, butler, session_id, source, kind, key, text, trust, priority, wakes, expires_at)
+VALUES (coalesce($1, gen_random_uuid()), $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp() + $11::interval)
+ON CONFLICT DO NOTHING
+"""
+
+
+async def add(connection: Connection, butler: str, notice: Notice) -> None:
+    """Put a notice in the queue of this butler, and wake who shows it; a text that is too long is cut."""
+    text = storable(notice.text)
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    await connection.execute(
+        ADD,
+        UUID(notice.id) if notice.id else None,
+        butler,
+        UUID(notice.session_id) if notice.session_id else None,
+        notice.source,
+        notice.kind,
+        storable(notice.key)[:LONGEST_KEY],
+        text.strip() or "(empty)",
+        notice.trust,
+        notice.priority,
+        notice.wakes,
+        OWNERS_KEPT if notice.trust == "owner" else KEPT,
+    )
+    await tell(connection, TOPIC, butler)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a notice begins a session: after time to gather, so far apart from the last, and so often in an hour."""
+
+    gather: timedelta = timedelta(seconds=5)
+    apart: timedelta = timedelta(seconds=60)
+    an_hour: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who is shown notices: a session or a client's token, by its id; the word that marks them as genuine, if any."""
+
+    id: str
+    nonce: str = ""
+    # Whether the owner's words may reach it here, instead of beginning a session of their own.
+    hears: bool = False
+
+
+READER = """
+SELECT coalesce(nonce, '') AS nonce, hears FROM shared.sessions
+WHERE $3 = 'session' AND id::text = $2 AND butler = $1 AND status = 'running' AND nonce IS NOT NULL
+UNION ALL
+SELECT '', false FROM shared.client_tokens WHERE $3 = 'client' AND jti = $2 AND butler = $1 AND notices
+"""
+
+
+async def reader(connection: Connection, butler: str, who: str, kind: str) -> Reader | None:
+    """Return the reader that a caller of that id is, or None: a session that we run, or a token made for notices."""
+    row = await connection.fetchrow(READER, butler, who, kind)
+    return Reader(who, row["nonce"], row["hears"]) if row is not None else None
+
+
+# What another call takes at this moment is not waited for. What the owner wrote waits for a session of its own, unless
+# this reader hears it.
+WAITING = """
+SELECT id::text, source, kind, key, text, trust, priority, created_at, more, again FROM shared.notices
+WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
+    AND (session_id IS NULL OR session_id::text = $2) AND ($3 OR again OR NOT (source = 'owner' AND kind = 'message'))
+ORDER BY created_at LIMIT 500 FOR UPDATE SKIP LOCKED
+"""
+
+
+async def to_show(connection: Connection, butler: str, by: Reader) -> Sequence[Record]:
+    """Return what waits for this reader, locked, the oldest first."""
+    return await connection.fetch(WAITING, butler, by.id, by.hears)
+
+
+SHOWN = """
+UPDATE shared.notices SET state = 'shown', shown_in = $2, shown_at = clock_timestamp(),
+    shown_call = coalesce((SELECT steps FROM shared.sessions s WHERE s.id::text = $2 AND s.butler = $1), 0)
+WHERE butler = $1 AND id = ANY ($3) AND state = 'queued'
+"""
+
+
+async def shown(connection: Connection, butler: str, by: str, ids: Sequence[str]) -> None:
+    """Note that this reader is shown these with the call that it makes now."""
+    await connection.execute(SHOWN, butler, by, [UUID(one) for one in ids])
+
+
+READ = """
+UPDATE shared.notices SET state = 'done' WHERE butler = $1 AND state = 'shown' AND shown_in = $2
+    AND shown_at < clock_timestamp() - make_interval(secs => $3)
+"""
+
+
+async def note_read(connection: Connection, butler: str, by: str, ago: float = 0.0) -> None:
+    """Note as done what this reader was shown before a call of its that began so many seconds ago, or at all."""
+    await connection.execute(READ, butler, by, ago)
+
+
+UNREAD = """
+UPDATE shared.notices SET state = CASE WHEN again THEN 'done' ELSE 'queued' END, again = true,
+    shown_in = CASE WHEN again THEN shown_in END, shown_call = NULL, shown_at = NULL
+WHERE butler = $1 AND state = 'shown' AND shown_in = $2
+"""
+
+
+async def unread(connection: Connection, butler: str, by: str) -> None:
+    """Put back what a session was shown that broke off; what was put back once before is done."""
+    await connection.execute(UNREAD, butler, by)
+    await tell(connection, TOPIC, butler)
+
+
+WITHDRAW = """
+UPDATE shared.notices SET state = 'done' WHERE id IN (
+    SELECT id FROM shared.notices WHERE id = ANY ($2) AND butler = $1 AND state = 'queued' FOR UPDATE SKIP LOCKED)
+"""
+
+
+async def withdraw(connection: Connection, butler: str, ids: Sequence[str]) -> None:
+    """End what has to be shown no more, such as the owner's words whose own session begins; wait for nobody."""
+    await connection.execute(WITHDRAW, butler, [UUID(one) for one in ids])
+
+
+# Whoever would begin a session for it locks the same row.
+WAKING = """
+SELECT id FROM shared.notices WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
+    AND created_at < clock_timestamp() - $2::interval AND (wakes OR (again AND trust = 'owner'))
+ORDER BY created_at, id LIMIT 1 FOR UPDATE
+"""
+IDLE = """
+SELECT NOT EXISTS (SELECT FROM shared.sessions WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL)
+    AND (SELECT count(*) < $4 AND coalesce(max(created_at) < clock_timestamp() - $3::interval, true)
+        FROM shared.sessions WHERE butler = $1 AND cause = $2 AND created_at > clock_timestamp() - interval '1 hour')
+"""
+
+
+async def begins_one(connection: Connection, butler: str, pace: Pace) -> bool:
+    """Return whether something waits for which a session is begun, and none runs; others wait until this commits."""
+    if await connection.fetchval(WAKING, butler, pace.gather) is None:
+        return False
+    return bool(await connection.fetchval(IDLE, butler, CAUSE, pace.apart, pace.an_hour))
+
+
+LATEST = """
+SELECT id::text, source, kind, key, text, trust, priority, created_at, more, again, state FROM shared.notices
+WHERE butler = $1 AND expires_at > clock_timestamp() AND (session_id IS NULL OR session_id::text = $2)
+    AND (state = 'queued' OR (state = 'shown' AND shown_in = $2))
+ORDER BY created_at LIMIT 50
+"""
+
+
+async def unread_by(connection: Connection, butler: str, who: str) -> Sequence[Record]:
+    """Return what waits, and what this reader was shown last, in full."""
+    return await connection.fetch(LATEST, butler, who)
+
+
+# Whoever asked is told only what its own call has not: that is answered within fourteen seconds, or by the question.
+NEWS = """
+SELECT n.origin_butler, n.envelope #>> '{delivery,channel}' AS channel,
+    left(coalesce(n.owner_text, n.envelope #>> '{delivery,message}', n.envelope #>> '{delivery,emoji}'), 200) AS words
+FROM shared.notifications n WHERE n.id = $1 AND ($2 OR n.created_at < clock_timestamp() - interval '15 seconds'
+    OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id AND a.decided_at IS NOT NULL))
+"""
+
+
+async def add_outcome(
+    connection: Connection, notification_id: str, kind: str, said: str, *, always: bool = False
+) -> None:
+    """Tell a message's butler what became of it, if its call cannot have been answered with that already."""
+    row = await connection.fetchrow(NEWS, UUID(notification_id), always)
+    if row is not None:
+        text = f"Your {row['channel']} message {notification_id} {said} It said: “{row['words']}”"
+        await add(connection, row["origin_butler"], Notice("messenger", kind, text, key=notification_id))
