@@ -213,6 +213,10 @@ SESSIONS: Final = """
 DELETE FROM shared.sessions WHERE id IN (
     SELECT id FROM shared.sessions WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
 """
+NOTICES: Final = """
+DELETE FROM shared.notices WHERE id IN (
+    SELECT id FROM shared.notices WHERE created_at < to_timestamp($1::float8) ORDER BY created_at LIMIT $2)
+"""
 OCCURRENCES: Final = """
 DELETE FROM shared.occurrences WHERE id IN (
     SELECT id FROM shared.occurrences WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
@@ -281,6 +285,7 @@ CHORES: Final = (
     Chore("shared.request_windows", "removed", retention.REQUEST_WINDOWS, REQUEST_WINDOWS),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
     Chore("shared.sessions", "removed", retention.WORDS, SESSIONS),
+    Chore("shared.notices", "removed", retention.WORDS, NOTICES),
     Chore("shared.occurrences", "removed", retention.WORDS, OCCURRENCES),
     Chore("shared.schedules", "removed", retention.WORDS, SCHEDULES),
     Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_OF_QUESTIONS),

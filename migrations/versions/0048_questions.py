@@ -3,7 +3,7 @@
 from migrations.raw import execute
 
 revision = "0048"
-down_revision = "0046"
+down_revision = "0047"
 
 TABLE = """
 CREATE TABLE shared.questions (

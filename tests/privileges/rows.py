@@ -77,6 +77,11 @@ TABLES: Final = {
         """INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash)
         SELECT md5($1)::uuid, $1, 1 + (random() * 1e9)::int, 't', 'h'""",
     ),
+    "shared.notices": (
+        "butler",
+        "state",
+        "INSERT INTO shared.notices (butler, source, kind, text) VALUES ($1, 'x', 'x', 'x')",
+    ),
     "shared.schedules": (
         "butler",
         "prompt",
