@@ -37,7 +37,7 @@ from butlers.daemon.event_streams import EventStreams
 from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schemas
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
-from butlers.tools import contacts, notification_status, notify, withdraw
+from butlers.tools import ask_user, contacts, notification_status, notify, withdraw
 from butlers.tools.gated import Gated
 from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier
 from shared.contracts import AnswerStatus
@@ -50,7 +50,7 @@ from shared.telemetry.metrics import metrics_text
 
 log = logger("butlers.daemon.app")
 # What every butler has.
-CORE: Final = (notify.MODULE, notification_status.MODULE, withdraw.MODULE, contacts.MODULE)
+CORE: Final = (notify.MODULE, notification_status.MODULE, withdraw.MODULE, contacts.MODULE, ask_user.MODULE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from messenger.channels.telegram import Call
 from messenger.delivery.lease import Worker
-from messenger.inbound import commands
+from messenger.inbound import commands, replies
 from messenger.inbound.attachments import attached
 from messenger.inbound.callbacks import note_refusal
 from messenger.storage import updates
@@ -44,6 +44,8 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
             calls = [commands.answer(message, LINKED)] if outcome == "paired" else ()
         elif command is not None:
             outcome, calls = await commands.carry_out(connection, worker, command, message)
+        elif (question := await replies.question_of(connection, message)) is not None:
+            outcome, calls = await replies.answer(connection, worker, question, message)
         else:
             await _bring_in(worker, bot, row["update_id"], message)
             outcome, calls = "ingested", await commands.unread(connection, worker, message)

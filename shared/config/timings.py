@@ -122,7 +122,7 @@ class Timings:
     withdraw_again: float = 0.2
     """Seconds between two looks of `withdraw`."""
     question_lasts: timedelta = timedelta(hours=24)
-    """Interval. A question to the owner is open so long, whoever waits for it; half of it brings an urgent one again."""
+    """Interval. A question to the owner is open so long; after half of it an urgent one comes again."""
     question_heard: timedelta = timedelta(seconds=10)
     """Interval. A call counts so long as waiting after it said so; what is answered later becomes a notice."""
     question_look: float = 1.0

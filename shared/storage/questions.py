@@ -125,7 +125,11 @@ WHERE id = $1 AND origin_butler = $2 AND status = 'open' AND expires_at > clock_
 
 async def withdraw_question(connection: Connection, question_id: str, butler: str) -> bool:
     """Take back this butler's question, if it is open; return whether this did."""
-    if await connection.fetchval(WITHDRAW, UUID(question_id), butler) is None:
+    try:
+        found = await connection.fetchval(WITHDRAW, UUID(question_id), butler)
+    except ValueError:
+        return False
+    if found is None:
         return False
     await record(connection, Event("question_withdrawn", butler), question=question_id)
     await tell(connection, "cards")
@@ -179,14 +183,15 @@ async def heard(connection: Connection, ids: Sequence[str], butler: str, lasts: 
     await connection.execute(HEARD, [UUID(one) for one in ids], butler, lasts)
 
 
-UNHEARD: Final = """
-UPDATE shared.questions SET heard_until = NULL WHERE id = $1 AND origin_butler = $2 AND heard_until IS NOT NULL
+HEARD_OUT: Final = """
+UPDATE shared.questions SET heard_until = NULL, told = told OR ($3 AND surface IS NOT NULL)
+WHERE id = $1 AND origin_butler = $2
 """
 
 
-async def unheard(connection: Connection, question_id: str, butler: str) -> None:
-    """Note that nobody waits for the answer any more."""
-    await connection.execute(UNHEARD, UUID(question_id), butler)
+async def heard_out(connection: Connection, question_id: str, butler: str, *, taken: bool) -> None:
+    """Note that a call waits no more; an answer that it has `taken` becomes no notice."""
+    await connection.execute(HEARD_OUT, UUID(question_id), butler, taken)
 
 
 ANSWERED: Final = """
@@ -198,16 +203,6 @@ WHERE id = ANY ($1) AND origin_butler = $2 AND (status <> 'open' OR expires_at <
 async def over(connection: Connection, ids: Sequence[str], butler: str) -> list[str]:
     """Return which of these questions of this butler are not open any more."""
     return [row["id"] for row in await connection.fetch(ANSWERED, [UUID(one) for one in ids], butler)]
-
-
-TAKE: Final = """
-UPDATE shared.questions SET told = true WHERE id = $1 AND origin_butler = $2 AND surface IS NOT NULL AND NOT told
-"""
-
-
-async def take(connection: Connection, question_id: str, butler: str) -> None:
-    """Note that the answer goes to a call that waited for it, so that it becomes no notice."""
-    await connection.execute(TAKE, UUID(question_id), butler)
 
 
 # A `heard_until` further off than it is ever set was written by a clock that was wrong.
