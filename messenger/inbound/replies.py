@@ -10,13 +10,12 @@ from messenger.inbound import commands
 from messenger.storage import question_cards
 from shared.channels import realms
 from shared.db.pool import Connection
-from shared.display.question import LATE
+from shared.display.question import LATE, LONGEST_ANSWER
 from shared.storage import contacts, questions
 from shared.storage.questions import Given
 
 ONLY_BUTTONS: Final = "This question is answered by its buttons."
 NO_WORDS: Final = "An answer is text of up to 10,000 characters."
-LONGEST: Final = 10_000
 
 
 async def question_of(connection: Connection, message: Mapping[str, object]) -> str | None:
@@ -40,7 +39,7 @@ async def answer(
         return "command_not_here", [commands.answer(message, realms.NOT_HERE)]
     if row["open"] and not row["allow_text"]:
         return "not_a_choice", [commands.answer(message, ONLY_BUTTONS)]
-    if not isinstance(text, str) or not 0 < len(text.strip()) <= LONGEST:
+    if not isinstance(text, str) or not 0 < len(text.strip()) <= LONGEST_ANSWER:
         return "not_a_choice", [commands.answer(message, NO_WORDS)]
     given = Given(text=text.strip())
     outcome, said = await card.answer(connection, question_id, given, owner["id"], worker.context)

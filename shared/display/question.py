@@ -20,6 +20,7 @@ SURFACES: Final[Mapping[str, str]] = {
     "cli": "on the command line",
     "desk": "at your desk",
 }
+LONGEST_ANSWER: Final = 10_000
 LATE: Final = "It had already been answered, or had ended."
 
 

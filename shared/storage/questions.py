@@ -26,6 +26,7 @@ SELECT id::text, origin_butler, title, question, options, action_label, allow_te
     remind_at, until, expires_at, choice, option_index, typed, surface, closed_at, told, {REALM} AS realm,
     CASE WHEN status = 'open' AND expires_at <= clock_timestamp() THEN 'expired' ELSE status END AS status,
     status = 'open' AND expires_at > clock_timestamp() AS open, show_at <= clock_timestamp() AS shown,
+    extract(epoch FROM clock_timestamp() - asked_at)::float8 AS age,
     coalesce(surface IS NOT NULL AND closed_at > until, false) AS late
 FROM shared.questions
 """
