@@ -8,11 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
 from butlers.tools.question import PARAMETERS, accepted
+from shared.db.clock import now
 from shared.db.pool import Record
 from shared.errors import InvalidInput, Unavailable
 from shared.loops import apart, first_of, pause
@@ -88,13 +89,12 @@ async def _ask(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
     asked, timings = accepted(context.new_id(), context.name, call.arguments), context.settings.timings
     new = asked.question
     urgent = new.urgency == "high" and asked.waits is None
-    times = Times(
-        timings.question_lasts,
-        timings.question_heard,
-        None if asked.waits is None else timedelta(seconds=asked.waits),
-        timings.question_lasts / 2 if urgent else None,
-    )
+    waits = None if asked.waits is None else timedelta(seconds=asked.waits)
+    reminds = timings.question_lasts / 2 if urgent else None
     async with context.db.work() as connection:
+        quiet = None if new.urgency == "high" else context.settings.quiet_hours
+        held = timedelta(0) if quiet is None else quiet.left(datetime.fromtimestamp(await now(connection), UTC))
+        times = Times(timings.question_lasts, timings.question_heard, waits, reminds, held)
         written = await questions.ask(connection, new, times)
     if not written:
         raise InvalidInput(
@@ -128,7 +128,7 @@ async def _awaited(context: Context, waiting: Waiting, call: ToolCall, question_
                     taken = row["surface"] is not None
                     return row
                 await _either(ticket, context.stopping, min(left, timings.question_progress))
-                if not ticket.is_set():
+                if not ticket.is_set() and time.monotonic() < deadline:
                     await call.progress("Waiting for the owner's answer.")
         finally:
             # Whatever ends the wait, a client that leaves included: an answer that nobody took becomes a notice.

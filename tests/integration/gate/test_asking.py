@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -11,12 +12,15 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers.butler import Butler
+from butlers.butler import Butler, Context, Tool, ToolCall
 from butlers.daemon.app import Daemon, build
 from butlers.daemon.directory import Directory
+from butlers.tools import ask_user
+from messenger.inbound import replies
 from messenger.storage import question_cards
-from shared.auth.tokens import Verifier
+from shared.auth.tokens import Caller, Verifier
 from shared.db.pool import Record
+from shared.quiet_hours import quiet_hours
 from shared.storage import questions
 from tests.integration.daemon.test_daemon import ERAS, Era, Served, served
 from tests.integration.database.test_questions import OWNER_ID
@@ -118,6 +122,7 @@ async def test_a_call_that_waits_gets_what_was_pressed(
     assert said == {**answer, "question_id": said["question_id"], "channel": "telegram"}
     assert (await desk.row(str(said["question_id"])))["told"]
     await desk.shown(card, "Answered in Telegram" if answer["choice"] else "Dismissed in Telegram")
+    assert await desk.house.sql.fetchrow(NOTICE, said["question_id"]) is None
 
 
 async def test_a_card_says_what_it_is_and_has_no_approve(desk: Desk, message: str) -> None:
@@ -161,9 +166,9 @@ async def test_an_answer_after_the_deadline_is_late_and_becomes_a_notice(desk: D
     assert (stands["choice"], stands["late"]) == ("b", True)
 
 
-async def reply(desk: Desk, card: Mapping[str, object], text: str, who: int = OWNER) -> Record:
+async def reply(desk: Desk, card: Mapping[str, object], text: str) -> Record:
     number = int(str(card["provider_id"]))
-    told = await desk.house.box.api("say", as_=who, chat=OWNER, text=text, reply_to=number)
+    told = await desk.house.box.api("say", as_=OWNER, chat=OWNER, text=text, reply_to=number)
     return await desk.house.handled(told["update_id"])
 
 
@@ -202,6 +207,11 @@ async def test_a_stranger_and_a_forged_verb_answer_nothing(desk: Desk, message: 
     question = await desk.asks(message, "Yes", "No", allow_text=True)
     card = await desk.card(message)
     assert (await desk.house.press(card, "q0", who=777))["outcome"] == "stranger"
+    chat, number = {"id": OWNER, "type": "private"}, int(str(card["provider_id"]))
+    told = {"chat": chat, "text": "Yes", "reply_to_message": {"message_id": number}}
+    assert await replies.question_of(desk.house.sql, {**told, "from": {"id": OWNER}}) == question
+    for wrong in ({"from": {"id": 777}}, {"from": {"id": OWNER}, "forward_date": 1}):
+        assert await replies.question_of(desk.house.sql, {**told, **wrong}) is None
     pieces = button_data(card)[0].split(":")
     for verb in ("q1", "q5", "ok"):
         data = ":".join([*pieces[:2], verb, pieces[3]])
@@ -304,6 +314,59 @@ async def test_fifty_waiting_calls_hold_no_connection_each(desk: Desk, message: 
     assert {one.structured_content["choice"] for one in answers} == {"OK"}
 
 
+def by_hand(house: House, **timings: float) -> tuple[Context, Tool]:
+    """The tool as a butler with these timings has it, without its loop."""
+    context = house.context("greeter", **timings)
+    return context, ask_user.tools(context, ask_user.Waiting(context))[0]
+
+
+def called(message: str, **more: object) -> ToolCall:
+    return ToolCall(Caller("greeter", "client", "x"), {"title": "Asked", "question": message, **more})
+
+
+async def test_a_client_of_json_is_answered_before_it_gives_up(still_house: House, message: str) -> None:
+    """It waits no longer than other answers do, and the question stays open."""
+    _, tool = by_hand(still_house, status_wait=0.3)
+    async with asyncio.timeout(4):
+        result = await tool.handler(called(message, wait_for_response=True, timeout=5))
+    assert result.answer is not None
+    assert result.answer["response"] == "timeout"
+    row = await questions.one(still_house.sql, str(result.answer["question_id"]))
+    assert row is not None
+    assert row["open"]
+
+
+async def test_a_client_that_waits_hears_signs_of_life(still_house: House, message: str) -> None:
+    said = list[str]()
+
+    async def heard(text: str) -> None:
+        said.append(text)
+
+    _, tool = by_hand(still_house, question_progress=1.0)
+    call = replace(called(message, wait_for_response=True, timeout=5), streams=True, progress=heard)
+    await tool.handler(call)
+    assert said == ["Waiting for the owner's answer."] * 4
+
+
+@pytest.mark.parametrize(("urgency", "cards"), [("normal", 0), ("high", 1)])
+async def test_in_quiet_hours_only_what_is_urgent_makes_a_sound(
+    still_house: House, message: str, urgency: str, cards: int
+) -> None:
+    around = datetime.now(UTC)
+    begin, end = (around - timedelta(hours=1), around + timedelta(hours=1))
+    context = still_house.context("greeter")
+    quiet = quiet_hours(f"{begin:%H:%M}-{end:%H:%M} UTC")
+    context = replace(context, settings=replace(context.settings, quiet_hours=quiet))
+    tool = ask_user.tools(context, ask_user.Waiting(context))[0]
+    result = await tool.handler(called(message, urgency=urgency))
+    assert result.answer is not None
+    await question_cards.ask_questions(still_house.sql, 1000, context.settings.timings)
+    made = "SELECT count(*) FROM messenger.deliveries WHERE about = $1"
+    assert await still_house.sql.fetchval(made, str(result.answer["question_id"])) == cards
+    [shown] = [row for row in await questions.open_questions(still_house.sql) if row["question"] == message]
+    assert shown["shown"] is (urgency == "high")
+
+
 async def test_beyond_its_burst_a_butler_has_no_card(still_house: House, message: str) -> None:
     """What the owner has answered gives its place back; the console shows the rest."""
     timings, made = still_house.settings.timings, list[str]()
@@ -312,6 +375,7 @@ async def test_beyond_its_burst_a_butler_has_no_card(still_house: House, message
             new = questions.NewQuestion(str(uuid4()), "health", "Many", f"{message} {n}")
             assert await questions.ask(connection, new, questions.Times(timings.question_lasts, timings.question_heard))
             made.append(new.id)
+    await still_house.sql.execute("UPDATE shared.questions SET expires_at = asked_at WHERE origin_butler <> 'health'")
     written = partial(question_cards.ask_questions, still_house.sql, 3, timings)
     assert [await written(), await written()] == [3, 0]
     owner = await still_house.sql.fetchval(OWNER_ID)
