@@ -208,10 +208,11 @@ async def test_a_stranger_and_a_forged_verb_answer_nothing(desk: Desk, message: 
     card = await desk.card(message)
     assert (await desk.house.press(card, "q0", who=777))["outcome"] == "stranger"
     chat, number = {"id": OWNER, "type": "private"}, int(str(card["provider_id"]))
-    told = {"chat": chat, "text": "Yes", "reply_to_message": {"message_id": number}}
-    assert await replies.question_of(desk.house.sql, {**told, "from": {"id": OWNER}}) == question
-    for wrong in ({"from": {"id": 777}}, {"from": {"id": OWNER}, "forward_date": 1}):
-        assert await replies.question_of(desk.house.sql, {**told, **wrong}) is None
+    said: dict[str, object] = {"chat": chat, "text": "Yes", "reply_to_message": {"message_id": number}}
+    assert await replies.question_of(desk.house.sql, {**said, "from": {"id": OWNER}}) == question
+    others: list[dict[str, object]] = [{"from": {"id": 777}}, {"from": {"id": OWNER}, "forward_date": 1}]
+    for wrong in others:
+        assert await replies.question_of(desk.house.sql, {**said, **wrong}) is None
     pieces = button_data(card)[0].split(":")
     for verb in ("q1", "q5", "ok"):
         data = ":".join([*pieces[:2], verb, pieces[3]])
