@@ -91,7 +91,7 @@ def show(
     for quote in display.words(row):
         say_lines(quotation(quote))
     if not row["open"]:
-        say(display.answered(row))
+        say(display.what_became(row))
         return
     say("Choices:")
     for place, label in enumerate(display.labels(row), start=1):
@@ -126,5 +126,5 @@ def answer(
     if not counts and row["open"]:
         raise InvalidInput("That is not among the choices.", f"See `butlers questions show {row['id'][:SHORT]}`.")
     if not counts:
-        raise ButlersError(f"Nothing was changed: {display.answered(row)}")
-    say(display.answered(row))
+        raise ButlersError(f"Nothing was changed: {display.what_became(row)}")
+    say(display.what_became(row))

@@ -78,7 +78,7 @@ class Waiting:
     async def _look_once(self, ids: Sequence[str], *, again: bool) -> None:
         context = self._context
         async with context.db.work() as connection:
-            over = await questions.over(connection, ids, context.name)
+            over = await questions.closed_of(connection, ids, context.name)
             if again:
                 await questions.heard(connection, ids, context.name, context.settings.timings.question_heard)
         for question_id in over:

@@ -45,7 +45,7 @@ async def _withdraw(context: Context, arguments: Arguments) -> NotifyResponse | 
     if answer.status not in OPEN:
         return answer
     async with context.db.work() as connection:
-        await withdrawals.ask(connection, notification_id, context.name)
+        await withdrawals.want_back(connection, notification_id, context.name)
         await tell(connection, "cards")
     context.wakes["cards"]()
     deadline = time.monotonic() + context.settings.timings.withdraw_wait

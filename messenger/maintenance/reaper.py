@@ -92,7 +92,7 @@ async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
 
     The notice has the question's id, so that there is one, however often this is tried.
     """
-    await questions.expire(connection)
+    await questions.expire_questions(connection)
     for row in await questions.untold(connection, heard_for):
         what = "dismissed" if row["choice"] is None else f"answered “{row['choice']}” to"
         said = f"The owner {what} your question “{row['title']}” (question_id {row['id']})."

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from shared.config import parsers
+from shared.config.quiet_hours import QuietHours, quiet_hours
 from shared.config.timings import STANDARD, Timings
 from shared.errors import InvalidInput, Misconfigured
-from shared.quiet_hours import QuietHours, quiet_hours
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ def asks(butler: str, question_id: str) -> str:
     return f"{titled(butler)} asks you a question (ref {reference(question_id)}). It is not an approval request."
 
 
-def about(row: Row) -> str:
+def place_of(row: Row) -> str:
     """Return what its butler says it is about, on one line; empty if nothing is said."""
     said: Mapping[str, Any] = row["about"]
     place = " @ ".join(str(said[name]) for name in ("repo", "branch") if said.get(name))
@@ -57,7 +57,7 @@ def offered(label: str) -> str:
 
 def words(row: Row) -> tuple[Quote, ...]:
     """Return the butler's words as quotes."""
-    place = about(row)
+    place = place_of(row)
     return (
         Quote(row["title"], "Title"),
         *([Quote(place, "About")] if place else []),
@@ -65,7 +65,7 @@ def words(row: Row) -> tuple[Quote, ...]:
     )
 
 
-def answered(row: Row) -> str:
+def what_became(row: Row) -> str:
     """Return what became of a question, in one sentence."""
     where = SURFACES.get(row["surface"] or "", "")
     if row["status"] == "withdrawn":

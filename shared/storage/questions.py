@@ -201,7 +201,7 @@ WHERE id = ANY ($1) AND origin_butler = $2 AND (status <> 'open' OR expires_at <
 """
 
 
-async def over(connection: Connection, ids: Sequence[str], butler: str) -> list[str]:
+async def closed_of(connection: Connection, ids: Sequence[str], butler: str) -> list[str]:
     """Return which of these questions of this butler are not open any more."""
     return [row["id"] for row in await connection.fetch(ANSWERED, [UUID(one) for one in ids], butler)]
 
@@ -228,6 +228,6 @@ WHERE id IN (SELECT id FROM shared.questions WHERE status = 'open' AND expires_a
 """
 
 
-async def expire(connection: Connection) -> None:
+async def expire_questions(connection: Connection) -> None:
     """End the questions whose time has passed."""
     await connection.execute(EXPIRE)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.quiet_hours import quiet_hours
+from shared.config.quiet_hours import quiet_hours
 
 BERLIN = "22:00-07:00 Europe/Berlin"
 

@@ -85,14 +85,16 @@ async def pressed(connection: Connection, press: Press, presser: Presser, contex
     given = Given() if press.verb == DISMISSED else Given(CHOICES.index(press.verb))
     for revision in (1, 2):
         await cards.adopt(connection, KIND.name, press.about, revision, presser.message_id)
-    return await answer(connection, row["id"], given, presser.contact_id, context)
+    return await write_answer(connection, row["id"], given, presser.contact_id, context)
 
 
-async def answer(connection: Connection, question_id: str, given: Given, by: str, context: Context) -> tuple[str, str]:
+async def write_answer(
+    connection: Connection, question_id: str, given: Given, by: str, context: Context
+) -> tuple[str, str]:
     """Write an answer that came by Telegram; return the outcome, and the words for the owner."""
     counts = await questions.answer(connection, question_id, given, "telegram", by)
     row = await questions.one(connection, question_id)
-    said = display.answered(row) if row is not None and not row["open"] else display.LATE
+    said = display.what_became(row) if row is not None and not row["open"] else display.LATE
     if not counts:
         return "late", f"Not changed: {said}"
     for wake in (context.wakes["cards"], context.wakes["edits"], lambda: context.wakes["settled"](question_id)):
@@ -105,7 +107,7 @@ async def outcome(connection: Connection, card: Record) -> str:
     row = await questions.one(connection, card["about"])
     if row is None:
         return ""
-    return ASKED_AGAIN if row["open"] else display.answered(row)
+    return ASKED_AGAIN if row["open"] else display.what_became(row)
 
 
 KIND: Final = CardKind(

@@ -16,11 +16,11 @@ from butlers.butler import Butler, Context, Tool, ToolCall
 from butlers.daemon.app import Daemon, build
 from butlers.daemon.directory import Directory
 from butlers.tools import ask_user
-from messenger.inbound import replies
+from messenger.inbound import messages
 from messenger.storage import question_cards
 from shared.auth.tokens import Caller, Verifier
+from shared.config.quiet_hours import quiet_hours
 from shared.db.pool import Record
-from shared.quiet_hours import quiet_hours
 from shared.storage import questions
 from tests.integration.daemon.test_daemon import ERAS, Era, Served, served
 from tests.integration.database.test_questions import OWNER_ID
@@ -209,10 +209,10 @@ async def test_a_stranger_and_a_forged_verb_answer_nothing(desk: Desk, message: 
     assert (await desk.house.press(card, "q0", who=777))["outcome"] == "stranger"
     chat, number = {"id": OWNER, "type": "private"}, int(str(card["provider_id"]))
     said: dict[str, object] = {"chat": chat, "text": "Yes", "reply_to_message": {"message_id": number}}
-    assert await replies.question_of(desk.house.sql, {**said, "from": {"id": OWNER}}) == question
+    assert await messages.question_replied(desk.house.sql, {**said, "from": {"id": OWNER}}) == question
     others: list[dict[str, object]] = [{"from": {"id": 777}}, {"from": {"id": OWNER}, "forward_date": 1}]
     for wrong in others:
-        assert await replies.question_of(desk.house.sql, {**said, **wrong}) is None
+        assert await messages.question_replied(desk.house.sql, {**said, **wrong}) is None
     pieces = button_data(card)[0].split(":")
     for verb in ("q1", "q5", "ok"):
         data = ":".join([*pieces[:2], verb, pieces[3]])
