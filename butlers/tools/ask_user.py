@@ -13,8 +13,8 @@ from typing import Final
 
 from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
 from butlers.tools.question import PARAMETERS, accepted
-from shared.db.clock import now
-from shared.db.pool import Record
+from shared.db.clock import DatabaseClock
+from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Unavailable
 from shared.loops import apart, first_of, pause
 from shared.storage import questions
@@ -93,7 +93,7 @@ async def _ask(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
     reminds = timings.question_lasts / 2 if urgent else None
     async with context.db.work() as connection:
         quiet = None if new.urgency == "high" else context.settings.quiet_hours
-        held = timedelta(0) if quiet is None else quiet.left(datetime.fromtimestamp(await now(connection), UTC))
+        held = timedelta(0) if quiet is None else quiet.left(await _now(connection))
         times = Times(timings.question_lasts, timings.question_heard, waits, reminds, held)
         written = await questions.ask(connection, new, times)
     if not written:
@@ -105,6 +105,12 @@ async def _ask(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
         return {"sent": True, "message": SENT, "question_id": new.id}
     row = await _awaited(context, waiting, call, new.id, asked.waits)
     return _response(row) if row["surface"] is not None else {**TIMEOUT, "question_id": new.id}
+
+
+async def _now(connection: Connection) -> datetime:
+    clock = DatabaseClock(time.monotonic)
+    await clock.read(connection)
+    return datetime.fromtimestamp(clock(), UTC)
 
 
 TIMEOUT: Final = {"response": "timeout", "choice": None}

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import pytest
 from fastmcp import Client
@@ -29,6 +30,12 @@ __all__ = ["desk", "program"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FIND: Final = "SELECT id::text FROM shared.questions WHERE question = $1"
+
+
+@pytest.fixture
+def message() -> str:
+    """Words that no other test says."""
+    return f"words {uuid4()}"
 
 
 @dataclass(frozen=True, slots=True)
