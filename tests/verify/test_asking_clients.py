@@ -115,7 +115,9 @@ async def waited(
         try:
             return await waits(at, words, timeout, limit)
         except (MCPError, ExceptionGroup) as gave_up:
-            one = gave_up.exceptions[0] if isinstance(gave_up, ExceptionGroup) else gave_up
+            one: BaseException = gave_up
+            while isinstance(one, BaseExceptionGroup):
+                one = one.exceptions[0]
             return f"{type(one).__name__}: {one}"
 
     call = asyncio.ensure_future(read())
