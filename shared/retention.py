@@ -129,6 +129,13 @@ LIST: Final = (
     ),
     Kept("shared.withdrawals", "origin_butler outcome", "removed", FENCES, "with its message"),
     Kept("shared.resolutions", "word surface outcome", "removed", FENCES, "with its message"),
+    Kept(
+        "shared.questions",
+        "origin_butler title question options action_label urgency about status choice surface",
+        "removed",
+        WORDS,
+        f"{_END}, with its cards",
+    ),
     Kept("shared.approval_events", "event_type actor reason detail", "kept", None, _AUDIT),
     Kept("shared.audit_seals", "digests prev hash signature", "kept", None, "hashes and signatures of the audit"),
     Kept(

@@ -47,6 +47,7 @@ FILES: Final[Mapping[str, str]] = {
     "config": "config",
     "contacts": "contacts",
     "approvals": "approvals",
+    "questions": "questions",
     "rules": "rules",
     "routes": "routes",
     "token": "tokens",

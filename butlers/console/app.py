@@ -21,7 +21,7 @@ from butlers.butler import Context
 from butlers.console import peer
 from butlers.console.live import Viewer, Watch, changes
 from butlers.console.middleware import Doorstep, Guard
-from butlers.console.pages import approvals, audit, brakes, butler, contacts, deliveries, rules, sign_in
+from butlers.console.pages import approvals, audit, brakes, butler, contacts, deliveries, questions, rules, sign_in
 from butlers.console.queries import start_page
 from butlers.console.session import KNOWN, House, Private, Public, Session, only_signed_in, page, session_of
 from butlers.console.storage import sessions
@@ -104,6 +104,7 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/approvals", approvals.index),
         owner("/approvals/{id}", approvals.show),
         owner("/approvals/{id}", approvals.submit, "POST"),
+        *(owner("/questions/{id}", do, how) for do, how in ((questions.show, "GET"), (questions.submit, "POST"))),
         owner("/contacts", contacts.index),
         owner("/contacts", contacts.add_person, "POST"),
         owner("/contacts/{id}", contacts.show),

@@ -13,6 +13,8 @@ _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
 # The actors whose lines may be of any kind, and the kinds that butlers write about an admission.
 HOUSE: Final = frozenset({"owner", "messenger"})
 ADMITTING: Final = frozenset({"parked", "allowed", "denied_by_rule", "cooled_down", "duplicate", "refused"})
+# What a butler's lines say of its questions.
+ASKING: Final = frozenset({"question_asked", "question_withdrawn"})
 EVENTS: Final[Mapping[str, str]] = {
     "marked": "Approval re-checked, sending",
     "owner_said_arrived": "You confirmed that it arrived",
@@ -40,6 +42,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "reopened": "Requested again by its butler",
     "denied_by_rule": "Blocked by a rule",
     "cooled_down": "Not asked: you denied three requests in a row",
+    "question_asked": "Asked you a question",
+    "question_answered": "You answered a question",
+    "question_withdrawn": "Withdrew its question",
     "duplicate": "Duplicate of an earlier message",
 }
 
@@ -48,7 +53,7 @@ def event(kind: str, actor: str) -> str:
     """Return the headline of an event; what a butler writes itself, beyond its admission, is quoted as its words."""
     if kind == "approved" and actor != "owner":
         kind = "allowed"
-    if actor not in HOUSE and kind not in ADMITTING:
+    if actor not in HOUSE and kind not in ADMITTING | ASKING:
         return f"Written by {visible(actor)}: {visible(kind)}"
     return EVENTS.get(kind) or visible(kind.replace("_", " ").capitalize())
 

@@ -75,7 +75,7 @@ Does = Callable[[Connection, Worker, Mapping[str, object]], Awaitable[str]]
 async def given(connection: Connection, message: Mapping[str, object]) -> str | None:
     """Return the command that this message is; None unless the owner gives it, alone with the bot."""
     text = message.get("text")
-    if text not in COMMANDS or is_anothers(message) or not await _is_owners(connection, message):
+    if text not in COMMANDS or is_anothers(message) or not await is_owners(connection, message):
         return None
     return str(text)
 
@@ -85,7 +85,8 @@ def is_anothers(message: Mapping[str, object]) -> bool:
     return any(name in message for name in OTHERS_WORDS)
 
 
-async def _is_owners(connection: Connection, message: Mapping[str, object]) -> bool:
+async def is_owners(connection: Connection, message: Mapping[str, object]) -> bool:
+    """Return whether the owner wrote the message, alone with the bot."""
     chat, sender = message.get("chat"), message.get("from")
     if not isinstance(chat, dict) or not isinstance(sender, dict) or chat.get("type", "private") != "private":
         return False
@@ -110,7 +111,7 @@ async def carry_out(
 
 async def unread(connection: Connection, worker: Worker, message: Mapping[str, object]) -> list[Call]:
     """Return the call that tells the owner, and nobody else, that nobody reads this; none if that was said lately."""
-    if not await _is_owners(connection, message):
+    if not await is_owners(connection, message):
         return []
     written = message.get("text") or message.get("caption")
     if written and not is_anothers(message) and await _is_read(connection):

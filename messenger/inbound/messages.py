@@ -6,19 +6,22 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from messenger.cards.questions import card
 from messenger.channels.telegram import Call
 from messenger.delivery.lease import Worker
 from messenger.inbound import commands
 from messenger.inbound.attachments import attached
 from messenger.inbound.callbacks import note_refusal
-from messenger.storage import updates
+from messenger.storage import question_cards, updates
 from shared.channels import realms
 from shared.channels.telegram import is_private_chat
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
 from shared.db.pool import Connection, Record
+from shared.display.question import LATE, LONGEST_ANSWER
 from shared.display.visible import visible
 from shared.errors import HopFailed, InvalidInput
-from shared.storage import contacts, pairings, pending_actions
+from shared.storage import contacts, pairings, pending_actions, questions
+from shared.storage.questions import Given
 from shared.telemetry.logs import logger
 
 log = logger("messenger.inbound.messages")
@@ -26,6 +29,8 @@ log = logger("messenger.inbound.messages")
 # A date from this on, in seconds since 1970, is taken for none; a text longer than this is cut.
 LATEST: Final = commands.LATEST
 LONGEST: Final = 20_000
+ONLY_BUTTONS: Final = "This question is answered by its buttons."
+NO_WORDS: Final = "An answer is text of up to 10,000 characters."
 LINKED: Final = "Linked. Your butlers will message you here. Send /help for what you can do here."
 
 
@@ -44,6 +49,8 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
             calls = [commands.answer(message, LINKED)] if outcome == "paired" else ()
         elif command is not None:
             outcome, calls = await commands.carry_out(connection, worker, command, message)
+        elif (question := await question_replied(connection, message)) is not None:
+            outcome, calls = await _answer_question(connection, worker, question, message)
         else:
             await _bring_in(worker, bot, row["update_id"], message)
             outcome, calls = "ingested", await commands.unread(connection, worker, message)
@@ -130,3 +137,32 @@ def _words(message: Mapping[str, object]) -> str:
 def _when(date: object) -> str:
     seconds = date if isinstance(date, int) and 0 <= date < LATEST else 0
     return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+async def question_replied(connection: Connection, message: Mapping[str, object]) -> str | None:
+    """Return the question that the owner answers by this message; None for any other message, and anybody else's."""
+    answered, chat = message.get("reply_to_message"), message.get("chat")
+    if not isinstance(answered, dict) or not isinstance(chat, dict) or commands.is_anothers(message):
+        return None
+    found = await question_cards.question_answered(connection, str(chat.get("id")), str(answered.get("message_id")))
+    return found if found is not None and await commands.is_owners(connection, message) else None
+
+
+async def _answer_question(
+    connection: Connection, worker: Worker, question_id: str, message: Mapping[str, object]
+) -> tuple[str, list[Call]]:
+    """Write the words down as the answer, if it is the first; return the outcome, and the call that says so."""
+    row, owner = await questions.one(connection, question_id), await contacts.owner(connection)
+    text = message.get("text")
+    if row is None or owner is None:
+        return "late", [commands.answer(message, LATE)]
+    if not realms.may_ask(realms.realm_of(worker.context.settings, "telegram"), row["realm"]):
+        return "command_not_here", [commands.answer(message, realms.NOT_HERE)]
+    if row["open"] and not row["allow_text"]:
+        return "not_a_choice", [commands.answer(message, ONLY_BUTTONS)]
+    if not isinstance(text, str) or not 0 < len(text.strip()) <= LONGEST_ANSWER:
+        return "not_a_choice", [commands.answer(message, NO_WORDS)]
+    given = Given(text=text.strip())
+    outcome, said = await card.write_answer(connection, question_id, given, owner["id"], worker.context)
+    # A card that shows the answer says enough; one that showed another answer before does not.
+    return outcome, [] if outcome == "answered" else [commands.answer(message, said)]

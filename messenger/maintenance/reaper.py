@@ -15,7 +15,17 @@ from shared import answers
 from shared.db.pool import Connection
 from shared.errors import ButlersError
 from shared.gate.tool_call import RUN_WITHIN
-from shared.storage import deliveries, notifications, pairings, pending_actions, rules, tool_calls
+from shared.storage import (
+    deliveries,
+    notices,
+    notifications,
+    pairings,
+    pending_actions,
+    questions,
+    rules,
+    tool_calls,
+)
+from shared.storage.notices import Notice
 from shared.storage.pending_actions import Why
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
@@ -77,6 +87,19 @@ async def close_unanswered(connection: Connection) -> int:
     return closed
 
 
+async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
+    """End the questions that nobody answered in time, and tell butlers the answers that none of their calls took.
+
+    The notice has the question's id, so that there is one, however often this is tried.
+    """
+    await questions.expire_questions(connection)
+    for row in await questions.untold(connection, heard_for):
+        what = "dismissed" if row["choice"] is None else f"answered “{row['choice']}” to"
+        said = f"The owner {what} your question “{row['title']}” (question_id {row['id']})."
+        told = Notice("owner", "answer", said, row["id"], "owner", "high", wakes=True, id=row["id"])
+        await notices.add(connection, row["origin_butler"], told)
+
+
 async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
     """Take over what silent holders left, and write the cards that are missing, again and again until stopping."""
     wake, timings = worker.context.wakes["cards"], worker.context.settings.timings
@@ -87,6 +110,7 @@ async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
                 reaped = await reap(connection, timings.lease) + await close_unanswered(connection)
                 reaped += await reap_calls(connection, timings.lease, RUN_WITHIN)
                 await transitions.close_answered(connection)
+                await tell_answers(connection, timings.question_heard)
                 written = await transitions.delayed_no_more(connection, timings.braked_again)
                 written += await transitions.sooner(connection, timings.longest_wait)
                 written += await breakers.tell_owner(connection)

@@ -81,7 +81,7 @@ async def withdrawn(connection: Connection) -> list[str]:
     for wish in await withdrawals.unanswered(connection):
         found = await _taken_back(connection, wish)
         if found is not None:
-            await withdrawals.answer(connection, wish["notification_id"], wish["origin_butler"], found)
+            await withdrawals.note_found(connection, wish["notification_id"], wish["origin_butler"], found)
             done.append(str(wish["notification_id"]))
     return done
 

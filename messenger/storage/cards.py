@@ -42,10 +42,12 @@ WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id 
 """
 # The owner's word gives a card's place back, and nothing else: a butler that withdraws what it asked gains nothing.
 SPENT: Final = """
-SELECT d.origin_butler, count(DISTINCT d.action_id) AS cards FROM messenger.deliveries d
-JOIN shared.pending_actions q ON q.id = d.action_id
+SELECT d.origin_butler, count(DISTINCT coalesce(d.action_id, d.about)) AS cards FROM messenger.deliveries d
+LEFT JOIN shared.pending_actions q ON q.id = d.action_id
+LEFT JOIN shared.questions asked ON asked.id = d.about AND d.card_kind = 'question'
 WHERE d.class = 'card' AND d.counted AND d.created_at > clock_timestamp() - $3::interval
-    AND d.created_at <= clock_timestamp() AND q.decided_by IS NULL GROUP BY d.origin_butler
+    AND d.created_at <= clock_timestamp() AND asked.answered_by IS NULL
+    AND q.decided_by IS NULL GROUP BY d.origin_butler
 """
 # One step of the index for each, however much of it waits.
 WAITING_BUTLERS: Final = """

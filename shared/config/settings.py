@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from shared.config import parsers
+from shared.config.quiet_hours import QuietHours, quiet_hours
 from shared.config.timings import STANDARD, Timings
 from shared.errors import InvalidInput, Misconfigured
 
@@ -108,6 +109,7 @@ class Settings:
     witness: Path | None
     card_burst: int
     approval_ttl: timedelta
+    quiet_hours: QuietHours | None
     sweep_seconds: float
     memory_mb: int
     anthropic_api_key: Secret | None
@@ -148,6 +150,7 @@ class Settings:
             witness=env.read("BUTLERS_WITNESS", Path),
             card_burst=env.read("BUTLERS_CARD_BURST", parsers.positive) or 3,
             approval_ttl=env.read("BUTLERS_APPROVAL_TTL", duration) or timedelta(hours=72),
+            quiet_hours=env.read("BUTLERS_QUIET_HOURS", quiet_hours),
             sweep_seconds=(env.read("BUTLERS_SWEEP_SECONDS", duration) or timedelta(seconds=2)).total_seconds(),
             memory_mb=env.read("BUTLERS_MEMORY_MB", parsers.memory_mb) or 1024,
             anthropic_api_key=env.secret("BUTLERS_ANTHROPIC_API_KEY", parsers.api_key),

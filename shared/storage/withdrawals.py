@@ -11,7 +11,7 @@ from shared.db.pool import Connection, Record
 ASK: Final = "INSERT INTO shared.withdrawals (notification_id, origin_butler) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 
 
-async def ask(connection: Connection, notification_id: str, butler: str) -> None:
+async def want_back(connection: Connection, notification_id: str, butler: str) -> None:
     """Write down that the butler wants the message back; asking twice changes nothing."""
     await connection.execute(ASK, UUID(notification_id), butler)
 
@@ -53,6 +53,6 @@ UPDATE shared.withdrawals SET outcome = $3 WHERE notification_id = $1 AND origin
 """
 
 
-async def answer(connection: Connection, notification_id: str, butler: str, found: str) -> None:
+async def note_found(connection: Connection, notification_id: str, butler: str, found: str) -> None:
     """Write down what became of the withdrawal: `cancelled`, `being_sent` or `settled`."""
     await connection.execute(ANSWER, UUID(notification_id), butler, found)

@@ -99,6 +99,12 @@ TABLES: Final = {
         "value",
         "INSERT INTO shared.state (butler, key, value) VALUES ($1, gen_random_uuid()::text, '1')",
     ),
+    "shared.questions": (
+        "origin_butler",
+        "closed_at",
+        """INSERT INTO shared.questions (id, origin_butler, title, question, action_label, urgency, expires_at)
+        VALUES (gen_random_uuid(), $1, 't', 'q', 'OK', 'low', clock_timestamp())""",
+    ),
     "shared.withdrawals": (
         "origin_butler",
         "outcome",

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from butlers.console.labels import ago, answered, count, excerpt, mapping, span, text
+from butlers.console.queries.questions import OpenQuestion, open_questions
 from shared.config.timings import STANDARD
 from shared.db.decoding import EXPIRES
 from shared.db.pool import Connection, Record
@@ -86,6 +87,8 @@ class Start:
 
     waiting: tuple[Waiting, ...]
     waiting_total: int
+    # Of butlers, to the owner.
+    questions: tuple[OpenQuestion, ...]
     uncertain: tuple[Uncertain, ...]
     uncertain_total: int
     # What was let out and did not go, in the last day.
@@ -103,6 +106,7 @@ class Start:
         """What needs the owner, a phrase each; empty on a quiet day."""
         phrases = (
             (self.waiting_total, "message needs your approval", "messages need your approval"),
+            (len(self.questions), "question for you", "questions for you"),
             (self.uncertain_total, "delivery is unconfirmed", "deliveries are unconfirmed"),
             (self.not_delivered, "message was not delivered", "messages were not delivered"),
             (self.silent, "daemon is not responding", "daemons are not responding"),
@@ -189,6 +193,7 @@ async def start(connection: Connection) -> Start:
     return Start(
         waiting=tuple([await _waiting(connection, row) for row in waiting]),
         waiting_total=waiting[0]["total"] if waiting else 0,
+        questions=await open_questions(connection),
         uncertain=tuple(map(_uncertain, uncertain)),
         uncertain_total=uncertain[0]["total"] if uncertain else 0,
         not_delivered=not_delivered,

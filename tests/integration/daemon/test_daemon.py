@@ -38,6 +38,7 @@ from tests.rig.waiting import LONGEST
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Era = Literal["auto", "legacy"]
+READ_ONLY = dict.fromkeys(("notification_status", "contacts", "question_status", "notices"), True)
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 
 
@@ -133,7 +134,7 @@ async def test_notify_is_published_as_the_contract_says(greeter: Served) -> None
 async def test_a_tool_says_whether_it_only_reads(greeter: Served) -> None:
     async with greeter.client() as client:
         hints = {tool.name: tool.model_dump()["annotations"]["read_only_hint"] for tool in await client.list_tools()}
-    assert hints == {"notify": False, "notification_status": True, "withdraw": False, "contacts": True, "notices": True}
+    assert hints == {**READ_ONLY, "notify": False, "withdraw": False, "ask_user": False}
 
 
 async def test_a_client_is_told_who_serves_it_and_who_the_butler_is(greeter: Served) -> None:

@@ -42,7 +42,7 @@ async def test_every_end_is_counted_whoever_wrote_it(still_house: House, message
     await say(still_house, left, "leave")
     await say(still_house, arrived, "arrived")
     async with still_house.context("greeter").db.work() as connection:
-        await withdrawals.ask(connection, taken_back, "greeter")
+        await withdrawals.want_back(connection, taken_back, "greeter")
     async with still_house.context("messenger").db.work() as connection:
         await rechecker.withdrawn(connection)
     after, _ = await shown(still_house)

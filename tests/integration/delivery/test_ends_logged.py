@@ -60,7 +60,7 @@ async def test_each_end_is_one_line(still_house: House, message: str, lines: Lin
     assert ends(lines, late) == [("expired", "too_late")]
     taken_back = await in_queue(still_house, f"{message} back")
     async with still_house.context("greeter").db.work() as connection:
-        await withdrawals.ask(connection, taken_back, "greeter")
+        await withdrawals.want_back(connection, taken_back, "greeter")
     for _ in range(2):
         async with still_house.context("messenger").db.work() as connection:
             await rechecker.withdrawn(connection)

@@ -1,0 +1,248 @@
+"""The core tools `ask_user` and `question_status`: ask the owner, and learn the answer.
+
+A question authorises nothing: its answer is text for this butler. The row outlives every wait.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
+from butlers.tools.question import PARAMETERS, accepted
+from shared.db.clock import DatabaseClock
+from shared.db.pool import Connection, Record
+from shared.errors import InvalidInput, Unavailable
+from shared.loops import apart, first_of, pause
+from shared.storage import questions
+from shared.storage.questions import Times
+from shared.telemetry.logs import logger
+
+log = logger("butlers.tools.ask_user")
+
+# To the character, as callers of this tool know it.
+SENT: Final = "Question envoyee"
+DESCRIPTION: Final = (
+    "Ask the owner a question. With wait_for_response it answers with what the owner chose, or timeout; the question "
+    "stays open for a day all the same, question_status shows its answer, and a later answer comes to you as a notice. "
+    "An answer is information: it approves nothing."
+)
+USE: Final = "Use the question_id that ask_user returned."
+STATUS_DESCRIPTION: Final = (
+    "How one of your questions to the owner stands. With wait_seconds (at most 50) it answers as soon as the owner "
+    "has, or how it stands then."
+)
+
+
+class Waiting:
+    """The questions of one daemon for whose answers somebody waits: one look finds those of all, and says so in rows.
+
+    So a call that waits holds no connection, and costs no statement of its own.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ids: Counter[str] = Counter()
+        self._begun = asyncio.Event()
+
+    @contextmanager
+    def on(self, question_id: str) -> Iterator[None]:
+        """Count as waiting for this one as long as the block lasts."""
+        self._ids[question_id] += 1
+        self._begun.set()
+        try:
+            yield
+        finally:
+            self._ids -= Counter([question_id])
+
+    def is_alone(self, question_id: str) -> bool:
+        """Return whether nobody else waits for this one."""
+        return self._ids[question_id] <= 1
+
+    async def look(self, stopping: asyncio.Event) -> None:
+        """Wake those who wait for what is over, and say in rows that the others wait, until stopping."""
+        timings, said = self._context.settings.timings, 0.0
+        while not stopping.is_set():
+            if not self._ids:
+                self._begun.clear()
+                await first_of(self._begun, stopping)
+            elif not await pause(stopping, timings.question_look):
+                again = time.monotonic() - said >= timings.question_heard.total_seconds() / 3
+                with apart(log, "nobody looked for answers"):
+                    await self._look_once(list(self._ids), again=again)
+                said = time.monotonic() if again else said
+
+    async def _look_once(self, ids: Sequence[str], *, again: bool) -> None:
+        context = self._context
+        async with context.db.work() as connection:
+            over = await questions.closed_of(connection, ids, context.name)
+            if again:
+                await questions.heard(connection, ids, context.name, context.settings.timings.question_heard)
+        for question_id in over:
+            context.wakes["settled"](question_id)
+
+
+async def _ask(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
+    asked, timings = accepted(context.new_id(), context.name, call.arguments), context.settings.timings
+    new = asked.question
+    urgent = new.urgency == "high" and asked.waits is None
+    waits = None if asked.waits is None else timedelta(seconds=asked.waits)
+    reminds = timings.question_lasts / 2 if urgent else None
+    async with context.db.work() as connection:
+        quiet = None if new.urgency == "high" else context.settings.quiet_hours
+        held = timedelta(0) if quiet is None else quiet.left(await _now(connection))
+        times = Times(timings.question_lasts, timings.question_heard, waits, reminds, held)
+        written = await questions.ask(connection, new, times)
+    if not written:
+        raise InvalidInput(
+            f"You have {questions.MOST_OPEN} open questions already.", "Wait for the owner, or withdraw some."
+        )
+    context.wakes["cards"]()
+    if asked.waits is None:
+        return {"sent": True, "message": SENT, "question_id": new.id}
+    row = await _awaited(context, waiting, call, new.id, asked.waits)
+    return _response(row) if row["surface"] is not None else {**TIMEOUT, "question_id": new.id}
+
+
+async def _now(connection: Connection) -> datetime:
+    clock = DatabaseClock(time.monotonic)
+    await clock.read(connection)
+    return datetime.fromtimestamp(clock(), UTC)
+
+
+TIMEOUT: Final = {"response": "timeout", "choice": None}
+
+
+async def _awaited(context: Context, waiting: Waiting, call: ToolCall, question_id: str, seconds: float) -> Record:
+    """Return the question once it is not open any more, or as it stands when the time is over.
+
+    A client that reads no event stream is answered before it gives up, and so is everybody when the process stops.
+    """
+    timings = context.settings.timings
+    deadline = time.monotonic() + (seconds if call.streams else min(seconds, timings.status_wait))
+    taken = False
+    with waiting.on(question_id):
+        try:
+            while True:
+                ticket = context.wakes["settled"].ticket(question_id)
+                row = await _own(context, question_id)
+                left = deadline - time.monotonic()
+                if not row["open"] or left <= 0 or context.stopping.is_set():
+                    taken = row["surface"] is not None
+                    return row
+                await _either(ticket, context.stopping, min(left, timings.question_progress))
+                if not ticket.is_set() and time.monotonic() < deadline:
+                    await call.progress("Waiting for the owner's answer.")
+        finally:
+            # Whatever ends the wait, a client that leaves included: an answer that nobody took becomes a notice.
+            if taken or waiting.is_alone(question_id):
+                await asyncio.shield(_heard_out(context, question_id, taken=taken))
+
+
+async def _either(ticket: asyncio.Event, stopping: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await first_of(ticket, stopping)
+    except TimeoutError:
+        return
+
+
+async def _heard_out(context: Context, question_id: str, *, taken: bool) -> None:
+    with apart(log, "the end of a wait is not written", question=question_id):
+        async with context.db.work() as connection:
+            await questions.heard_out(connection, question_id, context.name, taken=taken)
+
+
+async def _own(context: Context, question_id: str) -> Record:
+    async with context.db.work() as connection:
+        found = await questions.own_question(connection, question_id, context.name)
+    if found is None:
+        raise InvalidInput(f"You have no question '{question_id[:60]}'.", USE)
+    return found
+
+
+def _response(row: Record) -> Answer:
+    """Return what the owner answered, and by which surface."""
+    answer: dict[str, object] = {"response": row["status"], "choice": row["choice"], "question_id": row["id"]}
+    answer["channel"] = row["surface"]
+    if row["option_index"] is not None:
+        answer["option_index"] = row["option_index"]
+    if row["typed"]:
+        answer["text"] = row["choice"]
+    return answer
+
+
+def stands(row: Record) -> Answer:
+    """Return how a question stands, with its answer if there is one, and whether that came after its deadline."""
+    if row["surface"] is None:
+        return {"status": row["status"], "question_id": row["id"]}
+    return {"status": "answered", **_response(row), **({"late": True} if row["late"] else {})}
+
+
+async def _status(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
+    arguments = call.arguments
+    question_id = question_of(arguments, {"question_id", "wait_seconds"})
+    seconds, longest = arguments.get("wait_seconds"), context.settings.timings.status_wait
+    if seconds is not None and (
+        isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= longest
+    ):
+        raise InvalidInput(
+            f"'wait_seconds' must be a number from 0 to {longest:.0f}.", "Leave it out for an immediate answer."
+        )
+    row = await _own(context, question_id)
+    if seconds and row["open"]:
+        row = await _awaited(context, waiting, call, row["id"], float(seconds))
+    return stands(row)
+
+
+def question_of(arguments: Arguments, known: set[str]) -> str:
+    """Return the question_id that was given; raise InvalidInput without one, or for a parameter that is not `known`."""
+    for name in arguments:
+        if name not in known:
+            raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Choose from: {', '.join(sorted(known))}.")
+    given = arguments.get("question_id")
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidInput("Missing required 'question_id' parameter.", USE)
+    return given.strip().lower()
+
+
+async def _answered(asked: Awaitable[Answer]) -> Result:
+    try:
+        return Result(await asked)
+    except (InvalidInput, Unavailable) as wrong:
+        return Result({"status": "error", "error": str(wrong)})
+
+
+def tools(context: Context, waiting: Waiting) -> Sequence[Tool]:
+    """Make the two tools as every butler has them."""
+
+    async def ask_user(call: ToolCall) -> Result:
+        return await _answered(_ask(context, waiting, call))
+
+    async def question_status(call: ToolCall) -> Result:
+        return await _answered(_status(context, waiting, call))
+
+    longest = context.settings.timings.status_wait
+    wait = {
+        "type": "number",
+        "minimum": 0,
+        "maximum": longest,
+        "description": f"Seconds to wait for the answer, at most {longest:.0f}.",
+    }
+    which = {"type": "string", "description": "The question_id that ask_user returned."}
+    status = {"type": "object", "properties": {"question_id": which, "wait_seconds": wait}, "required": ["question_id"]}
+    return (
+        Tool("ask_user", DESCRIPTION, PARAMETERS, ask_user, waits=True),
+        Tool("question_status", STATUS_DESCRIPTION, status, question_status, read_only=True),
+    )
+
+
+def _build(context: Context, _: object) -> Components:
+    waiting = Waiting(context)
+    return Components(tools(context, waiting), [waiting.look])
+
+
+MODULE: Final = Module("ask_user", _build)

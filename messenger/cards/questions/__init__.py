@@ -1,0 +1,1 @@
+"""The card about a question of a butler to the owner."""

@@ -1,0 +1,77 @@
+"""What a question of a butler looks like to the owner, on a card, a page or a terminal. Pure.
+
+Its first line is ours and says what it is, so that no words of a butler make an approval of it; an answer in quotation
+marks is the butler's word or the owner's, and never one of ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from shared.display.approval import titled
+from shared.display.quotes import Quote
+from shared.display.visible import in_line
+from shared.hashing import reference
+
+DISMISS: Final = "Dismiss"
+NOTHING_APPROVED: Final = "Your answer goes to that butler as information. It approves nothing."
+SURFACES: Final[Mapping[str, str]] = {
+    "telegram": "in Telegram",
+    "console": "in the console",
+    "cli": "on the command line",
+    "desk": "at your desk",
+}
+LONGEST_ANSWER: Final = 10_000
+LATE: Final = "It had already been answered, or had ended."
+
+
+class Row(Protocol):
+    """A question's row, by column."""
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401  # of whichever type the column is
+        """Return what the column holds."""
+        ...
+
+
+def asks(butler: str, question_id: str) -> str:
+    """Return the first line of a question, which is never that of an approval."""
+    return f"{titled(butler)} asks you a question (ref {reference(question_id)}). It is not an approval request."
+
+
+def place_of(row: Row) -> str:
+    """Return what its butler says it is about, on one line; empty if nothing is said."""
+    said: Mapping[str, Any] = row["about"]
+    place = " @ ".join(str(said[name]) for name in ("repo", "branch") if said.get(name))
+    rest = [f"{name}: {said[name]}" for name in ("agent", "task") if said.get(name)]
+    return ", ".join(filter(None, [place, *rest]))
+
+
+def labels(row: Row) -> Sequence[str]:
+    """Return what can be chosen, in order: the options, or the one action without any."""
+    return row["options"] or [row["action_label"]]
+
+
+def offered(label: str) -> str:
+    """Return a choice as a button says it: in quotation marks, so that it passes for no button of ours."""
+    return f"“{in_line(label)}”"
+
+
+def words(row: Row) -> tuple[Quote, ...]:
+    """Return the butler's words as quotes."""
+    place = place_of(row)
+    return (
+        Quote(row["title"], "Title"),
+        *([Quote(place, "About")] if place else []),
+        Quote(row["question"], "Question"),
+    )
+
+
+def what_became(row: Row) -> str:
+    """Return what became of a question, in one sentence."""
+    where = SURFACES.get(row["surface"] or "", "")
+    if row["status"] == "withdrawn":
+        return f"{titled(row['origin_butler'])} withdrew the question."
+    if row["status"] == "expired":
+        return "Expired without an answer."
+    if row["choice"] is None:
+        return f"Dismissed {where}."
+    return f"Answered {where}: {offered(row['choice'])}"
