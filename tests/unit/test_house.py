@@ -63,7 +63,6 @@ SQL_FILES = (
     "butlers/setup/logins.py",
     "butlers/setup/migrate.py",
     "messenger/delivery/witness.py",
-    "messenger/inbound/bounces.py",
     "messenger/maintenance/purger.py",
     "migrations/module_rights.py",
     "migrations/versions/*.py",
