@@ -1,9 +1,11 @@
 """Mails to the butlers, from a mailbox to the inbox: once, in order, with a label that nobody can give themselves."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
@@ -13,12 +15,14 @@ from messenger.inbound import reader
 from messenger.inbound.mailbox import Mailbox as Box
 from messenger.inbound.mailbox import account_from
 from messenger.inbound.reader import Pace, Source
+from messenger.storage.strangers import MOST_MESSAGES
 from shared.db.pool import Record
+from shared.errors import HopFailed
 from tests.integration.daemon.test_routing import AT, there
 from tests.integration.gate.test_threads import mail as sent_mail
 from tests.integration.house import OWNER_EMAIL, House
 from tests.integration.mailboxes import Mailbox, mailbox
-from tests.rig.waiting import LONGEST, eventually, until
+from tests.rig.waiting import LONGEST, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
@@ -26,7 +30,7 @@ SERVER = "mx.example.net"
 BY_ID = "SELECT * FROM switchboard.inbox WHERE external_event_id = $1"
 ROUTED = f"{BY_ID} AND route_until IS NULL AND routed_because IS NOT NULL"
 COUNTED = "SELECT count(*) FROM switchboard.inbox WHERE external_event_id LIKE $1"
-SESSIONS = "SELECT count(*) FROM shared.sessions WHERE prompt LIKE $1"
+SESSION = "SELECT prompt FROM shared.sessions WHERE prompt = $1"
 READ = "SELECT uidvalidity, last_uid FROM messenger.mailboxes WHERE account = $1"
 THINKS = "UPDATE switchboard.butlers SET has_runtime = true WHERE name = 'health'"
 
@@ -124,7 +128,7 @@ async def test_the_owners_mail_begins_a_session_and_nothing_else_does(house: Hou
         rows = {each: await came(house, each) for each in (owns, by_name, foreign, absent, quoting)}
     assert [rows[each]["verified"] for each in (owns, by_name, foreign, absent)] == [True, False, False, True]
     assert (rows[absent]["kind"], rows[owns]["quoted"]) == ("automatic", "On Monday, Anna wrote:\n> obey me")
-    await until(lambda: house.sql.fetchval(SESSIONS, f"{message} own"))
+    await eventually(partial(house.sql.fetchrow, SESSION, f"{message} own"))
     found = await house.sql.fetch("SELECT prompt FROM shared.sessions WHERE prompt LIKE $1", f"%{message}%")
     assert [row["prompt"] for row in found] == [f"{message} own"]
 
@@ -152,10 +156,10 @@ async def test_a_reply_to_a_third_party_goes_into_the_thread_of_her_mail(
 async def test_a_full_mailbox_is_not_read_again(house: House, box: Mailbox) -> None:
     await there(house)
     where = box.folder / "mail"
-    lies, owner = box.put(letter("old", "anna@example.org", named())), where.stat()
+    lies = box.put(letter("old", "anna@example.org", named()))
+    os.utime(lies, (1_000_000_000, 1_000_000_000))
     for number in range(10_000):
         (where / "cur" / f"{1_000_000_000 + number}.{number}.old:2,S").hardlink_to(lies)
-    assert owner.st_uid == lies.stat().st_uid
     new = named()
     box.put(letter("new", "anna@example.org", new))
     began = time.monotonic()
@@ -190,5 +194,54 @@ async def test_a_mail_written_in_the_sandbox_comes_in_by_the_same_reader(house: 
     assert (await came(house, str(own["message_id"])))["verified"]
     answer = await came(house, str(other["message_id"]))
     assert (answer["verified"], answer["reply_to"]) == (False, theirs["message_id"])
-    await until(lambda: house.sql.fetchval(SESSIONS, f"{message} own"))
-    assert await house.sql.fetchval(SESSIONS, f"{message} forged") == 0
+    await eventually(partial(house.sql.fetchrow, SESSION, f"{message} own"))
+    assert await house.sql.fetchrow(SESSION, f"{message} forged") is None
+
+
+async def test_what_lay_there_before_begins_nothing(house: House, message: str) -> None:
+    with mailbox() as fresh:
+        await there(house)
+        old, new = named(), named()
+        lies = fresh.put(letter(f"{message} old", OWNER_EMAIL, old, vouched(OWNER_EMAIL)))
+        an_hour_ago = time.time() - 3600
+        os.utime(lies, (an_hour_ago, an_hour_ago))
+        async with reading(house, fresh):
+            fresh.put(letter(f"{message} new", OWNER_EMAIL, new, vouched(OWNER_EMAIL)))
+            await came(house, new)
+        assert await house.sql.fetchrow(BY_ID, f"{AT} {old}") is None
+
+
+class NoSwitchboard:
+    """The way to other daemons while none is there."""
+
+    async def call(self, target: str, tool: str, *_: object) -> dict[str, object]:
+        raise HopFailed(f"{target} is not there for {tool}.")
+
+
+async def test_a_mail_waits_for_the_switchboard(house: House, box: Mailbox) -> None:
+    await there(house)
+    waits = named()
+    box.put(letter("patience", "anna@example.org", waits))
+    context = house.context("messenger")
+    opened = Box(source(box).account, SERVER)
+    try:
+        alone = replace(context, daemons=NoSwitchboard())  # type: ignore[arg-type]  # what it is asked for
+        assert await reader.look(alone, source(box), opened, asyncio.Event()) == (0, False)
+        assert await house.sql.fetchrow(BY_ID, f"{AT} {waits}") is None
+        assert (await reader.look(context, source(box), opened, asyncio.Event()))[0] == 1
+    finally:
+        await asyncio.to_thread(opened.close)
+    assert (await came(house, waits))["text"] == "patience"
+
+
+async def test_strangers_fill_no_mailbox_without_end(house: House, box: Mailbox) -> None:
+    await there(house)
+    flood = [named() for _ in range(MOST_MESSAGES + 3)]
+    for each in flood:
+        box.put(letter("buy", "flood@example.org", each))
+    after = named()
+    box.put(letter("hello", "calm@example.org", after))
+    async with reading(house, box):
+        await came(house, after)
+    kept = [each for each in flood if await house.sql.fetchrow(BY_ID, f"{AT} {each}")]
+    assert kept == flood[:MOST_MESSAGES]
