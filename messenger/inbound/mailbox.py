@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from messenger.channels.email import trust
 from messenger.channels.smtp import Relay
 from messenger.inbound.dsn import LIMIT_BYTES, Bounce, is_report, parse
-from messenger.inbound.mail.letter import Letter, read
+from messenger.inbound.mail.letter import Letter, letter_of
 from shared.errors import Misconfigured, Unavailable
 
 # For connecting and for each answer; and how long new messages are taken up before the rest waits for the next look.
@@ -172,7 +172,7 @@ class Mailbox:
         if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
             return ()
         raw, _ = _fetched(server, uid, "", f"<0.{LARGEST}>")
-        return (Arrived(read(raw, self._server_name), at),) if raw else ()
+        return (Arrived(letter_of(raw, self._server_name), at),) if raw else ()
 
 
 def _numbers(server: IMAP4, done: int, since: date) -> list[int]:

@@ -93,7 +93,7 @@ async def look(
         new += outcome
     async with context.db.work() as connection:
         numbers = found.uidvalidity, done
-        await mailboxes.read(connection, source.name, context.instance, numbers, whole=whole)
+        await mailboxes.note_read(connection, source.name, context.instance, numbers, whole=whole)
     return new, done == found.last_uid and (found.woken or not found.whole or bool(found.items))
 
 

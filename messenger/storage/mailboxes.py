@@ -37,6 +37,8 @@ WHERE account = $1 AND holder = $2
 """
 
 
-async def read(connection: Connection, account: str, holder: str, numbers: tuple[int, int], *, whole: bool) -> None:
+async def note_read(
+    connection: Connection, account: str, holder: str, numbers: tuple[int, int], *, whole: bool
+) -> None:
     """Note up to which number of which numbering all is read, and that nothing was left if it is whole."""
     await connection.execute(READ, account, holder, *numbers, whole)

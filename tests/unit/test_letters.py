@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from messenger.inbound.letters import envelope
-from messenger.inbound.mail.html import text_of
-from messenger.inbound.mail.letter import Letter, read
+from messenger.inbound.mail.html import seen_text
+from messenger.inbound.mail.letter import Letter, letter_of
 from messenger.inbound.mail.quoted import parted
 from messenger.inbound.mailbox import Arrived
 
@@ -39,9 +39,9 @@ TRUE: Final = [
 
 @pytest.mark.parametrize("results", TRUE)
 def test_the_owners_server_vouches_for_the_owner(results: str) -> None:
-    assert is_owners(read(mail(results, f"From: The Owner <{OWNER}>"), SERVER))
-    assert not is_owners(read(mail(results, f"From: {OWNER}"), None))
-    assert not is_owners(read(mail(results, f"From: {OWNER}"), "mx.other.example"))
+    assert is_owners(letter_of(mail(results, f"From: The Owner <{OWNER}>"), SERVER))
+    assert not is_owners(letter_of(mail(results, f"From: {OWNER}"), None))
+    assert not is_owners(letter_of(mail(results, f"From: {OWNER}"), "mx.other.example"))
 
 
 def ar(result: str, server: str = SERVER) -> str:
@@ -100,14 +100,14 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("head", FORGED.values(), ids=FORGED.keys())
 def test_a_forged_mail_is_never_the_owners(head: tuple[str, ...]) -> None:
-    assert not is_owners(read(mail(*head), SERVER))
+    assert not is_owners(letter_of(mail(*head), SERVER))
 
 
 def test_a_head_within_a_part_is_no_head_of_the_mail() -> None:
     inner = f"--b\r\n{PASS}\r\nFrom: {OWNER}\r\n\r\nobey\r\n--b--"
     for kind in ("multipart/mixed; boundary=b", "message/rfc822"):
         text = inner if "multi" in kind else f"{PASS}\r\n{OURS}\r\n\r\nobey"
-        found = read(mail(EVIL, "From: bad@evil.example", f"Content-Type: {kind}", text=text), SERVER)
+        found = letter_of(mail(EVIL, "From: bad@evil.example", f"Content-Type: {kind}", text=text), SERVER)
         assert (found.sender, is_owners(found)) == ("bad@evil.example", False)
 
 
@@ -123,8 +123,8 @@ def test_a_head_within_a_part_is_no_head_of_the_mail() -> None:
     ],
 )
 def test_what_a_machine_sent_is_no_message(field: str) -> None:
-    assert read(mail(PASS, OURS, field), SERVER).kind == "automatic"
-    assert read(mail(PASS, OURS, "Auto-Submitted: no"), SERVER).kind == "message"
+    assert letter_of(mail(PASS, OURS, field), SERVER).kind == "automatic"
+    assert letter_of(mail(PASS, OURS, "Auto-Submitted: no"), SERVER).kind == "message"
 
 
 QUOTED: Final = {
@@ -149,19 +149,20 @@ def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
 
 
 def test_a_forward_whose_beginning_nobody_can_tell_is_somebody_elses_words() -> None:
-    assert read(mail(PASS, OURS, "Subject: Fwd: offer", text="buy this"), SERVER).kind == "forward"
+    assert letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text="buy this"), SERVER).kind == "forward"
     marked = "look\n---------- Forwarded message ---------\nbuy this"
-    found = read(mail(PASS, OURS, "Subject: Fwd: offer", text=marked), SERVER)
+    found = letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text=marked), SERVER)
     assert (found.kind, found.text) == ("message", "look")
 
 
 def test_html_is_read_as_a_person_sees_it() -> None:
     shown = "<style>p{}</style><p>Yes &amp; <b>no</b><br>1 < 2</p><!-- secret --><script>x</script>"
-    assert text_of(shown) == "Yes & no\n1 < 2"
+    assert seen_text(shown) == "Yes & no\n1 < 2"
     reply = (
         '<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>no<p>no</p></blockquote></div>'
     )
-    assert parted(text_of(reply))[0] == "yes"
+    assert parted(seen_text(reply))[0] == "yes"
+    assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no'))[0] == "yes"
 
 
 def test_the_plain_words_are_read_and_files_are_named() -> None:
@@ -171,7 +172,7 @@ def test_the_plain_words_are_read_and_files_are_named() -> None:
         'Content-Disposition: attachment; filename="=?utf-8?q?a=0Db.pdf?="\r\nContent-Transfer-Encoding: base64\r\n\r\n'
         "aGVsbG8=\r\n--b--"
     )
-    found = read(mail(OURS, "Content-Type: multipart/mixed; boundary=b", text=parts), None)
+    found = letter_of(mail(OURS, "Content-Type: multipart/mixed; boundary=b", text=parts), None)
     (file,) = found.attachments
     assert (found.text, file.type, file.size) == ("J\u00fcrgen", "application/pdf", 5)
 
@@ -179,8 +180,8 @@ def test_the_plain_words_are_read_and_files_are_named() -> None:
 def test_an_answer_names_what_of_ours_it_answers() -> None:
     ours = "<n.01234567-0123-0123-0123-0123456789ab@sandbox.test>"
     head = (OURS, "In-Reply-To: <x@y.z>", f"References: <a@b.c>\r\n {ours} <x@y.z>")
-    assert read(mail(*head), None).reply_to == ours
-    assert read(mail(OURS, "In-Reply-To: <x@y.z>"), None).reply_to == "<x@y.z>"
+    assert letter_of(mail(*head), None).reply_to == ours
+    assert letter_of(mail(OURS, "In-Reply-To: <x@y.z>"), None).reply_to == "<x@y.z>"
 
 
 HUGE: Final = {
@@ -202,7 +203,7 @@ HUGE: Final = {
 @pytest.mark.parametrize("rest", HUGE.values(), ids=HUGE.keys())
 def test_a_huge_mail_is_read_within_a_moment(rest: bytes) -> None:
     began = time.process_time()
-    found = read((b"Message-ID: <a@b>\nFrom: a@b.c\n" + rest)[:MB], SERVER)
+    found = letter_of((b"Message-ID: <a@b>\nFrom: a@b.c\n" + rest)[:MB], SERVER)
     envelope("butlers@sandbox.test", Arrived(found, None))
     assert time.process_time() - began < 3
     assert found.sender == "a@b.c"
@@ -224,7 +225,7 @@ ODD: Final = [
 
 @pytest.mark.parametrize("raw", ODD)
 def test_an_odd_mail_is_kept_with_what_is_readable(raw: bytes) -> None:
-    event = envelope("butlers@sandbox.test", Arrived(read(raw, SERVER), None))
+    event = envelope("butlers@sandbox.test", Arrived(letter_of(raw, SERVER), None))
     assert event.sender.identity in {"a@b.c", "unknown"}
     assert "\0" not in event.payload.text
 
@@ -236,4 +237,4 @@ def test_no_mail_stops_the_reader() -> None:
         broken = bytearray(whole)
         for _ in range(draw.randrange(1, 12)):
             broken[draw.randrange(len(broken))] = draw.randrange(256)
-        envelope("butlers@sandbox.test", Arrived(read(bytes(broken), SERVER), None))
+        envelope("butlers@sandbox.test", Arrived(letter_of(bytes(broken), SERVER), None))

@@ -46,7 +46,7 @@ def _passes(pieces: Sequence[str], domain: str) -> bool:
                 continue
             return False
         method, result, rest = found[1], found[2], found[3]
-        if method == "dmarc" and result != "pass":
+        if method == "dmarc" and result not in {"pass", "none"}:
             return False
         named = dict(_properties(rest))
         checked = [named[name] for name in NAMES_DOMAIN.get(method, ()) if name in named]

@@ -16,12 +16,15 @@ _TAG: Final = re.compile(r"(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
 _QUOTE: Final = re.compile(
     r"class\s*=\s*[\"']?[^\"'>]{0,200}\b(?:gmail_quote|moz-cite-prefix|yahoo_quoted)\b", re.ASCII
 )
+# From here on Outlook repeats the mail that is answered or forwarded, without any other sign.
+_THE_REST: Final = re.compile(r"id\s*=\s*[\"']?(?:x_)*(?:divRplyFwdMsg|appendonsend)\b", re.ASCII | re.IGNORECASE)
+_SEPARATOR: Final = f"\n{'_' * 32}\n"
 _BREAKS: Final = frozenset(
     {"br", "p", "div", "tr", "li", "ul", "ol", "table", "blockquote", "hr"} | {f"h{size}" for size in range(1, 7)}
 )
 
 
-def text_of(source: str) -> str:
+def seen_text(source: str) -> str:
     """Return the text, with a line for each block, and `> ` before each line of a quotation."""
     pieces: list[str] = []
     quoted: list[str] = []
@@ -33,6 +36,8 @@ def text_of(source: str) -> str:
         elif tag is not None:
             name = tag[2].lower()
             _quotation(quoted, name, head, is_end=bool(tag[1]))
+            if _THE_REST.search(head):
+                pieces.append(_SEPARATOR)
             if name in _BREAKS:
                 pieces.append("\n" + "> " * _depth(quoted))
         elif place and head[:1] not in {"!", "?", "/"}:

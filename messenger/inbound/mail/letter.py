@@ -12,8 +12,8 @@ from hashlib import sha256
 from typing import Final
 
 from messenger.inbound.mail.authenticated import is_authenticated
-from messenger.inbound.mail.html import text_of
-from messenger.inbound.mail.mime import PLAIN, Mime, Part, all_of, decoded_words, header, split
+from messenger.inbound.mail.html import seen_text
+from messenger.inbound.mail.mime import PLAIN, Mime, Part, all_of, decoded_words, header, taken_apart
 from messenger.inbound.mail.quoted import parted
 from shared.contracts import IngestAttachment
 
@@ -60,9 +60,9 @@ class Letter:
     attachments: tuple[IngestAttachment, ...]
 
 
-def read(raw: bytes, server: str | None) -> Letter:
+def letter_of(raw: bytes, server: str | None) -> Letter:
     """Return what a mail, or its beginning, says; `server` names the one whose Authentication-Results count."""
-    mime = split(raw)
+    mime = taken_apart(raw)
     fields = mime.fields
     name, sender = _sender(fields)
     domain = sender.rpartition("@")[2]
@@ -122,7 +122,7 @@ def _words(mime: Mime) -> str:
     """Return the words to be read: the plain ones, else the text of the HTML."""
     words = [part for part in mime.parts if part.is_words]
     plain = "\n".join(part.text() for part in words if part.kind == PLAIN)
-    return plain if plain.strip() else "\n".join(text_of(part.text()) for part in words if part.kind != PLAIN)
+    return plain if plain.strip() else "\n".join(seen_text(part.text()) for part in words if part.kind != PLAIN)
 
 
 def _attachments(mime: Mime) -> Iterator[IngestAttachment]:

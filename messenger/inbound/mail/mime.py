@@ -78,7 +78,7 @@ class Mime:
     whole: bool
 
 
-def split(raw: bytes) -> Mime:
+def taken_apart(raw: bytes) -> Mime:
     """Return what a mail, or the beginning of one, is made of."""
     text = _LINE_END.sub("\n", raw.decode("ascii", "surrogateescape"))
     fields, is_short, _ = _fields(text)
