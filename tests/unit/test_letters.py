@@ -32,7 +32,7 @@ TRUE: Final = [
     f"Authentication-Results: {SERVER} 1; dkim=pass (2048-bit key) header.d=example.org header.s=a; spf=none",
     f'Authentication-Results: {SERVER};\r\n dkim=pass header.i=@example.org header.b="a/b";\r\n dmarc=pass',
     f"Authentication-Results: {SERVER}; dmarc=pass (p=NONE (sp=NONE)) header.from=example.org",
-    f"Authentication-Results: {SERVER.upper()}; spf=pass smtp.mailfrom={OWNER}; dkim=none",
+    f"Authentication-Results: {SERVER.upper()}; spf=pass smtp.mailfrom={OWNER}; dkim=none; dmarc=none",
     f"Authentication-Results: other.example; dmarc=fail header.from=example.org\r\n{PASS}",
 ]
 
