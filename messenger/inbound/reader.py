@@ -27,7 +27,7 @@ class Pace:
 
     first: float = 1.0
     every: float = 60.0
-    soon: float = 0.1
+    soon: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,10 @@ async def run(
         except ButlersError as failed:
             if stopping.is_set():  # that cut it short
                 break
-            unread[source.account.host] = str(failed)
+            # One that was cut short stays so.
+            box = Mailbox(source.account, source.server)
+            if source.account.user:  # of the sandbox its own channels tell
+                unread[source.account.host] = str(failed)
             log.warning("the mailbox was not read", why=failed.message)
             # A login that is refused too often may be locked.
             wait = pace.every * (5 if isinstance(failed, Misconfigured) else 1)
