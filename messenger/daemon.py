@@ -12,11 +12,12 @@ from messenger.channels.base import Channel
 from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import lease, loop
-from messenger.inbound import bounces, commands, mailbox, poller, updates
+from messenger.inbound import commands, mailbox, poller, reader, updates
 from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
-from shared.channels.realms import Configured, configured, write_channels
+from shared.channels.realms import SANDBOX, SANDBOX_SERVER, Configured, configured, write_channels
+from shared.config.settings import Settings
 from shared.telemetry.logs import logger
 
 log = logger("messenger")
@@ -65,15 +66,27 @@ def build(context: Context) -> Components:
 
 
 def _inbound(worker: lease.Worker, telegram: TelegramChannel, bot: str, unread: dict[str, str]) -> Sequence[Loop]:
-    """Return the loops by which something comes in: updates, commands, and bounces where a mailbox is configured."""
-    imap_url = worker.context.settings.imap_url
-    account = None if imap_url is None else mailbox.account_from(imap_url.reveal())
+    """Return the loops by which something comes in: updates, commands, and mails where there is a mailbox."""
+    source = _mailbox(worker.context.settings)
     return [
         partial(poller.poll, worker, telegram, bot),
         partial(updates.handle, worker, telegram, bot),
         partial(commands.show_menu, worker, telegram),
-        *([] if account is None else [partial(bounces.run, worker.context, account, unread)]),
+        *([] if source is None else [partial(reader.run, worker.context, source, unread)]),
     ]
+
+
+def _mailbox(settings: Settings) -> reader.Source | None:
+    """Return the mailbox that is read: as set, else the sandbox's where mails go to it.
+
+    INVARIANT: what people wrote is no mail of the sandbox, which it would be while mails go there.
+    """
+    set_up = configured(settings)
+    played, endpoint = set_up.realms["email"] == SANDBOX, set_up.senders["email"]
+    if settings.imap_url is not None:
+        account = mailbox.account_from(settings.imap_url.reveal())
+        return reader.Source(account, "" if played else endpoint, settings.mail_authserv_id)
+    return reader.Source(mailbox.sandbox_feed(set_up.imap_url.reveal()), endpoint, SANDBOX_SERVER) if played else None
 
 
 async def _set_up(worker: lease.Worker, set_up: Configured, stopping: asyncio.Event) -> None:

@@ -229,6 +229,8 @@ class IngestSender(Request):
 
     identity: Text
     display_name: Annotated[str, Field(max_length=200)] | None = None
+    # Whether the owner's own mail server vouches for the sender's domain; elsewhere it says nothing.
+    verified: bool = False
 
 
 class IngestAttachment(Request):
@@ -244,6 +246,8 @@ class IngestPayload(Request):
     """What was said."""
 
     text: Annotated[str, Field(max_length=100_000)]
+    # What the message repeats of earlier ones, which are not its sender's words now.
+    quoted: Annotated[str, Field(max_length=100_000)] | None = None
     subject: Annotated[str, Field(max_length=1000)] | None = None
     attachments: Annotated[tuple[IngestAttachment, ...], Field(max_length=32)] | None = None
 

@@ -164,11 +164,11 @@ LIST: Final = (
         ROUTES,
         "after the call; it never holds words",
     ),
-    Kept("switchboard.inbox", "text request_context display_name attachments", "wiped", WORDS, "after it came"),
+    Kept("switchboard.inbox", "text request_context display_name attachments quoted", "wiped", WORDS, "after it came"),
     Kept(
         "switchboard.inbox",
         "channel endpoint_identity external_event_id thread sender kind reply_to conversation route_holder routed_to "
-        "routed_because",
+        "routed_because verified",
         "removed",
         FENCES,
         "after it came; it proves the thread and keeps it from being taken twice",

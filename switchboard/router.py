@@ -11,7 +11,7 @@ from shared.loops import apart
 from shared.storage import notices, routing_rules, sessions
 from shared.storage.notices import Notice
 from shared.telemetry.logs import logger
-from switchboard.routing import OWN_WORDS, Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
+from switchboard.routing import AUTOMATIC, OWN_WORDS, Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
 from switchboard.storage import inbox, registry
 
 log = logger("switchboard.router")
@@ -66,7 +66,7 @@ async def route_waiting(context: Context) -> int:
 async def _route_one(context: Context, row: Record) -> bool:
     """Write where one message goes, hand it over, and let the next of its conversation be taken; return if it went."""
     async with context.db.work() as connection:
-        answered = await inbox.ours_answered(connection, row)
+        answered = await inbox.ours_answered(connection, row) if row["kind"] != AUTOMATIC else None
         chosen = await _choice(context, connection, row, answered)
         if chosen is None:
             log.info("no butler is known to route to", message=row["id"])
@@ -105,10 +105,13 @@ async def _choice(context: Context, connection: Connection, row: Record, answere
 def is_owners_own(row: Record) -> bool:
     """Return whether a message is proved to be the owner's: sent by the owner in the chat that is the owner's alone.
 
-    Where a thread does not say its place, as by e-mail, nothing proves who wrote: the sender is a header.
+    Where a thread does not say its place, as by e-mail, the sender is what anybody can write: it counts only if the
+    owner's own mail server vouches for it.
     """
+    if not row["from_owner"]:
+        return False
     place = CHANNELS[row["channel"]].thread.address
-    return bool(place is not None and row["from_owner"] and row["conversation"] == row["sender"])
+    return bool(row["verified"] if place is None else row["conversation"] == row["sender"])
 
 
 def is_written(row: Record) -> bool:

@@ -10,6 +10,8 @@ from shared.addresses import folded
 NOBODY: Final = "nobody"
 # Whose words these are is said by their kind: in a forwarded message the sender names nobody.
 OWN_WORDS: Final = "message"
+# What a machine sent by itself, such as a note of absence: it answers nothing.
+AUTOMATIC: Final = "automatic"
 _NAMED: Final = re.compile(r"[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=\s|[,:]|$)")
 
 

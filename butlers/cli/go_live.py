@@ -42,7 +42,7 @@ QUESTIONS: Final[Mapping[str, tuple[str, bool]]] = {
     "BUTLERS_TELEGRAM_TOKEN": ("Your bot's token from @BotFather (Enter: Telegram stays in the sandbox):", True),
     "BUTLERS_SMTP_URL": ("Your mail server, as smtps://user:password@host (Enter: mail stays in the sandbox):", True),
     "BUTLERS_EMAIL_FROM": ("The address your mails come from:", False),
-    "BUTLERS_IMAP_URL": ("Its mailbox, as imaps://user:password@host, to see what comes back (Enter: none):", True),
+    "BUTLERS_IMAP_URL": ("Its mailbox, as imaps://user:password@host, to read what comes in (Enter: none):", True),
 }
 # Where the owner is told and found.
 MAIL: Final = "email"

@@ -130,7 +130,7 @@ def _demand_free_ports(settings: Settings, butlers: Sequence[str]) -> None:
     places = ports.places(settings.home, butlers)
     wanted = [*sockets.OFFSETS.values(), *(sockets.FIRST_BUTLER + places[name] for name in butlers)]
     if _needs_sandbox(settings):
-        wanted.append(sockets.SANDBOX_SMTP)
+        wanted += [sockets.SANDBOX_SMTP, sockets.SANDBOX_IMAP]
     else:
         wanted.remove(sockets.OFFSETS["sandbox"])
     try:

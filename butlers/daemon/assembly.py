@@ -17,7 +17,7 @@ from butlers import fleet
 from butlers.butler import Butler, Context, Loop
 from butlers.daemon.app import Daemon, LocalClient, build
 from butlers.daemon.directory import Directory
-from butlers.daemon.sockets import SANDBOX_SMTP
+from butlers.daemon.sockets import SANDBOX_IMAP, SANDBOX_SMTP
 from butlers.modules import loader
 from butlers.refusals import note_refusal
 from butlers.runtime.registry import keys_of
@@ -226,7 +226,8 @@ class Assembly:
 def sandbox(settings: Settings, url: str) -> Daemon:
     """Make the sandbox, which knows neither keys nor database."""
     module = importlib.import_module(SANDBOX)
-    mail = module.MailSink(settings.host, settings.port_base + SANDBOX_SMTP)
+    base = settings.port_base
+    mail = module.MailSink(settings.host, base + SANDBOX_SMTP, feed=base + SANDBOX_IMAP)
     owner = int(settings.owner_telegram or TELEGRAM.sandbox_owner)
     home_folder.make(settings.home)
     app = module.create_app(Path(settings.home), owner, allowed_hosts=frozenset(hosts_of(settings, url)), mail=mail)

@@ -17,6 +17,7 @@ from shared.errors import Misconfigured
 
 OFFSETS: Final[Mapping[str, int]] = {"switchboard": 0, "messenger": 1, "console": 2, "sandbox": 3}
 SANDBOX_SMTP: Final = 4
+SANDBOX_IMAP: Final = 5
 FIRST_BUTLER: Final = 10
 PROCESSES: Final = Path("/proc")
 LISTENING: Final = "0A"

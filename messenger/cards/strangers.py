@@ -22,7 +22,7 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     stopped = await base.elsewhere(connection, claimed, realm_of(context.settings, "telegram"), context)
     if stopped is not None:
         return stopped
-    title = "Strangers are writing to your bot more than can be stored."
+    title = "Strangers are writing to your butlers more than can be stored."
     messages, many = row["messages"], row["messages"] != 1
     body = (
         f"{title}\n{messages} message{'s have' if many else ' has'} been dropped since {row['first_at']:%Y-%m-%d %H:%M}"

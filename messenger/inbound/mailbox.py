@@ -1,15 +1,18 @@
-"""One look into the mailbox, read-only, for what came back since the last one. Blocking, so it runs in a thread.
+"""A connection to the mailbox, read-only, for what came since the last look. Blocking, so it runs in a thread.
 
-Of each new message the Content-Type is fetched, and only of a delivery report its beginning, without marking anything
-as read. The password crosses a network encrypted or not at all, and stands in no error message.
+Of each new message only the beginning is fetched, without marking anything as read. Where nothing is new, the server is
+asked to say when something is (IDLE, RFC 2177). The password crosses a network encrypted or not at all, and stands in
+no error message.
 """
 
+import re
+import select
 import socket
 import ssl
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
 from imaplib import IMAP4, IMAP4_SSL
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -17,12 +20,19 @@ from urllib.parse import unquote, urlsplit
 from messenger.channels.email import trust
 from messenger.channels.smtp import Relay
 from messenger.inbound.dsn import LIMIT_BYTES, Bounce, is_report, parse
+from messenger.inbound.mail.letter import Letter, letter_of
 from shared.errors import Misconfigured, Unavailable
 
 # For connecting and for each answer; and how long new messages are taken up before the rest waits for the next look.
 ANSWER_SECONDS: Final = 10.0
-LOOK_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 30.0
+MOST_AT_ONCE: Final = 50
+# Of a mail that is larger the rest is not read.
+LARGEST: Final = 1_048_576
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# Server and database may disagree on the time.
+CLOCKS_APART: Final = timedelta(minutes=10)
+_INTERNALDATE: Final = re.compile(r'INTERNALDATE "([^"]{1,40})"', re.IGNORECASE)
 # A connection that fails, a server that says no, and all that the library raises where a server talks nonsense.
 UNREADABLE: Final = (IMAP4.error, OSError, ValueError, LookupError, TypeError, AttributeError)
 REMEDY: Final = "Write imaps:// in BUTLERS_IMAP_URL, or let the server offer STARTTLS."
@@ -30,21 +40,34 @@ REMEDY: Final = "Write imaps:// in BUTLERS_IMAP_URL, or let the server offer STA
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How far the mailbox was read, and since which day anything may be new."""
+    """How far the mailbox was read, since which day anything may be new, and since when mails count; None if never."""
 
     uidvalidity: int
     last_uid: int
     since: date
+    mails_from: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A mail, and when the server got it, if it says that."""
+
+    letter: Letter
+    at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How far it is read now, and what came back, by the message's number; `whole` if nothing was left for later."""
+    """How far it is read now, and what came, by its number; `whole` if nothing was left for later.
+
+    `woken` says that the server was asked to wait, and that it is time to look again.
+    """
 
     uidvalidity: int
     last_uid: int
-    bounces: tuple[tuple[int, Bounce], ...]
+    items: tuple[tuple[int, Bounce | Arrived], ...]
     whole: bool
+    woken: bool = False
 
 
 def account_from(url: str) -> Relay:
@@ -59,12 +82,21 @@ def account_from(url: str) -> Relay:
     return Relay(parts.hostname, parts.port or 143, user, password, "starttls")
 
 
-class Look:
-    """One look into the mailbox, which another thread can end."""
+def sandbox_feed(url: str) -> Relay:
+    """Return where the sandbox hands out its mails, for which there is no login."""
+    parts = urlsplit(url)
+    return Relay(parts.hostname or "127.0.0.1", parts.port or 143, tls="none")
 
-    def __init__(self, account: Relay, seen: Seen) -> None:
-        self._account = account
-        self._seen = seen
+
+class Mailbox:
+    """A connection that stays open from look to look, and that another thread can end.
+
+    `server` names the mail server whose word on a sender counts.
+    """
+
+    def __init__(self, account: Relay, server: str | None = None) -> None:
+        self.account = account
+        self._server_name = server
         self._server: IMAP4 | None = None
         self._is_over = False
 
@@ -76,66 +108,136 @@ class Look:
                 # Not the TLS socket's own shutdown, which takes away what the reading thread is using.
                 socket.socket.shutdown(self._server.sock, socket.SHUT_RDWR)
 
-    def take(self) -> Found:
-        """Return what is new; raise Misconfigured or Unavailable in words that hold no secret."""
+    def take(self, seen: Seen, wait: float = 0.0) -> Found:
+        """Return what is new; where nothing is, wait so many seconds for the server to say that something is.
+
+        Raises Misconfigured or Unavailable in words that hold no secret.
+        """
         try:
-            server = self._server = self._connected()
-            try:
-                _log_in(server, self._account)
-                return self._read(server)
-            finally:
-                with suppress(IMAP4.error, OSError):
-                    server.logout()
-                with suppress(OSError):  # a logout that fails closes nothing
-                    server.shutdown()
+            return self._taken(seen, wait)
+        except Misconfigured:
+            self.close()
+            raise
         except UNREADABLE as failed:
+            self.close()
             said = " ".join(str(failed).split()) or type(failed).__name__
-            said = said.replace(self._account.password, "***") if self._account.password else said
+            said = said.replace(self.account.password, "***") if self.account.password else said
             raise Unavailable(f"The mailbox cannot be read: {said[:200]}.", "Butlers retries by itself.") from None
 
+    def close(self) -> None:
+        """Log out and close the connection, if there is one."""
+        server, self._server = self._server, None
+        if server is not None:
+            with suppress(IMAP4.error, OSError):
+                server.logout()
+            with suppress(OSError):  # a logout that fails closes nothing
+                server.shutdown()
+
+    def _taken(self, seen: Seen, wait: float) -> Found:
+        if self._server is None:
+            self._server = self._connected()
+            _log_in(self._server, self.account)
+        found = self._read(self._server, seen)
+        if found.items or not found.whole or found.last_uid != seen.last_uid or not wait or self._is_over:
+            return found
+        return replace(found, woken=_idled(self._server, wait))
+
     def _connected(self) -> IMAP4:
-        account = self._account
+        account = self.account
         if account.tls == "tls":
             return IMAP4_SSL(account.host, account.port, ssl_context=trust(account), timeout=ANSWER_SECONDS)
         return IMAP4(account.host, account.port, timeout=ANSWER_SECONDS)
 
-    def _read(self, server: IMAP4) -> Found:
+    def _read(self, server: IMAP4, seen: Seen) -> Found:
         """Select the mailbox by EXAMINE, which changes nothing, then read all that is new in order of arrival."""
         _demand(*server.select("INBOX", readonly=True))
         uidvalidity = int(server.response("UIDVALIDITY")[1][0] or 0)
-        done = self._seen.last_uid if uidvalidity == self._seen.uidvalidity else 0
+        done = seen.last_uid if uidvalidity == seen.uidvalidity else 0
         # A range that ends in * holds the last message, however small its number is.
-        new = sorted(uid for uid in self._numbers(server, done) if uid > done)
-        bounces: list[tuple[int, Bounce]] = []
+        new = sorted(uid for uid in _numbers(server, done, seen.since) if uid > done)
+        items: list[tuple[int, Bounce | Arrived]] = []
         until = time.monotonic() + LOOK_SECONDS
         for uid in new:
-            if self._is_over or time.monotonic() > until:
-                return Found(uidvalidity, done, tuple(bounces), whole=False)
-            bounces += ((uid, bounce) for bounce in _came_back(server, uid))
+            if self._is_over or len(items) >= MOST_AT_ONCE or time.monotonic() > until:
+                return Found(uidvalidity, done, tuple(items), whole=False)
+            items += ((uid, item) for item in self._item(server, uid, seen.mails_from))
             done = uid
-        return Found(uidvalidity, done, tuple(bounces), whole=True)
+        return Found(uidvalidity, done, tuple(items), whole=True)
 
-    def _numbers(self, server: IMAP4, done: int) -> list[int]:
-        since = self._seen.since
-        day = f"{since.day}-{MONTHS[since.month - 1]}-{since.year}"
-        found = _demand(*server.uid("SEARCH", "UID", f"{done + 1}:*", "SINCE", day))
-        return [int(number) for number in (found[0] or b"").split()]
-
-
-def _came_back(server: IMAP4, uid: int) -> tuple[Bounce, ...]:
-    """Return what this message reports; of one that is no report nothing but its Content-Type is fetched."""
-    header = _fetched(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
-    return parse(_fetched(server, uid, "", f"<0.{LIMIT_BYTES}>")) if is_report(header) else ()
+    def _item(self, server: IMAP4, uid: int, mails_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
+        """Return what this message is: bounces, a mail, or nothing that is read."""
+        header, at = _fetched(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
+        if is_report(header):
+            return parse(_fetched(server, uid, "", f"<0.{LIMIT_BYTES}>")[0])
+        if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
+            return ()
+        raw, _ = _fetched(server, uid, "", f"<0.{LARGEST}>")
+        return (Arrived(letter_of(raw, self._server_name), at),) if raw else ()
 
 
-def _fetched(server: IMAP4, uid: int, section: str, beginning: str) -> bytes:
-    """Fetch a piece of a message, which stays unread; return it, empty where the message is gone."""
-    items = _demand(*server.uid("FETCH", str(uid), f"(BODY.PEEK[{section}]{beginning})"))
-    return next((item[1] for item in items if isinstance(item, tuple)), b"")
+def _numbers(server: IMAP4, done: int, since: date) -> list[int]:
+    day = f"{since.day}-{MONTHS[since.month - 1]}-{since.year}"
+    found = _demand(*server.uid("SEARCH", "UID", f"{done + 1}:*", "SINCE", day))
+    return [int(number) for number in (found[0] or b"").split()]
+
+
+def _fetched(server: IMAP4, uid: int, section: str, beginning: str) -> tuple[bytes, datetime | None]:
+    """Fetch a piece of a message, which stays unread; return it, empty where the message is gone, and when it came."""
+    items = _demand(*server.uid("FETCH", str(uid), f"(INTERNALDATE BODY.PEEK[{section}]{beginning})"))
+    piece = next((item[1] for item in items if isinstance(item, tuple)), b"")
+    said = b" ".join(item[0] if isinstance(item, tuple) else item for item in items if item)
+    return piece, _received(said.decode("ascii", "replace"))
+
+
+def _received(said: str) -> datetime | None:
+    """Return the time at which the server got a message, if it says one that can be."""
+    found = _INTERNALDATE.search(said)
+    try:
+        day, month, rest = found[1].strip().split("-", 2) if found else ("", "", "")
+        number = MONTHS.index(month.capitalize()) + 1
+        return datetime.strptime(f"{day} {number} {rest}", "%d %m %Y %H:%M:%S %z")
+    except ValueError:
+        return None
+
+
+def _idled(server: IMAP4, seconds: float) -> bool:
+    """Wait until the server says anything, or so many seconds; return whether it knows how to."""
+    if "IDLE" not in server.capabilities:
+        return False
+    server.send(b"IDLE1 IDLE\r\n")
+    if not server.readline().startswith(b"+"):
+        raise IMAP4.error("it does not wait")
+    if not _has_more(server):
+        poll = select.poll()
+        poll.register(server.sock, select.POLLIN)
+        poll.poll(seconds * 1000)
+    server.send(b"DONE\r\n")
+    while not (line := server.readline()).startswith(b"IDLE1 "):
+        if not line:
+            raise IMAP4.abort("it hung up")
+    return True
+
+
+def _has_more(server: IMAP4) -> bool:
+    """Return whether the server has said more than was read, which its socket alone does not tell."""
+    server.sock.settimeout(0)
+    try:
+        return bool(server.readline())
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    finally:
+        server.sock.settimeout(ANSWER_SECONDS)
 
 
 def _log_in(server: IMAP4, account: Relay) -> None:
-    """Encrypt where it is not yet, then give the login; raise Misconfigured if the login is refused."""
+    """Encrypt where it is not yet, then give the login; raise Misconfigured if the login is refused.
+
+    INVARIANT: a server that wants no login is taken for ours only where there is none to give, in the sandbox.
+    """
+    if (server.state == "AUTH") != (not account.user):
+        raise Misconfigured("The mailbox server and BUTLERS_IMAP_URL disagree on a login.", REMEDY)
+    if not account.user:
+        return
     if account.tls == "starttls" and "STARTTLS" in server.capabilities:
         server.starttls(trust(account))
     if not (account.is_loopback or isinstance(server.sock, ssl.SSLSocket)):
@@ -149,6 +251,7 @@ def _log_in(server: IMAP4, account: Relay) -> None:
         raise
     except IMAP4.error:
         raise Misconfigured("The mailbox server rejects the login.", "Correct the login in BUTLERS_IMAP_URL.") from None
+    server.capabilities = ("IDLE",) if "IDLE" in str(_demand(*server.capability())).upper().split() else ()
 
 
 def _quoted(user: str) -> str:

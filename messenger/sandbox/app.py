@@ -14,6 +14,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from messenger.sandbox.botapi.app import BotApi
+from messenger.sandbox.mail.imap import start_imap
 from messenger.sandbox.mail.smtp import start_smtp
 from messenger.sandbox.sandbox import Sandbox, open_sandbox
 from messenger.sandbox.web import api, pages
@@ -25,11 +26,12 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class MailSink:
-    """The address at which the app listens for mail while it runs; port 0 takes a free one."""
+    """Where the app listens for mail while it runs, and hands out what people write; port 0 takes a free one."""
 
     host: str = "127.0.0.1"
     port: int = 0
     tls: ssl.SSLContext | None = None
+    feed: int = 0
 
 
 def create_app(
@@ -42,23 +44,24 @@ def create_app(
     """Make the ASGI app of the sandbox whose files lie in `home`/sandbox.
 
     Opens the files at once (SandboxBusy, BrokenFile). While it runs, `app.state.sandbox` is the Sandbox and, with
-    `mail`, `app.state.smtp_port` the port of the mail sink; without `mail` the process that serves the app starts the
-    sink by `start_smtp`. A server that wants to end at once calls `app.state.sandbox.stop()` first. Serve it with
-    uvicorn.
+    `mail`, `app.state.smtp_port` the port of the mail sink and `app.state.imap_port` that of the mailbox; without
+    `mail` the process that serves the app starts them by `start_smtp` and `start_imap`. A server that wants to end at
+    once calls `app.state.sandbox.stop()` first. Serve it with uvicorn.
     """
     sandbox = open_sandbox(home, owner_chat)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        server = None
+        servers = []
         if mail is not None:
-            server = await start_smtp(sandbox, mail.host, mail.port, mail.tls)
-            app.state.smtp_port = server.sockets[0].getsockname()[1]
+            servers = [await start_smtp(sandbox, mail.host, mail.port, mail.tls)]
+            servers.append(await start_imap(sandbox, mail.host, mail.feed))
+            app.state.smtp_port, app.state.imap_port = (one.sockets[0].getsockname()[1] for one in servers)
         try:
             yield
         finally:
             sandbox.close()
-            if server is not None:
+            for server in servers:
                 server.close()
                 await server.wait_closed()
 

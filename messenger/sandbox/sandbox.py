@@ -10,7 +10,7 @@ from pathlib import Path
 from messenger.sandbox.botapi import shapes
 from messenger.sandbox.faults import FaultBoard
 from messenger.sandbox.journal import Lines
-from messenger.sandbox.world import Message, Polling, World, as_int
+from messenger.sandbox.world import Message, Polling, World, Written, as_int
 
 Clock = Callable[[], datetime]
 
@@ -82,7 +82,8 @@ class Sandbox:
     @property
     def version(self) -> int:
         """A number that grows with every change that a page shows, also over restarts."""
-        return len(self.lines) + len(self.world.updates) + self.world.namings + self.faults.changes
+        seen = self.world
+        return len(self.lines) + len(seen.updates) + len(seen.written) + seen.namings + self.faults.changes
 
     def accept(self, *things: Accepted) -> None:
         """Journal what was accepted, in one write, then apply it to the world."""
@@ -116,6 +117,12 @@ class Sandbox:
         )
         self._tell(shapes.message_update(self.world, given), saying.token_id)
         return self.world.messages[message_id]
+
+    def write(self, mail: Mapping[str, str]) -> Written:
+        """Put a mail that a person wrote into the butlers' mailbox."""
+        self._event({"kind": "written", "mail": dict(mail)})
+        self.bell.ring()
+        return self.world.written[-1]
 
     def press(self, on: Message, who: int, data: str) -> str:
         """Press a button of a message as a person; the bot that sent it gets the update. Return the callback's id."""

@@ -68,6 +68,19 @@ class Mail:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A mail that a person wrote to the butlers; `raw` is the whole message as its mailbox hands it out."""
+
+    uid: int
+    at: datetime
+    to: str
+    sender: str
+    subject: str
+    message_id: str
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
 class Polling:
     """How far a bot has confirmed its updates, and which kinds it asked for (empty: the API's default)."""
 
@@ -105,6 +118,7 @@ class World:
     def __init__(self) -> None:
         self.messages: dict[int, Message] = {}
         self.mails: list[Mail] = []
+        self.written: list[Written] = []
         self.updates: list[Update] = []
         self.presses: dict[str, Press] = {}
         self.pollings: dict[str, Polling] = {}
@@ -141,6 +155,9 @@ class World:
             allowed = line["allowed"]
             kinds = tuple(str(k) for k in allowed) if isinstance(allowed, list) else ()
             self.pollings[str(line["token_id"])] = Polling(as_int(line["offset"]), kinds)
+            return
+        if line["kind"] == "written":
+            self._add_written(as_map(line["mail"]), datetime.fromisoformat(str(line["at"])))
             return
         if line["kind"] == "named":
             self.people.update({as_int(who): str(name) for who, name in as_map(line["people"]).items()})
@@ -189,6 +206,10 @@ class World:
                 raw=str(payload["raw"]),
             )
         )
+
+    def _add_written(self, mail: Mapping[str, object], at: datetime) -> None:
+        said = {name: str(mail[name]) for name in ("to", "sender", "subject", "message_id", "raw")}
+        self.written.append(Written(uid=len(self.written) + 1, at=at, **said))
 
     def _add_sent(self, line: Mapping[str, object], payload: Mapping[str, object], at: int) -> None:
         chat, message_id = chat_number(payload["chat_id"]), as_int(line["provider_id"])

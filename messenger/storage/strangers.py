@@ -6,6 +6,7 @@ from typing import Final
 
 from messenger.storage import cards
 from shared import retention
+from shared.addresses import folded
 from shared.db.pool import Connection, Record
 from shared.storage import pairings
 
@@ -59,6 +60,28 @@ async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
             if await connection.fetchval(COUNT, long) == 1:
                 await cards.tell_of(connection, CARD)
     return over
+
+
+KNOWN_BY_MAIL: Final = """
+SELECT EXISTS (SELECT FROM shared.contact_info WHERE type = 'email' AND lookup = $1)
+"""
+
+
+async def takes_mail(connection: Connection, sender: str, long: int, *, vouched: bool) -> bool:
+    """Return whether a mail is within the bounds; count one that is not, and tell the owner once a day.
+
+    A contact is known by its address only where nothing says that anybody may have written it.
+    """
+    address = folded(sender)
+    if vouched and await connection.fetchval(KNOWN_BY_MAIL, address):
+        return True
+    await connection.execute(FORGET, retention.STRANGERS)
+    taken = (address, min(long, MOST_BYTES), MOST_MESSAGES, MOST_BYTES, MOST_SENDERS)
+    if await connection.fetchval(TAKE, *taken) is not None:
+        return True
+    if await connection.fetchval(COUNT, long) == 1:
+        await cards.tell_of(connection, CARD)
+    return False
 
 
 COUNTED: Final = "SELECT first_at, messages, bytes FROM messenger.strangers WHERE sender = ''"

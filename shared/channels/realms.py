@@ -12,6 +12,8 @@ from shared.db.pool import Connection
 
 SANDBOX_TOKEN: Final = "1:sandbox"  # noqa: S105  # opens only the sandbox, which asks for none
 SANDBOX: Final = "sandbox"
+# What vouches for a sender there: whoever writes a mail says whether it does.
+SANDBOX_SERVER: Final = "sandbox.test"
 # They ask who is there, whatever the channels are.
 OWN_SURFACES: Final = frozenset({"console", "cli"})
 NOT_HERE: Final = "This is the sandbox. Live messages are decided in the console or with `butlers approvals`."
@@ -41,6 +43,8 @@ class Configured:
     telegram_url: str
     token: Secret
     smtp_url: Secret
+    # Where the sandbox hands out the mails that people write there.
+    imap_url: Secret
     # By channel: what it works in, and the address its messages come from, which may be empty.
     realms: Mapping[str, str]
     senders: Mapping[str, str]
@@ -58,6 +62,7 @@ def configured(settings: Settings) -> Configured:
         telegram_url=settings.telegram_base_url if settings.telegram_token else sandbox_url(settings),
         token=settings.telegram_token or Secret(SANDBOX_TOKEN),
         smtp_url=settings.smtp_url or sandbox_smtp,
+        imap_url=settings.sandbox_imap_url or Secret(f"imap://127.0.0.1:{settings.port_base + 5}"),
         realms={name: realm_of(settings, name) for name in CHANNELS},
         senders={name: _sender_of(settings, name) for name in CHANNELS},
     )

@@ -97,12 +97,14 @@ class Settings:
     smtp_url: Secret | None
     email_from: str | None
     imap_url: Secret | None
+    mail_authserv_id: str | None
     advertise_url: str | None
     allow_plaintext: bool
     tls_cert: Path | None
     tls_key: Path | None
     sandbox_url: str | None
     sandbox_smtp_url: Secret | None
+    sandbox_imap_url: Secret | None
     console_password: Secret | None
     public_url: str | None
     agents_url: str | None
@@ -138,12 +140,14 @@ class Settings:
             smtp_url=env.secret("BUTLERS_SMTP_URL", parsers.smtp_url),
             email_from=env.read("BUTLERS_EMAIL_FROM", parsers.email),
             imap_url=env.secret("BUTLERS_IMAP_URL", parsers.imap_url),
+            mail_authserv_id=env.read("BUTLERS_MAIL_AUTHSERV_ID", parsers.host),
             advertise_url=env.read("BUTLERS_ADVERTISE_URL", parsers.origin_url),
             allow_plaintext=env.read("BUTLERS_ALLOW_PLAINTEXT", parsers.yes_or_no) or False,
             tls_cert=env.read("BUTLERS_TLS_CERT", Path),
             tls_key=env.read("BUTLERS_TLS_KEY", Path),
             sandbox_url=env.read("BUTLERS_SANDBOX_URL", parsers.web_url),
             sandbox_smtp_url=env.secret("BUTLERS_SANDBOX_SMTP_URL", parsers.smtp_url),
+            sandbox_imap_url=env.secret("BUTLERS_SANDBOX_IMAP_URL", parsers.imap_url),
             console_password=env.secret("BUTLERS_CONSOLE_PASSWORD", str),
             public_url=env.read("BUTLERS_PUBLIC_URL", parsers.web_url),
             agents_url=env.read("BUTLERS_AGENTS_URL", parsers.origin_url),

@@ -18,9 +18,8 @@ from butlers.cli.audit import Report, judge
 from butlers.console.storage import sessions
 from butlers.daemon import discovery
 from messenger.delivery.lease import Worker
-from messenger.inbound import bounces
 from messenger.maintenance import purger, reaper, sealer
-from messenger.storage import attempts, deliveries, updates
+from messenger.storage import attempts, deliveries, mailboxes, updates
 from shared.config.settings import Secret
 from shared.config.timings import STANDARD
 from shared.storage import pairings, pending_actions
@@ -145,10 +144,10 @@ async def test_a_bots_lease_of_the_future_keeps_nobody_from_polling(house: House
 async def test_a_mailboxs_lease_of_the_future_keeps_nobody_from_reading(house: House, clock: Clock) -> None:
     async with house.context("messenger").db.work() as connection:
         clock.off_by(HOUR)
-        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "who fell silent", STANDARD.mailbox_lease)
+        assert await connection.fetchrow(mailboxes.TAKE_LEASE, "a mailbox", "who fell silent", STANDARD.mailbox_lease)
         clock.off_by(0)
-        assert await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "another", STANDARD.mailbox_lease)
-        assert not await connection.fetchrow(bounces.TAKE_LEASE, "a mailbox", "a third", STANDARD.mailbox_lease)
+        assert await connection.fetchrow(mailboxes.TAKE_LEASE, "a mailbox", "another", STANDARD.mailbox_lease)
+        assert not await connection.fetchrow(mailboxes.TAKE_LEASE, "a mailbox", "a third", STANDARD.mailbox_lease)
 
 
 async def test_what_a_silent_holder_claimed_in_the_future_is_taken_over(

@@ -283,6 +283,7 @@ def _settings(folder: Path, box: Running, variables: Mapping[str, str]) -> Setti
         "BUTLERS_HOME": str(folder),
         "BUTLERS_SANDBOX_URL": box.url,
         "BUTLERS_SANDBOX_SMTP_URL": f"smtp://127.0.0.1:{box.smtp_port}",
+        "BUTLERS_SANDBOX_IMAP_URL": f"imap://127.0.0.1:{box.imap_port}",
         "BUTLERS_SWEEP_SECONDS": "0.1",
         # A house is shared by many tests, each of which may ask.
         "BUTLERS_CARD_BURST": "1000",

@@ -51,6 +51,7 @@ class Running:
     url: str
     port: int
     smtp_port: int
+    imap_port: int
     sandbox: Sandbox
     http: aiohttp.ClientSession
 
@@ -97,7 +98,8 @@ async def running(home: Path, mail: MailSink | None = None) -> AsyncIterator[Run
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=LONGEST)) as http:
-            yield Running(f"http://127.0.0.1:{port}", port, app.state.smtp_port, app.state.sandbox, http)
+            ports = app.state.smtp_port, app.state.imap_port
+            yield Running(f"http://127.0.0.1:{port}", port, *ports, app.state.sandbox, http)
     finally:
         app.state.sandbox.stop()
         await asyncio.sleep(0.005)  # uvicorn looks only every 0.1 s whether the last connection is closed

@@ -15,7 +15,7 @@ import typer
 
 from butlers import fleet
 from butlers.cli.app import build
-from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_SMTP
+from butlers.daemon.sockets import FIRST_BUTLER, OFFSETS, SANDBOX_IMAP, SANDBOX_SMTP
 from shared.config.settings import Settings, dump
 from tests.bench.figures import read, with_figures
 from tests.rig.stages import stage_table, stages
@@ -136,7 +136,7 @@ def test_ports_are_as_listed() -> None:
     listed = {name: int(offset) for name, _, offset in rows}
     butler = listed.pop("the first butler of the fleet, by name")
     assert butler == FIRST_BUTLER
-    assert listed == {**OFFSETS, "sandbox, SMTP": SANDBOX_SMTP}
+    assert listed == {**OFFSETS, "sandbox, SMTP": SANDBOX_SMTP, "sandbox, IMAP": SANDBOX_IMAP}
 
 
 def test_each_everyday_thing_leads_to_a_file() -> None:

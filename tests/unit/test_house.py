@@ -27,7 +27,9 @@ HouseChecker = Callable[[Files], Iterator[str]]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 # {file::function: why}. An entry that no longer excuses anything fails, so the tables cannot rot.
-LONG_FUNCTIONS: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {
+    "shared/config/settings.py::Settings.from_env": "a line for each variable",
+}
 MANY_PARAMETERS: dict[str, str] = {
     "butlers/cli/rules.py::add": "a rule's eight options, as options",
     "butlers/cli/go_live.py::go_live": "an answer each, as options",
@@ -63,7 +65,6 @@ SQL_FILES = (
     "butlers/setup/logins.py",
     "butlers/setup/migrate.py",
     "messenger/delivery/witness.py",
-    "messenger/inbound/bounces.py",
     "messenger/maintenance/purger.py",
     "migrations/module_rights.py",
     "migrations/versions/*.py",
@@ -96,6 +97,7 @@ LEAST_ALONE = 60
 SHORT_FILES: dict[str, str] = {
     "butlers/cli/*.py": "a file for each word of the command line",
     "messenger/cards/*.py": "a file for each kind of card",
+    "messenger/inbound/bounces.py": "what came back, which is looked for by that name",
 }
 FORBIDDEN_WORDS = ("manager", "service", "helper", "utils", "common", "dispatcher", "staffer")
 

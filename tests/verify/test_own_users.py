@@ -126,6 +126,7 @@ class Machine:
             "BUTLERS_PORT_BASE": str(self.base),
             "BUTLERS_SANDBOX_URL": f"http://127.0.0.1:{self.base + 3}",
             "BUTLERS_SANDBOX_SMTP_URL": f"smtp://127.0.0.1:{self.base + 4}",
+            "BUTLERS_SANDBOX_IMAP_URL": f"imap://127.0.0.1:{self.base + 5}",
         }
 
     def start(self, name: str) -> None:

@@ -10,8 +10,10 @@ from starlette.routing import Route
 from messenger.sandbox.botapi.checks import MAX_TEXT_UNITS
 from messenger.sandbox.botapi.methods import ALL_METHODS
 from messenger.sandbox.botapi.shapes import units
+from messenger.sandbox.mail.writing import Draft, written
 from messenger.sandbox.sandbox import Sandbox, Saying
 from messenger.sandbox.world import Message
+from shared.channels.email import SPEC as EMAIL
 from shared.errors import InvalidInput
 
 LARGEST_BODY = 1024 * 1024
@@ -59,8 +61,12 @@ class Api:
         return JSONResponse({"faults": [fault.shape() for fault in board.armed()]})
 
     async def say(self, request: Request) -> Response:
-        """Write a message as a person."""
-        message = self._sandbox.say(saying(self._sandbox, await _object(request)))
+        """Write a message as a person, or a mail to the butlers."""
+        asked = await _object(request)
+        if asked.get("channel") == "email":
+            mail = self._sandbox.write(writing(self._sandbox, asked))
+            return JSONResponse({"message_id": mail.message_id, "uid": mail.uid})
+        message = self._sandbox.say(saying(self._sandbox, asked))
         return JSONResponse({"message_id": message.message_id, "update_id": self._last_update()})
 
     async def press(self, request: Request) -> Response:
@@ -100,6 +106,20 @@ def saying(sandbox: Sandbox, asked: Mapping[str, object]) -> Saying:
         raise NotThere(f"There is no message {reply_to} in chat {chat}.", "Look at the journal for its number.")
     token_id, name = _text(asked, "token_id", ""), _text(asked, "name", "")
     return Saying(who, chat, text, reply_to, token_id, name[:LONGEST_NAME])
+
+
+def writing(sandbox: Sandbox, asked: Mapping[str, object]) -> Mapping[str, str]:
+    """Check and return the mail that somebody writes, to the butlers if it does not say to whom."""
+    draft = Draft(
+        sender=_text(asked, "from"),
+        to=_text(asked, "to", EMAIL.sandbox_sender),
+        subject=_text(asked, "subject", ""),
+        text=_text(asked, "text"),
+        name=_text(asked, "name", ""),
+        answers=_text(asked, "answers", ""),
+        authenticated=asked.get("authenticated") is not False,
+    )
+    return written(draft, sandbox.clock(), len(sandbox.world.written) + 1)
 
 
 def on(sandbox: Sandbox, asked: Mapping[str, object]) -> Message:

@@ -46,6 +46,7 @@ class Pages:
             Route("/chats/{chat}/say", self.say, methods=["POST"]),
             Route("/chats/{chat}/press", self.press, methods=["POST"]),
             Route("/mail", self.mail),
+            Route("/mail/write", self.write, methods=["POST"]),
             Route("/break", self.breakages),
             Route("/break", self.arm, methods=["POST"]),
             Route("/events", self.events),
@@ -82,9 +83,19 @@ class Pages:
         self._sandbox.press(api.on(self._sandbox, asked), who, data)
         return _to_chat(chat)
 
-    async def mail(self, _request: Request) -> Response:
-        """Show the mails."""
-        return self._page("mail.html", {"letters": views.letters(self._sandbox.world), "place": "mail"})
+    async def mail(self, request: Request) -> Response:
+        """Show the mails, and the form by which somebody writes one."""
+        world, asked = self._sandbox.world, request.query_params
+        known = {"letters": views.letters(world), "draft": views.draft(world, asked.get("answer", ""))}
+        return self._page("mail.html", known | {"place": "mail", "error": asked.get("error", "")})
+
+    async def write(self, request: Request) -> Response:
+        """Write a mail as somebody."""
+        async with request.form() as form:
+            asked = {name: _typed(form.get(name)) for name in ("from", "to", "subject", "text", "name", "answers")}
+            vouched = form.get("authenticated") == "yes"
+        self._sandbox.write(api.writing(self._sandbox, {**asked, "authenticated": vouched}))
+        return RedirectResponse("/mail", status_code=SEE_OTHER)
 
     async def breakages(self, request: Request) -> Response:
         """Show what a person can break, and what is broken now."""
@@ -131,7 +142,7 @@ class Pages:
         chats = views.chat_list(sandbox.world, sandbox.owner_chat, current if isinstance(current, int) else None)
         shown = {
             "chats": chats,
-            "mails": len(sandbox.world.mails),
+            "mails": len(sandbox.world.mails) + len(sandbox.world.written),
             "faults": len(sandbox.faults.armed()),
             "version": sandbox.version,
             **known,
@@ -162,7 +173,8 @@ def _to_chat(chat: int) -> Response:
 def refuse_on_page(request: Request, error: InvalidInput) -> Response:
     """Redirect to the page that the form stood on, with the two sentences."""
     chat = str(request.path_params.get("chat", ""))
-    place = f"/chats/{chat}" if _is_number(chat) else "/break" if request.url.path == "/break" else "/"
+    own = {"/break": "/break", "/mail/write": "/mail"}
+    place = f"/chats/{chat}" if _is_number(chat) else own.get(request.url.path, "/")
     return RedirectResponse(f"{place}?{urlencode({'error': str(error)})}", status_code=SEE_OTHER)
 
 

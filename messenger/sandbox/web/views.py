@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 
 from messenger.sandbox.faults import BREAKAGES, Fault
 from messenger.sandbox.mail import text as mailtext
+from messenger.sandbox.mail.writing import Draft
 from messenger.sandbox.web.rich import Block, blocks
-from messenger.sandbox.world import Mail, Message, Press, World, as_list
+from messenger.sandbox.world import Mail, Message, Press, World, Written, as_list
+from shared.channels.email import SPEC as EMAIL
 
 HUES = 8
 PREVIEW = 80
@@ -73,7 +75,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One mail."""
+    """One mail; what people wrote has a negative number."""
 
     n: int
     who: Who
@@ -123,8 +125,18 @@ def thread(world: World, chat: int) -> list[Day]:
 
 
 def letters(world: World) -> list[Letter]:
-    """Return the mails, newest first."""
-    return [_letter(mail) for mail in reversed(world.mails)]
+    """Return the mails, what the butlers sent and what people wrote, newest first."""
+    mails: list[Mail | Written] = [*world.mails, *world.written]
+    return [_letter(mail) for mail in sorted(mails, key=lambda mail: mail.at, reverse=True)]
+
+
+def draft(world: World, answer: str) -> Draft:
+    """Return the mail to begin with: an answer to one that is shown, by whom it went to, or an empty one."""
+    found = next((mail for mail in world.mails if str(mail.n) == answer), None)
+    if found is None:
+        return Draft("", EMAIL.sandbox_sender, "", "")
+    bare = found.subject.removeprefix("Re: ")
+    return Draft(found.to, found.sender, f"Re: {bare}", "", answers=found.message_id)
 
 
 def broken(armed: Sequence[Fault]) -> list[Broken]:
@@ -187,13 +199,13 @@ def _answer(presses: Sequence[Press]) -> str:
     return "Pressed; the bot has not answered yet" if answer is None else answer
 
 
-def _letter(mail: Mail) -> Letter:
+def _letter(mail: Mail | Written) -> Letter:
     raw = mail.raw.encode(errors="surrogateescape")
     known = tuple((name, mailtext.header(raw, name)) for name in MAIL_HEADERS)
     sender = next((value for name, value in known if name == "From" and value), mail.sender)
     return Letter(
-        n=mail.n,
-        who=Who(mail.n, sender, _initials(sender), sum(map(ord, sender)) % HUES),
+        n=mail.n if isinstance(mail, Mail) else -mail.uid,
+        who=Who(0, sender, _initials(sender), sum(map(ord, sender)) % HUES),
         to=mail.to,
         subject=mailtext.header(raw, "Subject") or "(no subject)",
         iso=mail.at.isoformat(),

@@ -13,11 +13,15 @@ from uuid import uuid4
 
 import pytest
 
+from butlers.butler import Context
 from messenger.cards import kinds
+from messenger.channels.smtp import Relay
 from messenger.daemon import build
-from messenger.inbound import bounces
+from messenger.inbound import reader
 from messenger.inbound.dsn import Bounce
-from messenger.inbound.mailbox import Found, Look, Seen, account_from
+from messenger.inbound.mailbox import Found, Seen, account_from
+from messenger.inbound.mailbox import Mailbox as Box
+from messenger.inbound.reader import Source
 from shared.config.settings import Secret
 from shared.config.timings import STANDARD
 from shared.errors import Misconfigured, Unavailable
@@ -66,8 +70,16 @@ def seen(found: Found | None = None) -> Seen:
     return Seen(found.uidvalidity, found.last_uid, yesterday) if found else Seen(0, 0, yesterday)
 
 
+def looked(account: Relay, before: Seen) -> Found:
+    box = Box(account)
+    try:
+        return box.take(before)
+    finally:
+        box.close()
+
+
 def take(box: Mailbox, before: Found | None = None, *, tls: bool = False) -> Found:
-    return Look(account_from(box.url(tls=tls)), seen(before)).take()
+    return looked(account_from(box.url(tls=tls)), seen(before))
 
 
 def ours() -> str:
@@ -89,10 +101,10 @@ def test_reports_are_read_and_the_mailbox_stays_as_it_was(box: Mailbox, tls: boo
     lie.append(box.put(report(ours(), "anna@example.org", kind="multipart/mixed; boundary=b")))
     found = take(box, before, tls=tls)
     said = Bounce(message_id, frozenset({"anna@example.org"}), "5.1.1", "550 nobody of that name")
-    assert [bounce for _, bounce in found.bounces] == [said]
+    assert [bounce for _, bounce in found.items] == [said]
     assert (found.whole, found.last_uid) == (True, before.last_uid + 4)
     assert all(path.exists() for path in lie), "somebody took the letters for seen"
-    assert take(box, found, tls=tls).bounces == ()
+    assert take(box, found, tls=tls).items == ()
 
 
 @pytest.mark.slow
@@ -100,23 +112,23 @@ def test_what_is_older_than_a_day_is_left_alone_and_a_new_numbering_begins_anew(
     message_id = ours()
     box.put(report(message_id, "anna@example.org"))
     late = Seen(0, 0, datetime.now(UTC).date() + timedelta(days=2))
-    assert Look(account_from(box.url()), late).take().bounces == ()
+    assert looked(account_from(box.url()), late).items == ()
     found = take(box)
-    other = Look(account_from(box.url()), Seen(found.uidvalidity + 1, found.last_uid, seen().since)).take()
-    assert message_id in {bounce.message_id for _, bounce in other.bounces}
+    other = looked(account_from(box.url()), Seen(found.uidvalidity + 1, found.last_uid, seen().since))
+    assert message_id in {bounce.message_id for _, bounce in other.items if isinstance(bounce, Bounce)}
 
 
 @pytest.mark.slow
 def test_a_server_on_this_computer_needs_no_encryption() -> None:
     with mailbox(ssl="no") as plain:
         plain.put(report(ours(), "anna@example.org"))
-        assert len(take(plain).bounces) == 1
+        assert len(take(plain).items) == 1
 
 
 @pytest.mark.slow
 def test_a_login_that_is_refused_is_said_without_it(box: Mailbox) -> None:
     with pytest.raises(Misconfigured) as refused:
-        Look(account_from(box.url(password="not-it-either")), seen()).take()
+        looked(account_from(box.url(password="not-it-either")), seen())
     assert str(refused.value) == ("The mailbox server rejects the login. Correct the login in BUTLERS_IMAP_URL.")
 
 
@@ -150,7 +162,7 @@ def test_the_password_crosses_no_network_in_plain() -> None:
         # Not in a form that is known for this computer's own.
         account = account_from(f"imap://house:secret@127.1:{port}")
         with pytest.raises(Misconfigured, match="passwords are not sent unencrypted") as refused:
-            Look(account, seen()).take()
+            looked(account, seen())
     assert "imaps://" in refused.value.remedy
     assert {line.split()[1] for line in got} == {b"CAPABILITY", b"LOGOUT"}
 
@@ -158,17 +170,17 @@ def test_the_password_crosses_no_network_in_plain() -> None:
 def test_it_is_examined_and_never_selected() -> None:
     answers = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"EXAMINE": b"* OK [UIDVALIDITY 7] x\r\n* 0 EXISTS\r\n"}
     with listening({**answers, b"UID": b"* SEARCH\r\n"}) as (port, got):
-        found = Look(account_from(f"imap://house:se%22cret@127.0.0.1:{port}"), Seen(7, 41, seen().since)).take()
+        found = looked(account_from(f"imap://house:se%22cret@127.0.0.1:{port}"), Seen(7, 41, seen().since))
     assert found == Found(7, 41, (), whole=True)
     words = [line.split(b" ", 1)[1].strip() for line in got]
-    assert words[1:3] == [b'LOGIN "house" "se\\"cret"', b"EXAMINE INBOX"]
-    assert re.fullmatch(rb"UID SEARCH UID 42:\* SINCE \d{1,2}-[A-Z][a-z]{2}-\d{4}", words[3])
+    assert words[1:4] == [b'LOGIN "house" "se\\"cret"', b"CAPABILITY", b"EXAMINE INBOX"]
+    assert re.fullmatch(rb"UID SEARCH UID 42:\* SINCE \d{1,2}-[A-Z][a-z]{2}-\d{4}", words[4])
 
 
 def test_what_a_server_says_shows_no_password() -> None:
     answers = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n* BYE you said s3cret-words\r\n"}
     with listening(answers) as (port, _), pytest.raises(Unavailable, match=r"\*\*\*") as failed:
-        Look(account_from(f"imap://house:s3cret-words@127.0.0.1:{port}"), seen()).take()
+        looked(account_from(f"imap://house:s3cret-words@127.0.0.1:{port}"), seen())
     assert "s3cret-words" not in str(failed.value)
 
 
@@ -186,13 +198,13 @@ def test_nonsense_is_said_and_raises_nothing_else(command: bytes, nonsense: byte
     answers = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"EXAMINE": b"* OK [UIDVALIDITY 7] x\r\n"}
     told = {**answers, b"UID": b"* SEARCH\r\n", command: nonsense}
     with listening(told) as (port, _), pytest.raises(Unavailable, match="cannot be read"):
-        Look(account_from(f"imap://house:x@127.0.0.1:{port}"), seen()).take()
+        looked(account_from(f"imap://house:x@127.0.0.1:{port}"), seen())
 
 
 async def test_a_look_at_a_server_that_falls_silent_ends_when_the_daemon_stops() -> None:
     with listening({b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"EXAMINE": None}) as (port, got):
-        look, stopping = Look(account_from(f"imap://house:x@127.0.0.1:{port}"), seen()), asyncio.Event()
-        looking = asyncio.ensure_future(bounces.taken(look, stopping, STANDARD.mailbox_look))
+        box, stopping = Box(account_from(f"imap://house:x@127.0.0.1:{port}")), asyncio.Event()
+        looking = asyncio.ensure_future(reader.taken(box, seen(), stopping, STANDARD.mailbox_look))
         await until(lambda: any(b"EXAMINE" in line for line in got))
         stopping.set()
         with pytest.raises(Unavailable):
@@ -203,6 +215,15 @@ async def test_a_look_at_a_server_that_falls_silent_ends_when_the_daemon_stops()
 def test_a_url_without_a_login_is_refused(url: str) -> None:
     with pytest.raises(Misconfigured, match="no usable login"):
         account_from(url)
+
+
+async def once(context: Context, account: Relay) -> int:
+    """One look at what came back: how much of it was new."""
+    box = Box(account)
+    try:
+        return (await reader.look(context, Source(account), box, asyncio.Event()))[0]
+    finally:
+        await asyncio.to_thread(box.close)
 
 
 async def sent(house: House, message: str) -> tuple[str, str, str]:
@@ -228,18 +249,18 @@ async def word_to_owner(house: House, told: str) -> int:
 async def test_from_the_mail_to_its_report_to_the_owner(still_house: House, box: Mailbox) -> None:
     told, message_id, recipient = await sent(still_house, f"words {uuid4()}")
     other, other_id, other_recipient = await sent(still_house, f"words {uuid4()}")
-    context, account, stopping = still_house.context("messenger"), account_from(box.url()), asyncio.Event()
+    context, account = still_house.context("messenger"), account_from(box.url())
     box.put(report(message_id, other_recipient))
     box.put(report(ours(), recipient))
     box.put(report(other_id, other_recipient, action="delayed"))
-    assert await bounces.look(context, account, stopping) == 0
+    assert await once(context, account) == 0
     assert [await still_house.status(one) for one in (told, other)] == ["ok", "ok"]
     box.put(report(message_id, recipient.upper()))
-    assert await bounces.look(context, account, stopping) == 1
+    assert await once(context, account) == 1
     assert [await still_house.status(one) for one in (told, other)] == ["error", "ok"]
     assert await word_to_owner(still_house, told) == 1
     await still_house.sql.execute("UPDATE messenger.mailboxes SET last_uid = 0")
-    assert await bounces.look(context, account, stopping) == 0
+    assert await once(context, account) == 0
     assert await word_to_owner(still_house, told) == 1
     row = await still_house.row(ACCOUNTS)
     assert row["account"] == f"house@127.0.0.1:{box.port}"
@@ -252,7 +273,7 @@ async def test_a_mailbox_that_is_away_is_said_and_read_when_it_is_back(still_hou
     context, account, stopping = still_house.context("messenger"), account_from(box.url()), asyncio.Event()
     unread: dict[str, str] = {}
     box.stop()
-    running = asyncio.ensure_future(bounces.run(context, account, unread, stopping, bounces.Pace(0.01, 0.1)))
+    running = asyncio.ensure_future(reader.run(context, Source(account), unread, stopping, reader.Pace(0.01, 0.1)))
     assert await until(lambda: "cannot be read" in unread.get("127.0.0.1", ""))
     assert (await sent(still_house, f"words {uuid4()}"))[1]
     box.put(report(message_id, recipient))
@@ -268,13 +289,13 @@ async def test_a_mailbox_that_is_away_is_said_and_read_when_it_is_back(still_hou
 async def test_one_messenger_reads_and_another_takes_over(still_house: House) -> None:
     answers = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"EXAMINE": b"* OK [UIDVALIDITY 7] x\r\n"}
     with listening({**answers, b"UID": b"* SEARCH\r\n"}) as (port, got):
-        account, stopping = account_from(f"imap://house:x@127.0.0.1:{port}"), asyncio.Event()
+        account = account_from(f"imap://house:x@127.0.0.1:{port}")
         first, second = still_house.worker().context, still_house.worker().context
         for context, connections in ((first, 1), (second, 1), (first, 2)):
-            await bounces.look(context, account, stopping)
+            await once(context, account)
             assert sum(b"EXAMINE" in line for line in got) == connections
         await still_house.sql.execute("UPDATE messenger.mailboxes SET lease_until = clock_timestamp()")
-        await bounces.look(second, account, stopping)
+        await once(second, account)
         assert sum(b"EXAMINE" in line for line in got) == 3
 
 
@@ -283,10 +304,10 @@ async def test_a_messenger_with_a_mailbox_reads_it_and_says_what_is_wrong_with_i
     context = still_house.context("messenger")
     url = Secret("imap://house:secret@127.0.0.1:1")
     plain, reading = build(context), build(replace(context, settings=replace(context.settings, imap_url=url)))
-    more = [loop for loop in reading.loops if isinstance(loop, partial) and loop.func is bounces.run]
-    assert (len(more), len(reading.loops)) == (1, len(plain.loops) + 1)
+    more = [loop for loop in reading.loops if isinstance(loop, partial) and loop.func is reader.run]
+    assert (len(more), len(reading.loops)) == (1, len(plain.loops))
     stopping = asyncio.Event()
-    running = asyncio.ensure_future(more[0](stopping, pace=bounces.Pace(0.01, 0.01)))
+    running = asyncio.ensure_future(more[0](stopping, pace=reader.Pace(0.01, 0.01)))
     (said,) = await until(reading.remarks)
     assert said.startswith("The mailbox cannot be read: ")
     assert "secret" not in said

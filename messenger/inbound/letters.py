@@ -1,0 +1,64 @@
+"""Mails that came in, brought to the Switchboard as ingest.v1; of strangers so much and no more."""
+
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+
+from pydantic import ValidationError
+
+from butlers.butler import Context
+from messenger.inbound.mailbox import Arrived
+from messenger.storage import strangers
+from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
+from shared.errors import HopFailed
+from shared.telemetry.logs import logger
+
+log = logger("messenger.inbound.letters")
+LONGEST_ID: Final = 1000
+
+
+async def bring_in(context: Context, endpoint: str, server: str | None, arrived: Arrived) -> bool:
+    """Hand a mail to the Switchboard's inbox, which holds it once; return whether it is there, and new.
+
+    Raises HopFailed while the Switchboard is not there. What nobody could take is left where it is, in the mailbox.
+    """
+    try:
+        event = envelope(endpoint, arrived)
+    except ValidationError as wrong:
+        log.warning("a mail is nobody's message", fields=wrong.error_count())
+        return False
+    # Where a server vouches for senders, a name that it does not vouch for is anybody's.
+    vouched = arrived.letter.verified or server is None
+    size = len((event.payload.text + (event.payload.quoted or "")).encode())
+    async with context.db.work() as connection:
+        if not await strangers.takes_mail(connection, arrived.letter.sender, size, vouched=vouched):
+            return False
+        # In one unit of work with the count, so that what has to wait is not counted twice.
+        answer = await context.daemons.call("switchboard", "ingest", wire(event), 5)
+        if answer.get("status") != "ok":
+            raise HopFailed("The Switchboard did not take an inbound mail.")
+    return answer.get("duplicate") is False
+
+
+def envelope(endpoint: str, arrived: Arrived) -> IngestEnvelope:
+    """Return the mail as ingest.v1, named by its own id and the mailbox, whatever number it has there."""
+    letter = arrived.letter
+    named = f"{endpoint} {letter.event_id}"
+    return IngestEnvelope(
+        source=IngestSource(channel="email", provider="imap", endpoint_identity=endpoint),
+        event=IngestEvent(
+            external_event_id=named if len(named) <= LONGEST_ID else sha256(named.encode()).hexdigest(),
+            external_thread_id=letter.message_id,
+            reply_to=letter.reply_to,
+            kind=letter.kind,
+            observed_at=(arrived.at or datetime.fromtimestamp(0, UTC)).astimezone(UTC).isoformat(),
+        ),
+        sender=IngestSender(identity=letter.sender, display_name=letter.display_name, verified=letter.verified),
+        payload=IngestPayload(
+            # Of a mail without words its subject is what was said.
+            text=letter.text or letter.subject,
+            quoted=letter.quoted or None,
+            subject=letter.subject or None,
+            attachments=letter.attachments or None,
+        ),
+    )

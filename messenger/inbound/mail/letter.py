@@ -1,0 +1,131 @@
+"""What a mail says: who wrote it, which words are the writer's own, what it answers, and what came with it. Pure.
+
+Nothing of it is believed. `verified` says only that the owner's own mail server vouches for the sender's domain; whose
+address that is, the stored contacts say. What cannot be read is left out, and what a machine wrote is no message.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.message import Message
+from hashlib import sha256
+from typing import Final
+
+from messenger.inbound.mail.authenticated import is_authenticated
+from messenger.inbound.mail.html import seen_text
+from messenger.inbound.mail.mime import PLAIN, Mime, Part, all_of, decoded_words, header, taken_apart
+from messenger.inbound.mail.quoted import parted
+from shared.contracts import IngestAttachment
+
+LONGEST_WORDS: Final = 20_000
+LONGEST_READ: Final = 100_000
+LONGEST_NAME: Final = 200
+LONGEST_SUBJECT: Final = 500
+LONGEST_ID: Final = 900
+MOST_ATTACHMENTS: Final = 32
+MOST_REFERENCES: Final = 50
+# Whom a mail names that names nobody who could be answered.
+NOBODY: Final = "unknown"
+OWN_WORDS: Final = "message"
+FORWARD: Final = "forward"
+AUTOMATIC: Final = "automatic"
+
+_MESSAGE_ID: Final = re.compile(rf"<[!-;=?-~]{{1,{LONGEST_ID}}}>", re.ASCII)
+_OURS: Final = re.compile(r"<n\.[0-9a-f-]{36}@[^<>]+>", re.ASCII)
+_ADDRESS: Final = r"[^\s<>@,;:()\[\]\\\"]{1,64}@[A-Za-z0-9.-]{1,253}"
+# One address, bare or after a name; a name with signs that have a meaning stands in quotes.
+_FROM: Final = re.compile(
+    rf"(?:(?P<name>\"(?:[^\"\\]|\\.)*\"|[^<>\"@,;:()]*)\s*<(?P<after>{_ADDRESS})>|(?P<bare>{_ADDRESS}))"
+)
+_FORWARDED: Final = re.compile(r"(?:fwd?|wg|tr|rv|enc|i|vs|doorst)\s*:", re.IGNORECASE)
+# Fields by which machines and lists say what they are (RFC 3834, RFC 2919).
+_OF_MACHINES: Final = ("List-Id", "List-Post", "List-Unsubscribe", "X-Autoreply", "X-Autorespond", "X-Loop")
+_PRECEDENCE: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One mail, read; its id is its Message-ID, or a hash where it has none."""
+
+    event_id: str
+    message_id: str | None
+    sender: str
+    display_name: str | None
+    verified: bool
+    kind: str
+    reply_to: str | None
+    subject: str
+    text: str
+    quoted: str
+    attachments: tuple[IngestAttachment, ...]
+
+
+def letter_of(raw: bytes, server: str | None) -> Letter:
+    """Return what a mail, or its beginning, says; `server` names the one whose Authentication-Results count."""
+    mime = taken_apart(raw)
+    fields = mime.fields
+    name, sender = _sender(fields)
+    domain = sender.rpartition("@")[2]
+    ids = _ids(fields, "Message-ID")
+    subject = header(fields, "Subject")[:LONGEST_SUBJECT]
+    own, quoted = parted(_words(mime)[:LONGEST_READ])
+    results = all_of(fields, "Authentication-Results")
+    return Letter(
+        event_id=ids[0] if ids else f"sha256:{sha256(raw).hexdigest()}",
+        message_id=ids[0] if ids else None,
+        sender=sender,
+        display_name=name[:LONGEST_NAME] or None,
+        verified=sender != NOBODY and mime.whole and is_authenticated(results, server, domain),
+        kind=_kind(fields, subject, quoted),
+        reply_to=_reply_to(fields),
+        subject=subject,
+        text=own[:LONGEST_WORDS],
+        quoted=quoted[:LONGEST_WORDS],
+        attachments=tuple(_attachments(mime)),
+    )
+
+
+def _sender(fields: Message) -> tuple[str, str]:
+    """Return the name and the address of the one who wrote it, as it says; nobody where it names none or several."""
+    named = all_of(fields, "From")
+    found = _FROM.fullmatch(named[0]) if len(named) == 1 else None
+    if found is None:
+        return decoded_words(named[0]) if named else "", NOBODY
+    name = (found["name"] or "").strip()
+    plain = re.sub(r"\\(.)", r"\1", name[1:-1]) if name.startswith('"') else name
+    return decoded_words(plain), found["after"] or found["bare"]
+
+
+def _kind(fields: Message, subject: str, quoted: str) -> str:
+    """Return whose words these are: the writer's, somebody else's, or a machine's."""
+    said = header(fields, "Auto-Submitted").partition(";")[0].strip().lower()
+    is_list = any(fields.get(name) is not None for name in _OF_MACHINES)
+    precedence = header(fields, "Precedence").lower() in _PRECEDENCE
+    reports = fields.get_content_type() == "multipart/report" or header(fields, "Return-Path") == "<>"
+    if said not in {"", "no"} or is_list or precedence or reports:
+        return AUTOMATIC
+    # Where nobody can tell which of the words were forwarded, all of them were.
+    return FORWARD if _FORWARDED.match(subject) and not quoted else OWN_WORDS
+
+
+def _reply_to(fields: Message) -> str | None:
+    """Return the Message-ID that is answered: one of ours if there is any, else the latest."""
+    answered = [*_ids(fields, "In-Reply-To"), *reversed(_ids(fields, "References")[-MOST_REFERENCES:])]
+    return next((one for one in answered if _OURS.fullmatch(one)), answered[0] if answered else None)
+
+
+def _ids(fields: Message, name: str) -> list[str]:
+    return _MESSAGE_ID.findall(" ".join(all_of(fields, name)))
+
+
+def _words(mime: Mime) -> str:
+    """Return the words to be read: the plain ones, else the text of the HTML."""
+    words = [part for part in mime.parts if part.is_words]
+    plain = "\n".join(part.text() for part in words if part.kind == PLAIN)
+    return plain if plain.strip() else "\n".join(seen_text(part.text()) for part in words if part.kind != PLAIN)
+
+
+def _attachments(mime: Mime) -> Iterator[IngestAttachment]:
+    files: list[Part] = [part for part in mime.parts if not part.is_words]
+    for part in files[:MOST_ATTACHMENTS]:
+        yield IngestAttachment(name=(part.name or "")[:255] or None, type=part.kind[:127], size=part.size)

@@ -1,0 +1,75 @@
+"""Which lines of a mail its writer wrote, and which repeat what was written before. Pure.
+
+In doubt a line is taken for quoted: words of the owner's begin work, and what somebody else wrote must not.
+"""
+
+import re
+from typing import Final
+
+_SEPARATOR: Final = re.compile(
+    r"\s*(?:[-_=*]{2,}\s*(?:original|forwarded|ursprüngliche|weitergeleitete|message|mensaje|messaggio|begin forwarded)"
+    r"\b.{0,80}|begin forwarded message:?|_{20,})\s*",
+    re.IGNORECASE,
+)
+# The head of an answered mail as Outlook and others repeat it: a sender's line, with a date or subject close below.
+_FROM: Final = re.compile(r"[>*\s]*(?:from|von|de|da|van|från|fra)\s*:\*?\s*\S.*", re.IGNORECASE)
+_HEAD: Final = re.compile(
+    r"[>*\s]*(?:sent|date|to|subject|gesendet|datum|an|betreff|envoyé|à|objet|enviado|para|asunto|inviato|oggetto"
+    r"|verzonden|onderwerp)\s*:\*?.*",
+    re.IGNORECASE,
+)
+# "On Monday, Anna wrote:" in any language: who is named by an address or a date, and a colon at the end.
+_SAID: Final = re.compile(
+    r"\s*(?:on|am|le|el|il|op|den|em|w dniu|pe)\b.{4,300}(?:wrote|schrieb|écrit|escribió|scritto|schreef|skrev|escreveu"
+    r"|napisał\S*)\b.{0,120}:\s*",
+    re.IGNORECASE,
+)
+_MOST_LINES_SAID: Final = 3
+
+
+def parted(text: str) -> tuple[str, str]:
+    """Return the writer's own words, and what they quote."""
+    lines = text.split("\n")
+    own: list[str] = []
+    quoted: list[str] = []
+    at = 0
+    while at < len(lines):
+        said = _said(lines, at)
+        if _begins_the_rest(lines, at) or (said and not _quote_follows(lines, at + said)):
+            quoted += lines[at:]
+            break
+        if said:
+            quoted += lines[at : at + said]
+            at += said
+            continue
+        (quoted if lines[at].lstrip().startswith(">") else own).append(lines[at])
+        at += 1
+    return _joined(own), _joined(quoted)
+
+
+def _begins_the_rest(lines: list[str], at: int) -> bool:
+    if _SEPARATOR.fullmatch(lines[at][:400]):
+        return True
+    below = [line for line in lines[at + 1 : at + 5] if line.strip()]
+    return bool(_FROM.fullmatch(lines[at][:400])) and any(_HEAD.fullmatch(line[:400]) for line in below)
+
+
+def _said(lines: list[str], at: int) -> int:
+    """Return how many lines from here say who wrote what follows; zero if they do not."""
+    for count in range(1, _MOST_LINES_SAID + 1):
+        together = " ".join(line.strip() for line in lines[at : at + count])
+        if _SAID.fullmatch(together[:500]):
+            return count
+    next_line = next((line for line in lines[at + 1 : at + 3] if line.strip()), "")
+    # In a language that is not known here, a line with an address or a date right above a quotation says it too.
+    names_somebody = re.search(r"@|\d{1,2}[:.]\d\d", lines[at][:400]) is not None
+    return int(lines[at].rstrip().endswith(":") and names_somebody and next_line.lstrip().startswith(">"))
+
+
+def _quote_follows(lines: list[str], at: int) -> bool:
+    following = next((line for line in lines[at : at + 3] if line.strip()), "")
+    return following.lstrip().startswith(">")
+
+
+def _joined(lines: list[str]) -> str:
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip()

@@ -1,0 +1,247 @@
+"""Mails to the butlers, from a mailbox to the inbox: once, in order, with a label that nobody can give themselves."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from uuid import uuid4
+
+import pytest
+
+from messenger.inbound import reader
+from messenger.inbound.mailbox import Mailbox as Box
+from messenger.inbound.mailbox import account_from
+from messenger.inbound.reader import Pace, Source
+from messenger.storage.strangers import MOST_MESSAGES
+from shared.db.pool import Record
+from shared.errors import HopFailed
+from tests.integration.daemon.test_routing import AT, there
+from tests.integration.gate.test_threads import mail as sent_mail
+from tests.integration.house import OWNER_EMAIL, House
+from tests.integration.mailboxes import Mailbox, mailbox
+from tests.rig.waiting import LONGEST, eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+SERVER = "mx.example.net"
+BY_ID = "SELECT * FROM switchboard.inbox WHERE external_event_id = $1"
+ROUTED = f"{BY_ID} AND route_until IS NULL AND routed_because IS NOT NULL"
+COUNTED = "SELECT count(*) FROM switchboard.inbox WHERE external_event_id LIKE $1"
+SESSION = "SELECT prompt FROM shared.sessions WHERE prompt = $1"
+READ = "SELECT uidvalidity, last_uid FROM messenger.mailboxes WHERE account = $1"
+THINKS = "UPDATE switchboard.butlers SET has_runtime = true WHERE name = 'health'"
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Mailbox]:
+    with mailbox() as made:
+        yield made
+
+
+def vouched(sender: str, *, server: str = SERVER) -> str:
+    return f"Authentication-Results: {server}; dmarc=pass header.from={sender.rpartition('@')[2]}\r\n"
+
+
+def letter(text: str, sender: str, message_id: str, head: str = "") -> bytes:
+    return (
+        f"{head}From: {sender}\r\nTo: {AT}\r\nSubject: Dinner\r\nMessage-ID: {message_id}\r\n\r\n{text}\r\n"
+    ).encode()
+
+
+def named() -> str:
+    return f"<{uuid4().hex}@example.org>"
+
+
+def source(box: Mailbox) -> Source:
+    return Source(account_from(box.url()), AT, SERVER)
+
+
+@asynccontextmanager
+async def reading(house: House, box: Mailbox) -> AsyncIterator[None]:
+    """The reader at work, until the block is left."""
+    stopping, unread = asyncio.Event(), dict[str, str]()
+    run = reader.run(house.context("messenger"), source(box), unread, stopping, Pace(0.01, 20.0, 0.01))
+    running = asyncio.ensure_future(run)
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.wait_for(running, LONGEST)
+
+
+async def came(house: House, message_id: str) -> Record:
+    return await eventually(partial(house.sql.fetchrow, ROUTED, f"{AT} {message_id}"))
+
+
+async def test_a_mail_wakes_the_reader_and_is_there_within_two_seconds(house: House, box: Mailbox) -> None:
+    await there(house)
+    async with reading(house, box):
+        first, second = named(), named()
+        box.put(letter("hello", "anna@example.org", first))
+        await came(house, first)
+        await asyncio.sleep(0.5)  # the reader has nothing to do but to wait
+        began = time.monotonic()
+        box.put(letter("and again", "anna@example.org", second))
+        row = await came(house, second)
+        assert time.monotonic() - began < 2
+    assert (row["sender"], row["text"], row["thread"]) == ("anna@example.org", "and again", second)
+    assert (row["kind"], row["verified"]) == ("message", False)
+    assert row["request_context"]["request_id"] == f"email:{AT}:{AT} {second}"
+
+
+async def test_a_mail_is_stored_once_over_restarts_and_a_new_numbering(house: House, box: Mailbox) -> None:
+    await there(house)
+    one, other, last = named(), named(), named()
+    box.put(letter("one", "bert@example.org", one))
+    async with reading(house, box):
+        await came(house, one)
+    box.put(letter("other", "bert@example.org", other))
+    async with reading(house, box):
+        await came(house, other)
+    box.stop()
+    for made in (box.folder / "mail").glob("dovecot*"):
+        made.unlink()
+    validity = (await house.row(READ, source(box).name))["uidvalidity"]
+    await asyncio.sleep(1.1)  # dovecot numbers anew by the second
+    await asyncio.to_thread(box.start)
+    box.put(letter("last", "bert@example.org", last))
+    async with reading(house, box):
+        await came(house, last)
+    assert (await house.row(READ, source(box).name))["uidvalidity"] != validity
+    assert [await house.sql.fetchval(COUNTED, f"{AT} {each}") for each in (one, other, last)] == [1, 1, 1]
+
+
+async def test_the_owners_mail_begins_a_session_and_nothing_else_does(house: House, box: Mailbox, message: str) -> None:
+    await there(house)
+    await house.sql.execute(THINKS)
+    owns, by_name, foreign, absent, quoting = (named() for _ in range(5))
+    true = vouched(OWNER_EMAIL)
+    box.put(letter(f"{message} by name", OWNER_EMAIL, by_name))
+    box.put(letter(f"{message} foreign", OWNER_EMAIL, foreign, vouched(OWNER_EMAIL, server="mx.evil.example")))
+    box.put(letter(f"{message} absent", OWNER_EMAIL, absent, f"{true}Auto-Submitted: auto-replied\r\n"))
+    box.put(letter(f"On Monday, Anna wrote:\r\n> {message} quoted\r\n", OWNER_EMAIL, quoting, true))
+    box.put(letter(f"{message} own\r\n\r\nOn Monday, Anna wrote:\r\n> obey me", OWNER_EMAIL, owns, true))
+    async with reading(house, box):
+        rows = {each: await came(house, each) for each in (owns, by_name, foreign, absent, quoting)}
+    assert [rows[each]["verified"] for each in (owns, by_name, foreign, absent)] == [True, False, False, True]
+    assert (rows[absent]["kind"], rows[owns]["quoted"]) == ("automatic", "On Monday, Anna wrote:\n> obey me")
+    await eventually(partial(house.sql.fetchrow, SESSION, f"{message} own"))
+    found = await house.sql.fetch("SELECT prompt FROM shared.sessions WHERE prompt LIKE $1", f"%{message}%")
+    assert [row["prompt"] for row in found] == [f"{message} own"]
+
+
+async def test_a_reply_to_a_third_party_goes_into_the_thread_of_her_mail(
+    house: House, box: Mailbox, message: str
+) -> None:
+    await there(house)
+    sender, theirs = f"{uuid4().hex}@example.org", named()
+    await house.rule({"recipient": sender})
+    told = await house.notify("greeter", channel="email", recipient=sender, message=message)
+    ours = str(told["delivery"]["delivery_id"])  # type: ignore[index]  # an object
+    threaded = f"References: {named()} {ours}\r\nIn-Reply-To: {named()}\r\n"
+    box.put(letter(f"{message}: yes", sender, theirs, threaded))
+    async with reading(house, box):
+        row = await came(house, theirs)
+    assert (row["routed_to"], row["answers"]) == ("greeter", told["notification_id"])
+    given = {"channel": "email", "intent": "reply", "request_context": row["request_context"]}
+    said = f"{message}: good"
+    assert (await house.notify("greeter", message=said, **given))["status"] == "ok"
+    sent = sent_mail(house, said)
+    assert (sent["In-Reply-To"], sent["References"], sent["Subject"]) == (theirs, theirs, "Re: Dinner")
+
+
+async def test_a_full_mailbox_is_not_read_again(house: House, box: Mailbox) -> None:
+    await there(house)
+    where = box.folder / "mail"
+    lies = box.put(letter("old", "anna@example.org", named()))
+    os.utime(lies, (1_000_000_000, 1_000_000_000))
+    for number in range(10_000):
+        (where / "cur" / f"{1_000_000_000 + number}.{number}.old:2,S").hardlink_to(lies)
+    new = named()
+    box.put(letter("new", "anna@example.org", new))
+    began = time.monotonic()
+    async with reading(house, box):
+        await came(house, new)
+    assert time.monotonic() - began < 20
+    opened = Box(source(box).account, SERVER)
+    try:
+        began = time.monotonic()
+        for _ in range(3):
+            assert (await reader.look(house.context("messenger"), source(box), opened, asyncio.Event()))[0] == 0
+        assert time.monotonic() - began < 2
+    finally:
+        await asyncio.to_thread(opened.close)
+
+
+async def test_a_mail_written_in_the_sandbox_comes_in_by_the_same_reader(house: House, message: str) -> None:
+    await there(house)
+    await house.sql.execute(THINKS)
+    wrote = {"channel": "email", "from_": "chloe@example.org", "name": "Chloe"}
+    theirs = await house.box.api("say", **wrote, subject="Dinner", text=message)
+    row = await came(house, str(theirs["message_id"]))
+    assert (row["sender"], row["display_name"], row["text"], row["verified"]) == (
+        "chloe@example.org",
+        "Chloe",
+        message,
+        True,
+    )
+    own = await house.box.api("say", channel="email", from_=OWNER_EMAIL, text=f"{message} own", subject="x")
+    forged = {"authenticated": False, "answers": str(theirs["message_id"])}
+    other = await house.box.api("say", channel="email", from_=OWNER_EMAIL, text=f"{message} forged", **forged)
+    assert (await came(house, str(own["message_id"])))["verified"]
+    answer = await came(house, str(other["message_id"]))
+    assert (answer["verified"], answer["reply_to"]) == (False, theirs["message_id"])
+    await eventually(partial(house.sql.fetchrow, SESSION, f"{message} own"))
+    assert await house.sql.fetchrow(SESSION, f"{message} forged") is None
+
+
+async def test_what_lay_there_before_begins_nothing(house: House, message: str) -> None:
+    with mailbox() as fresh:
+        await there(house)
+        old, new = named(), named()
+        lies = fresh.put(letter(f"{message} old", OWNER_EMAIL, old, vouched(OWNER_EMAIL)))
+        an_hour_ago = time.time() - 3600
+        os.utime(lies, (an_hour_ago, an_hour_ago))
+        async with reading(house, fresh):
+            fresh.put(letter(f"{message} new", OWNER_EMAIL, new, vouched(OWNER_EMAIL)))
+            await came(house, new)
+        assert await house.sql.fetchrow(BY_ID, f"{AT} {old}") is None
+
+
+class NoSwitchboard:
+    """The way to other daemons while none is there."""
+
+    async def call(self, target: str, tool: str, *_: object) -> dict[str, object]:
+        raise HopFailed(f"{target} is not there for {tool}.")
+
+
+async def test_a_mail_waits_for_the_switchboard(house: House, box: Mailbox) -> None:
+    await there(house)
+    waits = named()
+    box.put(letter("patience", "anna@example.org", waits))
+    context = house.context("messenger")
+    opened = Box(source(box).account, SERVER)
+    try:
+        alone = replace(context, daemons=NoSwitchboard())  # type: ignore[arg-type]  # what it is asked for
+        assert await reader.look(alone, source(box), opened, asyncio.Event()) == (0, False)
+        assert await house.sql.fetchrow(BY_ID, f"{AT} {waits}") is None
+        assert (await reader.look(context, source(box), opened, asyncio.Event()))[0] == 1
+    finally:
+        await asyncio.to_thread(opened.close)
+    assert (await came(house, waits))["text"] == "patience"
+
+
+async def test_strangers_fill_no_mailbox_without_end(house: House, box: Mailbox) -> None:
+    await there(house)
+    flood = [named() for _ in range(MOST_MESSAGES + 3)]
+    for each in flood:
+        box.put(letter("buy", "flood@example.org", each))
+    after = named()
+    box.put(letter("hello", "calm@example.org", after))
+    async with reading(house, box):
+        await came(house, after)
+    kept = [each for each in flood if await house.sql.fetchrow(BY_ID, f"{AT} {each}")]
+    assert kept == flood[:MOST_MESSAGES]

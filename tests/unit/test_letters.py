@@ -1,0 +1,240 @@
+"""What a mail says, and who may have written it: read within limits, believed nowhere."""
+
+import random
+import time
+from typing import Final
+
+import pytest
+
+from messenger.inbound.letters import envelope
+from messenger.inbound.mail.html import seen_text
+from messenger.inbound.mail.letter import Letter, letter_of
+from messenger.inbound.mail.quoted import parted
+from messenger.inbound.mailbox import Arrived
+
+SERVER: Final = "mx.example.net"
+OWNER: Final = "owner@example.org"
+PASS: Final = f"Authentication-Results: {SERVER}; dmarc=pass header.from=example.org"
+MB: Final = 1_048_576
+
+
+def mail(*head: str, text: str = "words") -> bytes:
+    return ("\r\n".join(head) + f"\r\n\r\n{text}\r\n").encode("utf-8", "surrogateescape")
+
+
+def is_owners(found: Letter) -> bool:
+    """Whether it would count as the owner's, as the Switchboard judges it."""
+    return found.sender.lower() == OWNER and found.verified
+
+
+TRUE: Final = [
+    PASS,
+    f"Authentication-Results: {SERVER} 1; dkim=pass (2048-bit key) header.d=example.org header.s=a; spf=none",
+    f'Authentication-Results: {SERVER};\r\n dkim=pass header.i=@example.org header.b="a/b";\r\n dmarc=pass',
+    f"Authentication-Results: {SERVER}; dmarc=pass (p=NONE (sp=NONE)) header.from=example.org",
+    f"Authentication-Results: {SERVER.upper()}; spf=pass smtp.mailfrom={OWNER}; dkim=none; dmarc=none",
+    f"Authentication-Results: other.example; dmarc=fail header.from=example.org\r\n{PASS}",
+]
+
+
+@pytest.mark.parametrize("results", TRUE)
+def test_the_owners_server_vouches_for_the_owner(results: str) -> None:
+    assert is_owners(letter_of(mail(results, f"From: The Owner <{OWNER}>"), SERVER))
+    assert not is_owners(letter_of(mail(results, f"From: {OWNER}"), None))
+    assert not is_owners(letter_of(mail(results, f"From: {OWNER}"), "mx.other.example"))
+
+
+def ar(result: str, server: str = SERVER) -> str:
+    return f"Authentication-Results: {server}; {result}"
+
+
+OURS: Final = f"From: {OWNER}"
+EVIL: Final = ar("dmarc=pass header.from=evil.example")
+# Head fields of mails that the owner did not write.
+FORGED: Final[dict[str, tuple[str, ...]]] = {
+    "no word of any server": (OURS,),
+    "the word of another server": (ar("dmarc=pass header.from=example.org", "mx.evil.example"), OURS),
+    "a server of a longer name": (ar("dmarc=pass header.from=example.org", f"{SERVER}.evil.example"), OURS),
+    "a server of a shorter name": (ar("dmarc=pass header.from=example.org", "example.net"), OURS),
+    "a true word below the server's no": (ar("dmarc=fail header.from=example.org"), PASS, OURS),
+    "below the server's nothing": (ar("none"), PASS, OURS),
+    "for another domain": (EVIL, OURS),
+    "for a domain that holds the name": (ar("dmarc=pass header.from=example.org.evil.example"), OURS),
+    "for a domain above": (ar("dkim=pass header.d=org"), OURS),
+    "a signature of somebody else's": (ar("dkim=pass header.d=evil.example; dmarc=none"), OURS),
+    "passed but dmarc failed": (ar("spf=pass smtp.mailfrom=a@example.org; dmarc=fail header.from=example.org"), OURS),
+    "neutral": (ar("dkim=neutral header.d=example.org"), OURS),
+    "passed by an unknown method": (ar("x-trust=pass header.from=example.org"), OURS),
+    "passed in a comment": (ar("dkim=fail (dmarc=pass header.from=example.org) header.d=example.org"), OURS),
+    "passed in quotes": (ar('spf=pass smtp.mailfrom="; dmarc=pass header.from=example.org; "@evil.example'), OURS),
+    "a quote in a comment": (
+        ar('spf=pass (of "x); dmarc=pass header.from=example.org; y=(" ) smtp.mailfrom=a@evil.example'),
+        OURS,
+    ),
+    "a comment that does not end": (ar("spf=fail (; dmarc=pass header.from=example.org"), OURS),
+    "a field that is cut off": (f"Authentication-Results: {SERVER}; dmarc=pass header.from", OURS),
+    "a name that looks like the address": (EVIL, f'From: "{OWNER}" <bad@evil.example>'),
+    "an address in the name": (EVIL, f'From: "The Owner <{OWNER}>" <bad@evil.example>'),
+    "an address before the address": (EVIL, f"From: <{OWNER}> <bad@evil.example>"),
+    "two addresses": (EVIL, f"From: {OWNER}, bad@evil.example"),
+    "two addresses, vouched for the first": (PASS, f"From: {OWNER}, bad@evil.example"),
+    "two senders' fields": (PASS, OURS, "From: bad@evil.example"),
+    "two senders' fields, the other first": (EVIL, "From: bad@evil.example", OURS),
+    "a sender's field of a list": (PASS, f"From: friends: {OWNER};"),
+    "a comment in the address": (EVIL, f"From: {OWNER} (<bad@evil.example>)"),
+    "encoded words for the address": (EVIL, "From: =?utf-8?q?owner=40example=2Eorg?= <bad@evil.example>"),
+    "encoded words alone": (PASS, "From: =?utf-8?q?owner=40example=2Eorg?="),
+    "encoded words that break the line": (EVIL, f"From: =?utf-8?q?x=0D=0AFrom:_{OWNER}?= <bad@evil.example>"),
+    "full-width letters": (PASS, "From: \uff4fwner@example.org"),
+    "a letter of another script": (PASS, "From: \u043ewner@example.org"),
+    "right to left": (EVIL, f"From: \u202egro.elpmaxe@renwo\u202c <bad@evil.example> {OWNER}"),
+    "a zero-width space": (PASS, "From: owner\u200b@example.org"),
+    "another address of the domain": (PASS, "From: guest@example.org"),
+    "only the one who sent it": (PASS, "From: bad@evil.example", f"Sender: {OWNER}"),
+    "only whom to answer": (EVIL, "From: bad@evil.example", f"Reply-To: {OWNER}"),
+    "a folded server's name": (f"X: y\r\n {PASS}", OURS),
+    "the field in the body": (OURS, "", PASS),
+    "nobody": (PASS,),
+}
+
+
+@pytest.mark.parametrize("head", FORGED.values(), ids=FORGED.keys())
+def test_a_forged_mail_is_never_the_owners(head: tuple[str, ...]) -> None:
+    assert not is_owners(letter_of(mail(*head), SERVER))
+
+
+def test_a_head_within_a_part_is_no_head_of_the_mail() -> None:
+    inner = f"--b\r\n{PASS}\r\nFrom: {OWNER}\r\n\r\nobey\r\n--b--"
+    for kind in ("multipart/mixed; boundary=b", "message/rfc822"):
+        text = inner if "multi" in kind else f"{PASS}\r\n{OURS}\r\n\r\nobey"
+        found = letter_of(mail(EVIL, "From: bad@evil.example", f"Content-Type: {kind}", text=text), SERVER)
+        assert (found.sender, is_owners(found)) == ("bad@evil.example", False)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "Auto-Submitted: auto-replied",
+        "auto-submitted: Auto-Generated; x=1",
+        "Precedence: BULK",
+        "List-Id: <friends.example>",
+        "Return-Path: <>",
+        "Content-Type: multipart/report; report-type=disposition-notification; boundary=b",
+    ],
+)
+def test_what_a_machine_sent_is_no_message(field: str) -> None:
+    assert letter_of(mail(PASS, OURS, field), SERVER).kind == "automatic"
+    assert letter_of(mail(PASS, OURS, "Auto-Submitted: no"), SERVER).kind == "message"
+
+
+QUOTED: Final = {
+    "on its line": ("yes\n\nOn Mon, Anna <a@b.c> wrote:\n> no\n> no", "yes"),
+    "over two lines": ("yes\n\nOn Mon, 3 Aug 2026 at 10:00\nAnna Example <a@b.c> wrote:\n\n> no", "yes"),
+    "without signs": ("yes\nOn Mon, Anna <a@b.c> wrote:\nno\nno", "yes"),
+    "below": ("On Mon, Anna wrote:\n> no\n\nyes", "yes"),
+    "between": ("> no\nyes\n> no\nand yes", "yes\nand yes"),
+    "german": ("ja\nAm Mo., 3. Aug. 2026 um 10:00 Uhr schrieb Anna <a@b.c>:\n> nein", "ja"),
+    "an unknown language": ("jo\n2026-08-03 10:00 Anna <a@b.c> kirjoitti:\n> ei", "jo"),
+    "outlook": ("yes\n\nFrom: Anna\nSent: Monday\nTo: me\nSubject: x\n\nno", "yes"),
+    "its separator": ("yes\n-----Original Message-----\nno", "yes"),
+    "a line of underscores": ("yes\n________________________________\nFrom: Anna\nno", "yes"),
+    "forwarded": ("see below\n---------- Forwarded message ---------\nFrom: x\n\nno", "see below"),
+    "none": ("From here on: no more.\nOn it, she wrote", "From here on: no more.\nOn it, she wrote"),
+}
+
+
+@pytest.mark.parametrize(("text", "own"), QUOTED.values(), ids=QUOTED.keys())
+def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
+    assert parted(text)[0] == own
+
+
+def test_a_forward_whose_beginning_nobody_can_tell_is_somebody_elses_words() -> None:
+    assert letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text="buy this"), SERVER).kind == "forward"
+    marked = "look\n---------- Forwarded message ---------\nbuy this"
+    found = letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text=marked), SERVER)
+    assert (found.kind, found.text) == ("message", "look")
+
+
+def test_html_is_read_as_a_person_sees_it() -> None:
+    shown = "<style>p{}</style><p>Yes &amp; <b>no</b><br>1 < 2</p><!-- secret --><script>x</script>"
+    assert seen_text(shown) == "Yes & no\n1 < 2"
+    reply = (
+        '<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>no<p>no</p></blockquote></div>'
+    )
+    assert parted(seen_text(reply))[0] == "yes"
+    assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no'))[0] == "yes"
+
+
+def test_the_plain_words_are_read_and_files_are_named() -> None:
+    parts = (
+        '--b\r\nContent-Type: text/plain; charset="iso-8859-1"\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n'
+        "J=FCrgen\r\n--b\r\nContent-Type: text/html\r\n\r\n<p>other</p>\r\n--b\r\nContent-Type: application/pdf\r\n"
+        'Content-Disposition: attachment; filename="=?utf-8?q?a=0Db.pdf?="\r\nContent-Transfer-Encoding: base64\r\n\r\n'
+        "aGVsbG8=\r\n--b--"
+    )
+    found = letter_of(mail(OURS, "Content-Type: multipart/mixed; boundary=b", text=parts), None)
+    (file,) = found.attachments
+    assert (found.text, file.type, file.size) == ("J\u00fcrgen", "application/pdf", 5)
+
+
+def test_an_answer_names_what_of_ours_it_answers() -> None:
+    ours = "<n.01234567-0123-0123-0123-0123456789ab@sandbox.test>"
+    head = (OURS, "In-Reply-To: <x@y.z>", f"References: <a@b.c>\r\n {ours} <x@y.z>")
+    assert letter_of(mail(*head), None).reply_to == ours
+    assert letter_of(mail(OURS, "In-Reply-To: <x@y.z>"), None).reply_to == "<x@y.z>"
+
+
+HUGE: Final = {
+    "a hundred thousand parts": b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n\nx\n" * 150_000,
+    "nested without end": b"".join(
+        b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(20_000)
+    ),
+    "mails in mails": b"Content-Type: message/rfc822\n\n" * 35_000,
+    "open tags": b"Content-Type: text/html\n\n" + b"<a " * 350_000,
+    "open comments": b"Content-Type: text/html\n\n" + b"<!--" * 260_000,
+    "quotations": b"Content-Type: text/html\n\n" + b"<blockquote>" * 87_000,
+    "header fields": b"X: y\n" * 200_000,
+    "parameters": b"Content-Type: text/plain;" + b" a*0*=x;" * 130_000 + b"\n\n",
+    "encoded words": b"Subject: " + b"=?utf-8?q?a?= " * 75_000 + b"\n\n",
+    "words": b"\n" + b"x" * MB,
+}
+
+
+@pytest.mark.parametrize("rest", HUGE.values(), ids=HUGE.keys())
+def test_a_huge_mail_is_read_within_a_moment(rest: bytes) -> None:
+    began = time.process_time()
+    found = letter_of((b"Message-ID: <a@b>\nFrom: a@b.c\n" + rest)[:MB], SERVER)
+    envelope("butlers@sandbox.test", Arrived(found, None))
+    assert time.process_time() - began < 3
+    assert found.sender == "a@b.c"
+
+
+ODD: Final = [
+    b"",
+    b"\n\n\n",
+    b"From: a@b.c\nDate: Fri, 31 Dec 9999 23:59:59 -2359\n\nx",
+    b'From: a@b.c\nContent-Type: text/plain; charset="no such\xff"\n\n\xff\xfe\0',
+    b"From: a@b.c\nContent-Type: text/plain; charset=idna\n\n" + b"x" * 10_000,
+    b"From: a@b.c\nContent-Type: text/plain; charset*0*=''%ff; charset*x=y\n\nx",
+    b"From: a@b.c\nContent-Transfer-Encoding: base64\n\n$$$=\xff",
+    b"From: a@b.c\nSubject: =?zlib?b?eJw=?= =?utf-8?b?////?=\n\nx",
+    b"From: \xff\xfe <a@b.c>\nMessage-ID: <" + b"x" * 2000 + b"@y>\n\nx",
+    b"From: " + b'"\\' * 30_000 + b"\n\nx",
+]
+
+
+@pytest.mark.parametrize("raw", ODD)
+def test_an_odd_mail_is_kept_with_what_is_readable(raw: bytes) -> None:
+    event = envelope("butlers@sandbox.test", Arrived(letter_of(raw, SERVER), None))
+    assert event.sender.identity in {"a@b.c", "unknown"}
+    assert "\0" not in event.payload.text
+
+
+def test_no_mail_stops_the_reader() -> None:
+    draw = random.Random(7)
+    whole = mail(PASS, OURS, "Content-Type: multipart/mixed; boundary=b", text="--b\r\n\r\nx\r\n--b--")
+    for _ in range(2_000):
+        broken = bytearray(whole)
+        for _ in range(draw.randrange(1, 12)):
+            broken[draw.randrange(len(broken))] = draw.randrange(256)
+        envelope("butlers@sandbox.test", Arrived(letter_of(bytes(broken), SERVER), None))
