@@ -28,7 +28,7 @@ from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.storage import calls
 from shared.telemetry.logs import logger
-from switchboard.route import Forwarded, forward, refuse
+from switchboard.route import Forwarded, forward, forward_prompt, refuse
 from switchboard.router import route_for_ever
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever, tidy_for_ever
@@ -45,11 +45,14 @@ async def route(context: Context, call: ToolCall) -> Result:
     try:
         envelope = RouteEnvelope.model_validate(call.arguments)
         request_context = envelope.request_context.model_dump(exclude_none=True)
-        await _demand_may_call(context, envelope, call.caller.name)
-        demand_routable(envelope)
-        request = notify_request(envelope)
-        demand_own_origin(request, call.caller.name)
-        outcome = await _admitted(context, envelope, request)
+        if envelope.input.prompt is not None:
+            await _demand_may_ask(context, envelope, call.caller.name)
+            outcome = await forward_prompt(context, envelope, call.caller.name)
+        else:
+            demand_routable(envelope)
+            request = notify_request(envelope)
+            demand_own_origin(request, call.caller.name)
+            outcome = await _admitted(context, envelope, request)
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
@@ -61,17 +64,19 @@ async def route(context: Context, call: ToolCall) -> Result:
     return Result(wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000)))
 
 
-async def _demand_may_call(context: Context, envelope: RouteEnvelope, caller: str) -> None:
-    """Raise Forbidden if a prompt is for a butler that is not in the caller's `calls`.
+async def _demand_may_ask(context: Context, envelope: RouteEnvelope, caller: str) -> None:
+    """Raise Forbidden if a prompt is for a butler that is not in the caller's `calls`, InvalidInput if for nobody.
 
     INVARIANT: the list is the owner's, from butler.toml; nothing of the call itself is believed.
     """
     target = envelope.target.butler
-    if envelope.input.prompt is None or kind_of(target) != "butler":
-        return
+    if kind_of(target) != "butler" or envelope.target.tool != "route.execute":
+        raise InvalidInput(f"`{envelope.target.tool}` of {target} takes no prompt.", "Ask a butler, by route.execute.")
     async with context.db.work() as connection:
         if not await calls.may(connection, caller, target):
             raise Forbidden(f"{caller} may not call {target}.", f"The owner may add it to `calls` of {caller}.")
+        if not await registry.has_runtime(connection, target):
+            raise InvalidInput(f"Nothing thinks for {target}.", "Its butler.toml needs a table [runtime].")
 
 
 async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
@@ -100,7 +105,9 @@ def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) 
     return RouteResponse(
         request_context=request_context,
         status="error" if error else ("accepted" if outcome.status == "accepted" else "ok"),
-        result=RouteResult(notify_response=outcome.response) if outcome.response else None,
+        result=RouteResult(notify_response=outcome.response, session_id=outcome.session_id)
+        if outcome.response or outcome.session_id
+        else None,
         error=error,
         timing=Timing(duration_ms=round(milliseconds, 3)),
     )

@@ -30,6 +30,7 @@ WRITTEN: Final = (
     "The prompt is a message that the owner wrote to you. Answer it with the tool `notify` and the intent `reply`; "
     "what you say in any other way reaches nobody."
 )
+ASKED: Final = "The prompt comes from {butler}, another butler. Your last words are your answer to it."
 DIED: Final = "Its process ended before it was done."
 
 
@@ -102,8 +103,15 @@ def _prepared(place: Place, claimed: Claimed, folder: Path) -> Job:
     token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
     name, own = place.context.name, place.setup.own
     where = (f"{place.url}/mcp", token_file, work)
-    persona = f"{place.persona}\n\n{WRITTEN}" if claimed.cause == sessions.MESSAGE else place.persona
+    persona = "\n\n".join(filter(None, [place.persona, _whose(claimed.cause)]))
     return Job(claimed.id, name, persona, claimed.prompt, *where, limits, own, place.keys)
+
+
+def _whose(cause: str) -> str:
+    """Return what a session has to know of whoever asked it."""
+    if cause.startswith(sessions.BUTLER):
+        return ASKED.format(butler=cause.removeprefix(sessions.BUTLER))
+    return WRITTEN if cause == sessions.MESSAGE else ""
 
 
 def _limits(claimed: Claimed) -> Limits:
