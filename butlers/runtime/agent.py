@@ -25,7 +25,9 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: Annotated[str, Field(pattern=r"^(anthropic|openai):[!-~]+$", max_length=200)]
+    model: Annotated[str, Field(pattern=r"^(anthropic|openai):[!-~]+$", max_length=200)] = Field(
+        description="The provider's protocol and the model, as `anthropic:claude-sonnet-4-5`."
+    )
 
     @property
     def provider(self) -> str:

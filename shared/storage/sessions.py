@@ -348,6 +348,18 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
     await connection.execute(FINISH, *ours, as_.status, outcome, as_.untold, as_.told_nobody)
 
 
+UNRUN = """
+UPDATE shared.sessions SET status = 'failed', outcome = $2, ended_at = clock_timestamp(), holder = NULL,
+    lease_until = NULL, untold = left($2 || ' A session was ended. It was asked: “' || left(prompt, 200) || '”', 1000)
+WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR lease_until < clock_timestamp())
+"""
+
+
+async def end_unrun(connection: Connection, butler: str, why: str) -> None:
+    """End what waits, and what nobody holds any more, of a butler whose sessions nobody runs; the owner is told."""
+    await connection.execute(UNRUN, butler, why)
+
+
 LAPSED = """
 SELECT id::text, butler, cause, prompt, attempt, limits, used FROM shared.sessions
 WHERE butler = $1 AND lease_until < clock_timestamp() ORDER BY created_at FOR NO KEY UPDATE SKIP LOCKED

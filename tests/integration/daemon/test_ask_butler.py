@@ -27,7 +27,7 @@ async def _may_ask(still_house: House) -> None:
             await registry.seen(connection, name, "http://127.0.0.1:1", ("butler", [], "ready"), has_runtime=thinks)
 
 
-async def call(house: House, name: str, tool: str, session: str | None = None, **arguments: object) -> Answer:
+async def call(house: House, name: str, tool: str, session: str | None = None, /, **arguments: object) -> Answer:
     """The tool as this butler's agent calls it in that session, or a client."""
     made = ask_butler.asking(house.context(name), ["health", "greeter"])
     (found,) = [one for one in made.tools if one.name == tool]
@@ -60,7 +60,7 @@ async def test_a_butler_asks_another_once_and_reads_the_outcome(still_house: Hou
     assert (made["butler"], made["cause"], made["prompt"]) == ("health", "butler:greeter", message)
     assert (made["asked_by"], str(made["chain"]), made["depth"]) == ("greeter", asking, 1)
     assert str(made["occurrence_id"]) == str(occurrence)
-    which = {"session_id": told["session_id"]}
+    which: dict[str, object] = {"session_id": told["session_id"]}
     found = await call(still_house, "greeter", "butler_answer", asking, **which)
     assert found == {**which, "butler": "health", "status": "waiting", "outcome": None}
     await still_house.sql.execute(
@@ -69,7 +69,7 @@ async def test_a_butler_asks_another_once_and_reads_the_outcome(still_house: Hou
     found = await call(still_house, "greeter", "butler_answer", asking, **which, wait_seconds=5)
     assert (found["status"], found["outcome"]) == ("done", "Well.")
     with pytest.raises(ButlersError, match="You have asked no such session"):
-        await call(still_house, "health", "butler_answer", **which)
+        await call(still_house, "health", "butler_answer", None, **which)
 
 
 @pytest.mark.parametrize(
