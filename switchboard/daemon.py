@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
 
@@ -22,7 +22,7 @@ from shared.contracts import (
     failure,
     wire,
 )
-from shared.db.pool import Connection, Database
+from shared.db.pool import Database
 from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
@@ -145,7 +145,7 @@ class Heartbeats:
             self._noting = asyncio.create_task(self._together())
         if beat not in await asyncio.shield(self._noting):
             async with self._db.work() as connection:
-                await _note(connection, beat)
+                await registry.all_seen(connection, [astuple(beat)])
 
     async def _together(self) -> frozenset[Beat]:
         """Return the heartbeats of this breath, all noted, or none if one of them could not be."""
@@ -153,17 +153,11 @@ class Heartbeats:
         beats, self._beats, self._noting = frozenset(self._beats), set(), None
         try:
             async with self._db.work() as connection:
-                for beat in sorted(beats):  # the same order in every process, so that none waits in a circle
-                    await _note(connection, beat)
+                # The same order in every process, so that none waits in a circle.
+                await registry.all_seen(connection, [astuple(beat) for beat in sorted(beats)])
         except ButlersError:
             return frozenset()
         return beats
-
-
-async def _note(connection: Connection, beat: Beat) -> None:
-    said = beat.kind, beat.tools, beat.status
-    about = {"is_default": beat.is_default, "has_runtime": beat.has_runtime}
-    await registry.seen(connection, beat.name, beat.url, said, **about)
 
 
 async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:

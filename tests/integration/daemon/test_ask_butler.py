@@ -24,7 +24,8 @@ async def _may_ask(still_house: House) -> None:
     await calls.write(still_house.sql, {"greeter": ["health", "messenger"], "health": []})
     async with still_house.context("switchboard").db.work() as connection:
         for name, thinks in (("health", True), ("greeter", False)):
-            await registry.seen(connection, name, "http://127.0.0.1:1", ("butler", [], "ready"), has_runtime=thinks)
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", False, thinks)
+            await registry.all_seen(connection, [beat])
 
 
 async def call(house: House, name: str, tool: str, session: str | None = None, /, **arguments: object) -> Answer:
