@@ -17,7 +17,16 @@ SERVICES: Final = ("switchboard", "messenger", "console", "sandbox")
 # What `butlers run` calls all butlers together.
 WHOLE: Final = "fleet"
 RESERVED: Final = frozenset({*SERVICES, WHOLE, "owner", "up", "all"})
-KEYS: Final = ("name", "description", "default", "modules", "calls", "schedules", "runtime")
+# Each key of a butler.toml and what it says, from which docs/butler-toml.md is written.
+KEYS: Final[Mapping[str, str]] = {
+    "name": "A small letter, then up to 30 of a-z, 0-9 and _.",
+    "description": "What the butler is for, in one sentence.",
+    "default": "Whether messages that name no butler go to this one; at most one butler of a fleet says so.",
+    "modules": "What else it can do, by name; a table of a module's name tells it what it may be told.",
+    "calls": "The butlers it may ask; nobody if it is left out.",
+    "schedules": "What it does at a time.",
+    "runtime": "What thinks for it; nothing if it is left out.",
+}
 DEMO: Final = Path(__file__).parent / "demo"
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)*[a-z][a-z0-9_]{0,30}", re.ASCII)

@@ -7,12 +7,13 @@ called twice, and leaving any other call as uncertain.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from butlers.butler import Context, Result, Tool
 from butlers.schedules import Turn, first_due, turn
+from butlers.sessions.runner import tell_owner
 from shared.db.pool import Connection
 from shared.errors import ButlersError, Unavailable
 from shared.loops import apart, first_of, pause
@@ -45,6 +46,8 @@ class Hand:
     call: Call
     # What its butler.toml says; None once the rows follow it.
     file: Sequence[Schedule] | None
+    # Whether something thinks for it; else what it is asked is ended here, since nobody runs it.
+    thinks: bool = True
     # When to look again, by the process's own steady clock.
     look_at: float = 0.0
     held: set[str] = field(default_factory=set)
@@ -118,13 +121,19 @@ class Scheduler:
             if room > 0:
                 claimed = await claim(connection, context, room)
             wait = await schedules.seconds_until_next(connection, context.name)
+            untold = not hand.thinks and await end_unrun(connection, context.name)
+        if untold:
+            self._begin(tell_owner(context, context.stopping))
         least = 0.0 if room > 0 else 0.5
         hand.look_at = self._ticks() + max(least, min(LOOK_SECONDS, LOOK_SECONDS if wait is None else wait))
         hand.held.update(one.id for one in claimed)
         for one in claimed:
-            task = asyncio.create_task(self._carry_out(hand, one))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._begin(self._carry_out(hand, one))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     async def _carry_out(self, hand: Hand, one: Occurrence) -> None:
         try:
@@ -152,6 +161,14 @@ async def follow(connection: Connection, butler: str, wanted: Sequence[Schedule]
     for one in wanted:
         await schedules.follow(connection, butler, one, first_due(one, now))
     await schedules.forget_others(connection, butler, [one.name for one in wanted])
+
+
+async def end_unrun(connection: Connection, butler: str) -> bool:
+    """End the sessions of a butler for which nothing thinks; return whether the owner has to be told of any."""
+    needs = await sessions.needs(connection, butler)
+    if needs.waiting or needs.lapsed:
+        await sessions.end_unrun(connection, butler, f"Nothing thinks for {butler} any more.")
+    return needs.waiting or needs.lapsed or needs.untold
 
 
 async def claim(connection: Connection, context: Context, most: int) -> list[Occurrence]:

@@ -17,7 +17,17 @@ from shared.errors import InvalidInput
 from shared.storage.schedules import CatchUp, Schedule
 
 LOCALTIME: Final = Path("/etc/localtime")
-KEYS: Final = ("name", "cron", "at", "zone", "prompt", "tool", "arguments", "catch_up")
+# Each key of a schedule and what it says, from which docs/butler-toml.md is written.
+KEYS: Final[Mapping[str, str]] = {
+    "name": "A small letter, then up to 62 of a-z, 0-9, _ and -.",
+    "cron": "Again and again: minute, hour, day, month, day of the week; or `at`.",
+    "at": "Once: date and time, with an offset or in the zone; or `cron`.",
+    "zone": "An IANA zone; this machine's if it is left out.",
+    "prompt": "What its runtime is asked then, in a session; or `tool`.",
+    "tool": "The tool of its own that is called then; or `prompt`.",
+    "arguments": "The arguments of that tool.",
+    "catch_up": "What was missed: made up for `once`, which is the default, or `skip`.",
+}
 LATE: Final = timedelta(seconds=60)
 """What is due longer ago than this was missed; a process that is busy is late by less."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}", re.ASCII)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from hashlib import sha256
 from typing import Annotated, Literal
+from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -164,6 +165,21 @@ class RouteTarget(Request):
     tool: Text = "route.execute"
 
 
+# How often butlers may pass a matter on to each other.
+MOST_DEPTH = 3
+
+
+class AskedSession(Request):
+    """The context of a prompt: the session to be, who asks, and where in which chain of such sessions it is."""
+
+    session_id: UUID
+    asked_by: ButlerName
+    chain: UUID
+    depth: Annotated[int, Field(ge=1, le=MOST_DEPTH, strict=True)]
+    # What a schedule had due: the lineage of all that the chain sends.
+    occurrence_id: UUID | None = None
+
+
 class RouteInput(Request):
     """What the target gets: a prompt, or a context that holds the notify request."""
 
@@ -191,6 +207,8 @@ class RouteResult(Response):
     """What the target found."""
 
     notify_response: NotifyResponse | None = None
+    # The session that a prompt became.
+    session_id: str | None = None
 
 
 class RouteResponse(Response):

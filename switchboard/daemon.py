@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
 
@@ -22,13 +22,13 @@ from shared.contracts import (
     failure,
     wire,
 )
-from shared.db.pool import Connection, Database
+from shared.db.pool import Database
 from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.storage import calls
 from shared.telemetry.logs import logger
-from switchboard.route import Forwarded, forward, refuse
+from switchboard.route import Forwarded, forward, forward_prompt, refuse
 from switchboard.router import route_for_ever
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever, tidy_for_ever
@@ -45,11 +45,14 @@ async def route(context: Context, call: ToolCall) -> Result:
     try:
         envelope = RouteEnvelope.model_validate(call.arguments)
         request_context = envelope.request_context.model_dump(exclude_none=True)
-        await _demand_may_call(context, envelope, call.caller.name)
-        demand_routable(envelope)
-        request = notify_request(envelope)
-        demand_own_origin(request, call.caller.name)
-        outcome = await _admitted(context, envelope, request)
+        if envelope.input.prompt is not None:
+            await _demand_may_ask(context, envelope, call.caller.name)
+            outcome = await forward_prompt(context, envelope, call.caller.name)
+        else:
+            demand_routable(envelope)
+            request = notify_request(envelope)
+            demand_own_origin(request, call.caller.name)
+            outcome = await _admitted(context, envelope, request)
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
@@ -61,17 +64,19 @@ async def route(context: Context, call: ToolCall) -> Result:
     return Result(wire(_response(outcome, request_context, (time.perf_counter() - started) * 1000)))
 
 
-async def _demand_may_call(context: Context, envelope: RouteEnvelope, caller: str) -> None:
-    """Raise Forbidden if a prompt is for a butler that is not in the caller's `calls`.
+async def _demand_may_ask(context: Context, envelope: RouteEnvelope, caller: str) -> None:
+    """Raise Forbidden if a prompt is for a butler that is not in the caller's `calls`, InvalidInput if for nobody.
 
     INVARIANT: the list is the owner's, from butler.toml; nothing of the call itself is believed.
     """
     target = envelope.target.butler
-    if envelope.input.prompt is None or kind_of(target) != "butler":
-        return
+    if kind_of(target) != "butler" or envelope.target.tool != "route.execute":
+        raise InvalidInput(f"`{envelope.target.tool}` of {target} takes no prompt.", "Ask a butler, by route.execute.")
     async with context.db.work() as connection:
         if not await calls.may(connection, caller, target):
             raise Forbidden(f"{caller} may not call {target}.", f"The owner may add it to `calls` of {caller}.")
+        if not await registry.has_runtime(connection, target):
+            raise InvalidInput(f"Nothing thinks for {target}.", "Its butler.toml needs a table [runtime].")
 
 
 async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
@@ -100,7 +105,9 @@ def _response(outcome: Forwarded, request_context: Answer, milliseconds: float) 
     return RouteResponse(
         request_context=request_context,
         status="error" if error else ("accepted" if outcome.status == "accepted" else "ok"),
-        result=RouteResult(notify_response=outcome.response) if outcome.response else None,
+        result=RouteResult(notify_response=outcome.response, session_id=outcome.session_id)
+        if outcome.response or outcome.session_id
+        else None,
         error=error,
         timing=Timing(duration_ms=round(milliseconds, 3)),
     )
@@ -138,7 +145,7 @@ class Heartbeats:
             self._noting = asyncio.create_task(self._together())
         if beat not in await asyncio.shield(self._noting):
             async with self._db.work() as connection:
-                await _note(connection, beat)
+                await registry.all_seen(connection, [astuple(beat)])
 
     async def _together(self) -> frozenset[Beat]:
         """Return the heartbeats of this breath, all noted, or none if one of them could not be."""
@@ -146,17 +153,11 @@ class Heartbeats:
         beats, self._beats, self._noting = frozenset(self._beats), set(), None
         try:
             async with self._db.work() as connection:
-                for beat in sorted(beats):  # the same order in every process, so that none waits in a circle
-                    await _note(connection, beat)
+                # The same order in every process, so that none waits in a circle.
+                await registry.all_seen(connection, [astuple(beat) for beat in sorted(beats)])
         except ButlersError:
             return frozenset()
         return beats
-
-
-async def _note(connection: Connection, beat: Beat) -> None:
-    said = beat.kind, beat.tools, beat.status
-    about = {"is_default": beat.is_default, "has_runtime": beat.has_runtime}
-    await registry.seen(connection, beat.name, beat.url, said, **about)
 
 
 async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:

@@ -23,6 +23,8 @@ class Forwarded:
     response: NotifyResponse | None
     status: str
     error: ButlersError | None = None
+    # The session that a prompt became.
+    session_id: str | None = None
 
 
 async def forward(context: Context, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool = True) -> Forwarded:
@@ -33,20 +35,45 @@ async def forward(context: Context, route: RouteEnvelope, envelope: NotifyEnvelo
         # The sweep comes again in seconds; a row for each try would fill the table while the target is down.
         log.info("not forwarded", notification=envelope.notification_id, why=outcome.error.message)
         return outcome
+    await _note(context, route, (envelope.origin_butler, envelope.notification_id), outcome, started)
+    return outcome
+
+
+async def forward_prompt(context: Context, route: RouteEnvelope, caller: str) -> Forwarded:
+    """Hand a prompt to its butler, in the name of whoever is proved to ask, and note the route."""
+    started = time.perf_counter()
+    inside = {**(route.input.context or {}), "asked_by": caller}
+    try:
+        answer = await carry(
+            context, route.model_copy(update={"input": RouteInput(prompt=route.input.prompt, context=inside)})
+        )
+        outcome = Forwarded(None, answer.status, session_id=answer.result.session_id if answer.result else None)
+        if outcome.session_id is None:
+            outcome = Forwarded(None, "error", _refusal(route.target.butler, route.target.tool, answer.error))
+    except HopFailed as failed:
+        outcome = Forwarded(None, "error", failed)
+    await _note(context, route, (caller, None), outcome, started)
+    return outcome
+
+
+async def _note(
+    context: Context, route: RouteEnvelope, of: tuple[str, str | None], outcome: Forwarded, started: float
+) -> None:
+    """Note a route of (caller, notification) that began at `started`."""
+    caller, notification_id = of
     spent = (time.perf_counter() - started) * 1000
     code = outcome.error.code if outcome.error else None
     try:
         async with context.db.work() as connection:
             await registry.routed(
                 connection,
-                (route.request_context.request_id, envelope.notification_id),
-                envelope.origin_butler,
+                (route.request_context.request_id, notification_id),
+                caller,
                 (route.target.butler, route.target.tool),
                 (outcome.status, code, spent),
             )
     except ButlersError as lost:
         log.warning("route not noted", why=lost.message)
-    return outcome
 
 
 async def carry(context: Context, route: RouteEnvelope) -> RouteResponse:

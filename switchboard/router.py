@@ -127,6 +127,7 @@ async def route_for_ever(context: Context, stopping: asyncio.Event) -> None:
             while await route_waiting(context) and not stopping.is_set():
                 pass
         waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
-        await asyncio.wait(waiting, timeout=context.settings.sweep_seconds, return_when=asyncio.FIRST_COMPLETED)
+        # What comes in wakes this loop; a tick finds only what another process left behind.
+        await asyncio.wait(waiting, timeout=context.settings.timings.unhurried, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()

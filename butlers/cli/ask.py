@@ -18,7 +18,7 @@ from shared.config.settings import Settings
 from shared.db.pool import Connection, Record
 from shared.display.visible import quoted
 from shared.errors import InvalidInput, Unavailable
-from shared.storage import sessions
+from shared.storage import session_list, sessions
 
 LOOKS_SECONDS: Final = 0.2
 # After so long without a beginning a person is told what it waits for.
@@ -44,7 +44,7 @@ def ask(
         raise InvalidInput(f"Nothing thinks for `{name}` here.", "Give it a table [runtime] in its butler.toml.")
     status, outcome = asyncio.run(_asked(settings, name, text_of(prompt)))
     if status != "done":
-        complain(f"{sessions.STATES[status]}. {outcome}")
+        complain(f"{session_list.STATES[status]}. {outcome}")
         raise typer.Exit(1)
 
 
@@ -68,7 +68,7 @@ async def _asked(settings: Settings, name: str, prompt: str) -> tuple[str, str]:
 async def _followed(connection: Connection, session_id: str) -> Record:
     shown, began, patient = 0, time.monotonic(), True
     while True:
-        row = await sessions.one(connection, session_id)
+        row = await session_list.one(connection, session_id)
         if row is None:
             raise Unavailable("The session is gone.", "Ask again.")
         _print(row["said"][shown:])

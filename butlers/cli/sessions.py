@@ -11,8 +11,8 @@ from butlers.cli.session import as_owner, each, instant, say, say_json, say_line
 from shared.db.pool import Record
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput
-from shared.storage import session_steps, sessions
-from shared.storage.sessions import as_object
+from shared.storage import session_list, session_steps, sessions
+from shared.storage.session_list import as_object
 
 app = typer.Typer(help="What the butlers' agents did and do.", no_args_is_help=True)
 SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="The id or the beginning of it.")]
@@ -35,7 +35,7 @@ def list_all(
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return list(await sessions.newest(connection, butler, MOST))
+            return list(await session_list.newest(connection, butler, MOST))
 
     rows = asyncio.run(read())
     if as_json:
@@ -45,7 +45,7 @@ def list_all(
         [
             row["id"][:SHORT],
             row["butler"],
-            sessions.words_of(row),
+            session_list.words_of(row),
             instant(row["began_at"] or row["created_at"], "seconds"),
             row["steps"],
             row["cause"],
@@ -66,8 +66,8 @@ def show(
 
     async def read() -> tuple[Record | None, list[Record]]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            found = await sessions.id_of(connection, session_id)
-            return await sessions.one(connection, found), list(await session_steps.of(connection, found))
+            found = await session_list.id_of(connection, session_id)
+            return await session_list.one(connection, found), list(await session_steps.of(connection, found))
 
     row, steps = asyncio.run(read())
     if row is None:
@@ -77,7 +77,7 @@ def show(
         return
     for name, value in as_object(row).items():
         if name not in {"prompt", "said"}:
-            say(f"{name}: {_plain(sessions.words_of(row) if name == 'status' else value)}")
+            say(f"{name}: {_plain(session_list.words_of(row) if name == 'status' else value)}")
     say_lines(f"prompt:\n{quoted(row['prompt'] or '')}\nsaid:\n{quoted(row['said'])}\n")
     table(
         ("step", "tool", "answer", "began at"),
@@ -95,7 +95,7 @@ def stop(session_ids: SessionsArgument, home_folder: HomeOption = None) -> None:
 
     async def ask(one: str) -> bool:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return await sessions.ask_to_stop(connection, await sessions.id_of(connection, one))
+            return await sessions.ask_to_stop(connection, await session_list.id_of(connection, one))
 
     def stop_one(one: str) -> None:
         if not asyncio.run(ask(one)):

@@ -84,7 +84,7 @@ async def end_streams(app: Starlette, stopping: asyncio.Event) -> None:
 
 async def end_links(context: Context, stopping: asyncio.Event) -> None:
     """Remove sign-in links soon after they have expired, until the daemon stops."""
-    while not await pause(stopping, context.settings.sweep_seconds):
+    while not await pause(stopping, context.settings.timings.unhurried):
         with apart(log, "expired sign-in links were not removed"):
             async with context.db.work() as connection:
                 await sessions.sweep_links(connection)

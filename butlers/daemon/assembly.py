@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from butlers import fleet
-from butlers.butler import Butler, Context, Loop
+from butlers.butler import Butler, Components, Context, Loop, joined
 from butlers.daemon.app import Daemon, LocalClient, build
 from butlers.daemon.directory import Directory
 from butlers.daemon.sockets import SANDBOX_IMAP, SANDBOX_SMTP
@@ -24,6 +24,7 @@ from butlers.runtime.registry import keys_of
 from butlers.sessions import settings as runtime_settings
 from butlers.sessions.course import Place
 from butlers.setup import logins, migrate
+from butlers.tools import ask_butler
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
@@ -200,11 +201,10 @@ class Assembly:
             butler: Butler = importlib.import_module(BUTLERS[name]).BUTLER
         else:
             entry = self.entry(name)
-            modules = partial(loader.build, loader.load(entry))
             butler = Butler(
                 name,
                 entry.description,
-                build=modules,
+                build=partial(_parts, loader.load(entry), entry.calls),
                 persona=entry.persona.strip(),
                 is_default=entry.is_default,
                 has_runtime=entry.runtime is not None,
@@ -221,6 +221,11 @@ class Assembly:
         )
         daemon, self.local[name] = build(butler, context, verifier, hosts)
         return daemon
+
+
+def _parts(modules: Sequence[loader.Loaded], calls: Sequence[str], context: Context) -> Components:
+    """Make what a butler of the fleet has beside the core tools."""
+    return joined([ask_butler.asking(context, calls), loader.build(modules, context)])
 
 
 def sandbox(settings: Settings, url: str) -> Daemon:

@@ -63,6 +63,11 @@ class ServedTool(McpTool):
         served._tool, served._block_for = tool, block_for
         return served
 
+    @property
+    def is_for_daemons(self) -> bool:
+        """Return whether only daemons may call it."""
+        return self._tool.hop
+
     async def run(self, arguments: dict[str, object]) -> ToolResult:
         """Run the tool for the verified caller; return every answer of the contract as an ordinary result."""
         began, call = time.monotonic(), None
@@ -247,6 +252,12 @@ class ToolServer(FastMCP):
     @property
     def _state_store(self) -> NoState:  # type: ignore[override]  # no public hook; test_daemon fails if it goes
         return NO_STATE
+
+    async def list_tools(self, *, run_middleware: bool = True) -> Sequence[McpTool]:
+        """List the tools that whoever asks may call: those for daemons to a daemon, and to nobody else."""
+        listed, token = await super().list_tools(run_middleware=run_middleware), get_access_token()
+        is_daemon = token is not None and caller_of(token.claims).kind == "hop"
+        return [tool for tool in listed if not isinstance(tool, ServedTool) or tool.is_for_daemons == is_daemon]
 
     def add(self, resources: Sequence[Resource], prompts: Sequence[Prompt]) -> None:
         """Serve these resources and prompts to clients."""

@@ -53,7 +53,7 @@ class Process:
         self.stopping = stopping
         self.served: dict[str, Served] = {}
         self.scheduler = Scheduler()
-        self.runner = Runner()
+        self.runner = Runner(hears=plan.together)
         self.loops: list[Loop] = [self.scheduler.run, self.runner.run, self.heartbeats]
         self._stack = stack
         self._server = server
@@ -112,8 +112,8 @@ class Process:
             async def call(tool: str, arguments: Mapping[str, object], occurrence_id: str) -> Result:
                 return await client.by_clock(tool, arguments, Caller(name, "client", occurrence_id))
 
-            self.scheduler.take(Hand(context, tools, call, entry.schedules))
             place = assembly.place(name, one.url)
+            self.scheduler.take(Hand(context, tools, call, entry.schedules, thinks=place is not None))
             if place is None:
                 self.runner.remove(name)
             else:

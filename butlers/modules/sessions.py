@@ -7,7 +7,7 @@ from uuid import UUID
 from butlers.butler import Answer, Components, Context, Module, NoConfig, Result, Tool, ToolCall
 from shared.db.pool import Record
 from shared.errors import InvalidInput
-from shared.storage import session_steps, sessions
+from shared.storage import session_list, session_steps
 
 MOST: Final = 50
 NONE: Final = {"type": "object", "properties": {}}
@@ -21,15 +21,15 @@ BY_ID: Final = {
 def build(context: Context, _: NoConfig) -> Components:
     """Make the two tools, which see the sessions of this butler alone."""
 
-    async def session_list(_: ToolCall) -> Result:
+    async def list_sessions(_: ToolCall) -> Result:
         async with context.db.work() as connection:
-            rows = await sessions.newest(connection, context.name, MOST)
+            rows = await session_list.newest(connection, context.name, MOST)
         return Result({"sessions": [_told(row) for row in rows]})
 
     async def session_show(call: ToolCall) -> Result:
         session_id = _id(call.arguments.get("id"))
         async with context.db.work() as connection:
-            row = await sessions.one(connection, session_id)
+            row = await session_list.one(connection, session_id)
             steps = await session_steps.of(connection, session_id)
         if row is None or row["butler"] != context.name:
             raise InvalidInput("There is no such session of this butler.", "`session_list` shows those there are.")
@@ -37,14 +37,14 @@ def build(context: Context, _: NoConfig) -> Components:
 
     return Components(
         [
-            Tool("session_list", "List this butler's last sessions.", NONE, session_list, read_only=True),
+            Tool("session_list", "List this butler's last sessions.", NONE, list_sessions, read_only=True),
             Tool("session_show", "Show one session and its steps.", BY_ID, session_show, read_only=True),
         ]
     )
 
 
 def _told(row: Record) -> Answer:
-    return {name: _plain(value) for name, value in sessions.as_object(row).items()}
+    return {name: _plain(value) for name, value in session_list.as_object(row).items()}
 
 
 def _json(row: Record) -> Answer:

@@ -25,9 +25,14 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: Annotated[str, Field(pattern=r"^(anthropic|openai):[!-~]+$", max_length=200)]
-    # Where the model reads a notice: at the end of a tool's result, or as the result of a call that nobody made.
-    notices: Literal["result", "synthetic"] = "result"
+    model: Annotated[str, Field(pattern=r"^(anthropic|openai):[!-~]+$", max_length=200)] = Field(
+        description="The provider's protocol and the model, as `anthropic:claude-sonnet-4-5`."
+    )
+    notices: Literal["result", "synthetic"] = Field(
+        default="result",
+        description="Where the model reads a notice: at the end of a tool's result, or as the result of a call that "
+        "nobody made.",
+    )
 
     @property
     def provider(self) -> str:

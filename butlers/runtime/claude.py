@@ -31,8 +31,10 @@ class ClaudeSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    command: Annotated[str, Field(min_length=1)] = "claude"
-    model: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]*$")] | None = None
+    command: Annotated[str, Field(min_length=1)] = Field("claude", description="Found on PATH, or a full path.")
+    model: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]*$")] | None = Field(
+        None, description="Claude Code's own choice if it is left out."
+    )
 
 
 def missing(settings: ClaudeSettings, keys: Mapping[str, str]) -> str | None:

@@ -25,10 +25,12 @@ class CommandSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1, max_length=100)]
-    environment: dict[Annotated[str, Field(pattern=_VARIABLE)], str] = {}
-    keys: frozenset[Literal["anthropic", "openai"]] = frozenset()
-    memory_mb: Annotated[int, Field(ge=64, le=65_536)] = 1024
+    command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1, max_length=100)] = Field(
+        description="The program and its arguments; `{config}` becomes the path of its MCP configuration."
+    )
+    environment: dict[Annotated[str, Field(pattern=_VARIABLE)], str] = Field({}, description="More variables for it.")
+    keys: frozenset[Literal["anthropic", "openai"]] = Field(frozenset(), description="Which keys it is given.")
+    memory_mb: Annotated[int, Field(ge=64, le=65_536)] = Field(1024, description="What it may write to.")
 
 
 def missing(settings: CommandSettings, keys: Mapping[str, str]) -> str | None:

@@ -24,11 +24,15 @@ class Step(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    call: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    arguments: dict[str, JsonValue] = {}
-    keep: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] | None = None
-    say: str | None = None
-    wait: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
+    call: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="The tool to call.")
+    arguments: dict[str, JsonValue] = Field({}, description="Its arguments.")
+    keep: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] | None = Field(
+        None, description="By what name its answer is known; else by the tool's."
+    )
+    say: str | None = Field(None, description="A text to say.")
+    wait: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = Field(
+        None, description="Seconds to wait."
+    )
 
     @model_validator(mode="after")
     def _one_thing(self) -> Self:
@@ -44,7 +48,9 @@ class ScriptSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=1000)]
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=1000)] = Field(
+        description="What is done, one after the other."
+    )
 
 
 def missing(_settings: ScriptSettings, _keys: Mapping[str, str]) -> str | None:

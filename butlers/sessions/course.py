@@ -32,6 +32,7 @@ WRITTEN: Final = (
     "The prompt is a message that the owner wrote to you. Answer it with the tool `notify` and the intent `reply`; "
     "what you say in any other way reaches nobody."
 )
+ASKED: Final = "The prompt comes from {butler}, another butler. Your last words are your answer to it."
 DIED: Final = "Its process ended before it was done."
 
 
@@ -119,9 +120,15 @@ def _prepared(place: Place, claimed: Claimed, folder: Path, prompt: str) -> Job:
 
 def _persona(place: Place, claimed: Claimed) -> str:
     """Return who the agent is, and what it has to know of what it will read."""
-    written = WRITTEN if claimed.cause == sessions.MESSAGE else ""
     heard = explained(claimed.nonce) if claimed.nonce and claimed.hears else ""
-    return "\n\n".join(filter(None, [place.persona, written, heard]))
+    return "\n\n".join(filter(None, [place.persona, _whose(claimed.cause), heard]))
+
+
+def _whose(cause: str) -> str:
+    """Return what a session has to know of whoever asked it."""
+    if cause.startswith(sessions.BUTLER):
+        return ASKED.format(butler=cause.removeprefix(sessions.BUTLER))
+    return WRITTEN if cause == sessions.MESSAGE else ""
 
 
 def _limits(claimed: Claimed) -> Limits:

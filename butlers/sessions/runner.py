@@ -5,6 +5,7 @@ import shutil
 from dataclasses import asdict
 from typing import Final
 
+from butlers.butler import Context
 from butlers.sessions.course import Place, folder_of, lose, play
 from butlers.sessions.notices import begin_one
 from butlers.tools.notify import tell
@@ -25,8 +26,10 @@ FINAL: Final = frozenset({"ok", "queued", "uncertain", "pending_approval", "pend
 class Runner:
     """The butlers whose sessions this process runs, and those that it runs now."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, *, hears: bool = False) -> None:
         self._most = most
+        # Whether this process is told of each session that is asked; then it looks only for what nobody tells.
+        self._hears = hears
         self._places: dict[str, Place] = {}
         # By butler: set when its sessions are to end with it.
         self._endings: dict[str, asyncio.Event] = {}
@@ -74,7 +77,8 @@ class Runner:
 
     async def _until_woken(self, stopping: asyncio.Event) -> None:
         """Wait for a hint, or until the next look at everybody, which is the rarer the more there are to look at."""
-        looks = [place.context.settings.timings.session_look for place in self._places.values()]
+        timings = [place.context.settings.timings for place in self._places.values()]
+        looks = [one.session_heard if self._hears else one.session_look for one in timings]
         pace = max(looks, default=1.0) * max(1.0, len(looks) / 5)
         try:
             async with asyncio.timeout(pace):
@@ -91,7 +95,7 @@ class Runner:
         if needs.lapsed:
             await give_up(place)
         if (needs.untold or needs.lapsed) and context.name not in self._telling:
-            self._telling[context.name] = task = asyncio.create_task(tell_owner(place, ending))
+            self._telling[context.name] = task = asyncio.create_task(tell_owner(context, ending))
             task.add_done_callback(lambda _: self._telling.pop(context.name))
         while (needs.waiting or needs.lapsed) and len(self._running) < self._most and not ending.is_set():
             async with context.db.work() as connection:
@@ -136,9 +140,8 @@ async def give_up(place: Place) -> None:
             await lose(connection, claimed, FALLEN_SILENT, await sessions.course(connection, claimed))
 
 
-async def tell_owner(place: Place, stopping: asyncio.Event) -> None:
+async def tell_owner(context: Context, stopping: asyncio.Event) -> None:
     """Tell the owner what the rows say is untold, by the ordinary way of a message, each sentence once."""
-    context = place.context
     with apart(log, "the owner is not told of a session yet", butler=context.name):
         async with context.db.work() as connection:
             rows = await sessions.untold(connection, context.name)

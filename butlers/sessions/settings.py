@@ -20,13 +20,13 @@ class RuntimeTable(BaseModel):
     """The keys that every runtime takes; its own come beside them."""
 
     model_config = ConfigDict(extra="forbid")
-    kind: str
-    at_once: int = Field(1, ge=1, le=16)
-    minutes: float = Field(10, gt=0, le=1440)
-    turns: int = Field(30, ge=1, le=10_000)
-    tokens: int = Field(200_000, ge=1, le=1_000_000_000)
-    dollars: float = Field(1.0, gt=0, le=10_000)
-    dollars_per_day: float = Field(10.0, gt=0, le=100_000)
+    kind: str = Field(description="Which runtime.")
+    at_once: int = Field(1, ge=1, le=16, description="Sessions of this butler at once, in all processes together.")
+    minutes: float = Field(10, gt=0, le=1440, description="The time of one session.")
+    turns: int = Field(30, ge=1, le=10_000, description="How often one session asks its model, or calls a tool.")
+    tokens: int = Field(200_000, ge=1, le=1_000_000_000, description="The tokens of one session.")
+    dollars: float = Field(1.0, gt=0, le=10_000, description="The dollars of one session.")
+    dollars_per_day: float = Field(10.0, gt=0, le=100_000, description="Of all its sessions in any 24 hours.")
 
 
 @dataclass(frozen=True, slots=True)

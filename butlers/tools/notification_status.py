@@ -65,7 +65,7 @@ async def answered(asked: Awaitable[NotifyResponse | Answer]) -> Result:
 
 async def _status(context: Context, arguments: Arguments) -> NotifyResponse | Answer:
     notification_id, timings = id_of(arguments, {"notification_id", "wait_seconds"}), context.settings.timings
-    deadline = time.monotonic() + _seconds(arguments.get("wait_seconds"), timings.status_wait)
+    deadline = time.monotonic() + wait_seconds(arguments.get("wait_seconds"), timings.status_wait)
     while True:
         ticket = context.wakes["settled"].ticket(notification_id)
         answer = await _stands(context, notification_id)
@@ -120,7 +120,8 @@ def id_of(arguments: Arguments, known: Collection[str]) -> str:
     return given.strip().lower()
 
 
-def _seconds(given: object, longest: float) -> float:
+def wait_seconds(given: object, longest: float) -> float:
+    """Return for how many seconds to wait, as it was given; raise InvalidInput for what is no such number."""
     if given is None:
         return 0.0
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= longest:

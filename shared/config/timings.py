@@ -75,6 +75,8 @@ class Timings:
 
     session_look: float = 0.5
     """Seconds between two looks at the sessions of up to five butlers; of more of them, longer in proportion."""
+    session_heard: float = 5.0
+    """Seconds between two such looks of a process that is told of each session: for leases that ran out."""
     session_renew: float = 1.0
     """Seconds between two renewals of a session's lease, at which it is also seen that the owner stops it."""
     session_lease: timedelta = timedelta(seconds=10)

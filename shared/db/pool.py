@@ -58,6 +58,8 @@ SESSION = {
     "client_connection_check_interval": "1000",
 }
 NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
+# What a burst opened is closed again so long after it was last needed.
+IDLE_SECONDS = 60.0
 BRIEFLY = "SET LOCAL lock_timeout = '2s'"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
@@ -135,6 +137,7 @@ class Database:
                 timeout=10,
                 password=password,
                 command_timeout=30,
+                max_inactive_connection_lifetime=IDLE_SECONDS,
                 server_settings=SESSION,
             )
         except asyncpg.InvalidAuthorizationSpecificationError as refused:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
+from shared.contracts import AskedSession
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.errors import Forbidden, InvalidInput
@@ -17,22 +18,16 @@ from shared.errors import Forbidden, InvalidInput
 TOPIC: Final = "sessions"
 # The cause of a session that the owner began by writing to the bot.
 MESSAGE: Final = "message"
+# The cause of a session that another butler asked begins with this, and ends with that butler's name.
+BUTLER: Final = "butler:"
 # Words beyond this are cut off; the process that says more is ended by its runtime.
 MOST_SAID: Final = 100_000
 LONGEST_OUTCOME: Final = 4000
 LONGEST_PROMPT: Final = 20_000
 MOST_ATTEMPTS: Final = 3
+# How many sessions of one butler a chain of prompts may begin that butlers pass on to each other.
+MOST_IN_CHAIN: Final = 5
 Ending: TypeAlias = Literal["done", "failed", "stopped", "limit", "lost"]
-# What a person reads of a status.
-STATES: Final = {
-    "waiting": "waiting",
-    "running": "running",
-    "done": "done",
-    "failed": "failed",
-    "stopped": "stopped",
-    "limit": "ended at a limit",
-    "lost": "lost",
-}
 
 BEGIN = """
 INSERT INTO shared.sessions (id, butler, request_context, status, began_at)
@@ -74,13 +69,36 @@ async def enqueue(  # noqa: PLR0913  # what a session is made of
     occurrence_id: str | None = None,
 ) -> None:
     """Put a session in the queue of its butler; raise InvalidInput if the prompt is empty or too long."""
+    _demand_prompt(prompt)
+    occurrence = UUID(occurrence_id) if occurrence_id else None
+    await connection.execute(ENQUEUE, UUID(session_id), butler, cause, prompt, request_context, occurrence)
+    await tell(connection, TOPIC, butler)
+
+
+def _demand_prompt(prompt: str) -> None:
     if not prompt.strip() or len(prompt) > LONGEST_PROMPT or storable(prompt) != prompt:
         raise InvalidInput(
             f"A prompt has 1 to {LONGEST_PROMPT} characters, none of them incomplete or NUL.",
             "Say in plain text what to do.",
         )
-    occurrence = UUID(occurrence_id) if occurrence_id else None
-    await connection.execute(ENQUEUE, UUID(session_id), butler, cause, prompt, request_context, occurrence)
+
+
+IN_CHAIN = "SELECT count(*) FROM shared.sessions WHERE butler = $1 AND chain = $2 AND id <> $3"
+ENQUEUE_ASKED = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, occurrence_id, asked_by, chain, depth)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
+"""
+
+
+async def enqueue_asked(connection: Connection, asked: AskedSession, butler: str, prompt: str) -> None:
+    """Put what another butler asks into the queue of this one, once; raise Forbidden where its chain is too long."""
+    _demand_prompt(prompt)
+    if await connection.fetchval(IN_CHAIN, butler, asked.chain, asked.session_id) >= MOST_IN_CHAIN:
+        raise Forbidden(
+            f"{butler} was asked {MOST_IN_CHAIN} times for one and the same matter already.", "End with what you know."
+        )
+    about = (f"{BUTLER}{asked.asked_by}", prompt, asked.occurrence_id, asked.asked_by, asked.chain, asked.depth)
+    await connection.execute(ENQUEUE_ASKED, asked.session_id, butler, *about)
     await tell(connection, TOPIC, butler)
 
 
@@ -121,14 +139,17 @@ async def is_running(connection: Connection, butler: str, session_id: str) -> bo
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a session answers, and what of a schedule it is: the lineage of all it sends."""
+    """What a session answers, what of a schedule it is, the lineage of all it sends, and how deep in which chain."""
 
     request_context: Mapping[str, object] | None
     occurrence_id: str | None
+    chain: str | None
+    depth: int
 
 
 ABOUT = """
-SELECT request_context, occurrence_id::text FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running'
+SELECT request_context, occurrence_id::text, chain::text, depth
+FROM shared.sessions WHERE id = $1 AND butler = $2 AND status = 'running'
 """
 
 
@@ -137,7 +158,7 @@ async def about(connection: Connection, butler: str, session_id: str) -> About:
     row = await connection.fetchrow(ABOUT, UUID(session_id), butler)
     if row is None:
         raise InvalidInput("This session has ended.", "Begin a new one.")
-    return About(row["request_context"], row["occurrence_id"])
+    return About(**row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +374,18 @@ async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
     await connection.execute(FINISH, *ours, as_.status, outcome, as_.untold, as_.told_nobody)
 
 
+UNRUN = """
+UPDATE shared.sessions SET status = 'failed', outcome = $2, ended_at = clock_timestamp(), holder = NULL,
+    lease_until = NULL, untold = left($2 || ' A session was ended. It was asked: “' || left(prompt, 200) || '”', 1000)
+WHERE butler = $1 AND prompt IS NOT NULL AND (status = 'waiting' OR lease_until < clock_timestamp())
+"""
+
+
+async def end_unrun(connection: Connection, butler: str, why: str) -> None:
+    """End what waits, and what nobody holds any more, of a butler whose sessions nobody runs; the owner is told."""
+    await connection.execute(UNRUN, butler, why)
+
+
 LAPSED = """
 SELECT id::text, butler, cause, prompt, attempt, limits, used, nonce, hears FROM shared.sessions
 WHERE butler = $1 AND lease_until < clock_timestamp() ORDER BY created_at FOR NO KEY UPDATE SKIP LOCKED
@@ -411,51 +444,3 @@ async def ask_to_stop(connection: Connection, session_id: str) -> bool:
     if butler is not None:
         await tell(connection, TOPIC, butler)
     return butler is not None
-
-
-LATEST = """
-SELECT id::text, butler, cause, left(prompt, 2000) AS prompt, runtime, status, limits, used, steps, created_at,
-    began_at, ended_at, left(outcome, 500) AS outcome, told_nobody, stop_asked_at
-FROM shared.sessions WHERE ($1::text IS NULL OR butler = $1) ORDER BY ended_at IS NULL DESC, created_at DESC LIMIT $2
-"""
-
-
-async def newest(connection: Connection, butler: str | None, most: int) -> Sequence[Record]:
-    """Return sessions, those that have not ended first, then the newest first."""
-    return await connection.fetch(LATEST, butler, most)
-
-
-BEGINS = "SELECT id::text FROM shared.sessions WHERE id::text LIKE $1 || '%' ORDER BY created_at DESC LIMIT 2"
-
-
-async def id_of(connection: Connection, begins: str) -> str:
-    """Return the id that begins so; raise InvalidInput if none does, or more than one."""
-    plain = begins and set(begins) <= set("0123456789abcdef-")
-    rows = await connection.fetch(BEGINS, begins) if plain else []
-    if len(rows) != 1:
-        several = "More than one session begins" if rows else "No session begins"
-        raise InvalidInput(f"{several} with `{begins[:40]}`.", "`butlers sessions list` shows them.")
-    return str(rows[0]["id"])
-
-
-ONE = """
-SELECT id::text, butler, cause, prompt, runtime, status, limits, used, steps, attempt, created_at, began_at, ended_at,
-    outcome, said, told_nobody, stop_asked_at, occurrence_id::text FROM shared.sessions WHERE id::text = $1
-"""
-
-
-async def one(connection: Connection, session_id: str) -> Record | None:
-    """Return one session with its words, or None."""
-    return await connection.fetchrow(ONE, session_id)
-
-
-def as_object(row: Record) -> dict[str, object]:
-    """Return a session as an object for a program, without what only its runner needs."""
-    return {name: value for name, value in row.items() if name not in {"attempt", "stop_asked_at"}}
-
-
-def words_of(row: Record) -> str:
-    """Return how a session stands, as a person reads it."""
-    if row["ended_at"] is None and row["stop_asked_at"] is not None:
-        return "being stopped"
-    return f"{STATES[row['status']]}{', told nobody' if row['told_nobody'] else ''}"

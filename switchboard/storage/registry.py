@@ -1,7 +1,7 @@
 """The registry: one row per instance, kept alive by its heartbeat."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from shared.config.timings import Timings
 from shared.db.pool import Connection
@@ -19,24 +19,21 @@ ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.too
     is_default = EXCLUDED.is_default, has_runtime = EXCLUDED.has_runtime, last_seen_at = clock_timestamp()
 """
 CROWDED = """
-DELETE FROM switchboard.butlers WHERE name = $1 AND url IN (
-    SELECT url FROM switchboard.butlers WHERE name = $1 ORDER BY last_seen_at DESC, url OFFSET $2)
+DELETE FROM switchboard.butlers WHERE (name, url) IN (
+    SELECT name, url FROM (SELECT name, url,
+        row_number() OVER (PARTITION BY name ORDER BY last_seen_at DESC, url) AS place FROM switchboard.butlers) b
+    WHERE place > $1)
 """
+Seen: TypeAlias = tuple[str, str, str, Sequence[str], str, bool, bool]
 
 
-async def seen(  # what an instance says of itself
-    connection: Connection,
-    name: str,
-    url: str,
-    said: tuple[str, Sequence[str], str],
-    *,
-    is_default: bool = False,
-    has_runtime: bool = False,
-) -> None:
-    """Note a heartbeat (kind, tools, status); forget instances beyond the most of one name, those silent longest."""
-    kind, tools, status = said
-    await connection.execute(SEEN, name, url, kind, list(tools), status, is_default, has_runtime)
-    await connection.execute(CROWDED, name, MOST_INSTANCES)
+async def all_seen(connection: Connection, beats: Sequence[Seen]) -> None:
+    """Note heartbeats (name, url, kind, tools, status, is default, has a runtime).
+
+    Of one name instances beyond the most are forgotten, those silent longest.
+    """
+    await connection.executemany(SEEN, beats)
+    await connection.execute(CROWDED, MOST_INSTANCES)
 
 
 BUTLERS = """

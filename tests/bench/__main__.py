@@ -18,7 +18,7 @@ from shared.db import dsn
 from shared.postgres import server as postgres
 from tests.bench.figures import APART, ONE_PROCESS, Mode, Run, Spread, table, with_figures
 from tests.bench.fleet import House, Running, house, resident_megabytes
-from tests.bench.measure import times, transactions
+from tests.bench.measure import due_to_first_call, times, transactions
 from tests.run import commit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +26,8 @@ WRITTEN = ROOT / "build" / "bench.json"
 RECORD = ROOT / "docs" / "benchmarks.json"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 WARM_UP = 20
+# Prompts that fall due, two seconds apart.
+DUE = 5
 
 Start = Callable[[House], AbstractContextManager[Running]]
 MODES: dict[str, Start] = {ONE_PROCESS: House.up, APART: House.apart}
@@ -45,11 +47,13 @@ def measure(start: Start, rounds: int, starts: int) -> Mode:
             warm.append(running.seconds)
             found = asyncio.run(times(here, rounds, WARM_UP))
             each, at_rest = asyncio.run(transactions(here, _dsn(here), rounds))
+            called = round(asyncio.run(due_to_first_call(_dsn(here), DUE)), 3)
             resident = {name: round(resident_megabytes([pid]), 1) for name, pid in running.pids.items()}
     if len(resident) > 1:
         resident["all of them"] = round(sum(resident.values()), 1)
     calls = {name: Spread.of(found[name]) for name in found}
-    return Mode(round(median(cold), 2), round(median(warm), 2), calls, round(each, 2), round(at_rest, 2), resident)
+    begun = round(median(cold), 2), round(median(warm), 2)
+    return Mode(*begun, calls, round(each, 2), round(at_rest, 2), resident, called)
 
 
 def _start_once(start: Start) -> float:

@@ -33,6 +33,8 @@ class Mode:
     transactions_per_notify: float
     transactions_per_second_at_rest: float
     resident_mb: Mapping[str, float]
+    # Of a run that measured it.
+    due_to_first_call_seconds: float | None = None
 
     @property
     def ratios(self) -> Mapping[str, float]:
@@ -98,6 +100,8 @@ def _costs(mode: Mode) -> str:
         "start, cold, in seconds": f"{mode.cold_seconds:.1f}",
         "start, warm, in seconds": f"{mode.warm_seconds:.1f}",
     }
+    if mode.due_to_first_call_seconds is not None:
+        known["from due to the first call of a script, in s"] = f"{mode.due_to_first_call_seconds:.2f}"
     known |= {f"resident memory, {name}, in MB": f"{size:.0f}" for name, size in mode.resident_mb.items()}
     head, rule = f"| {'the rest':<40} | {'':>8} |", f"| {'-' * 40} | {'-' * 7}: |"
     return "\n".join([head, rule, *(f"| {name:<40} | {value:>8} |" for name, value in known.items())])

@@ -69,10 +69,10 @@ class House:
         return ended.stdout.strip()
 
     @contextmanager
-    def up(self) -> Iterator[Running]:
+    def up(self, *options: str) -> Iterator[Running]:
         """`butlers up`, until the block ends; then Ctrl-C."""
         started = time.monotonic()
-        with self._process("up") as (process, printed):
+        with self._process("up", *options) as (process, printed):
             _wait_for("Ready.", process, printed)
             yield Running(time.monotonic() - started, {"up": process.pid})
 

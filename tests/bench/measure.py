@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 import aiohttp
 import asyncpg
@@ -23,6 +24,18 @@ SANDBOX = 3
 # A backend hands over its counters after a second of work, or ten seconds of rest.
 COUNTERS_LAG = 11.0
 COMMITS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+
+# A row that nobody told of is seen by the scheduler's next look, half a minute later at most.
+SEEN_WITHIN = 32
+PROMPTS = """
+INSERT INTO shared.schedules (butler, name, source, once_at, zone, prompt, catch_up, next_due_at)
+SELECT 'greeter', 'bench' || n, 'tool', due, 'UTC', 'Say hello.', 'once', due FROM generate_series(1, $1) AS n,
+    LATERAL (SELECT clock_timestamp() + ($2 + n * 2) * interval '1 s' AS due) AS at
+"""
+FIRST_CALLS = """
+SELECT extract(epoch FROM min(t.began_at) - o.due_at)::float8 AS seconds FROM shared.occurrences o
+JOIN shared.sessions s ON s.occurrence_id = o.id JOIN shared.session_steps t ON t.session_id = s.id GROUP BY o.id
+"""
 
 Call = Callable[[str], Awaitable[None]]
 
@@ -126,6 +139,19 @@ async def transactions(house: House, dsn: str, count: int) -> tuple[float, float
         await connection.close()
     at_rest = idle[0] / idle[1]
     return (busy[0] - at_rest * busy[1]) / count, at_rest
+
+
+async def due_to_first_call(dsn: str, count: int) -> float:
+    """Median seconds from when a prompt is due until its session, a script, has called its first tool."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(PROMPTS, count, SEEN_WITHIN)
+        async with asyncio.timeout(SEEN_WITHIN + count * 5 + 30):
+            while len(rows := await connection.fetch(FIRST_CALLS)) < count:
+                await asyncio.sleep(0.5)
+    finally:
+        await connection.close()
+    return float(median(row["seconds"] for row in rows))
 
 
 async def _many(raw: Raw, count: int) -> None:

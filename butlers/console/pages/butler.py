@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from butlers.console.queries import sessions as queries
 from butlers.console.session import House, Session, demand_csrf, page, read_form
 from shared.errors import InvalidInput
-from shared.storage import sessions
+from shared.storage import session_list, sessions
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 OVER: Final = "This session has ended."
@@ -28,7 +28,7 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     demand_csrf(house, session, form)
     name, session_id = _name(request), _uuid(form.get("stop", ""))
     async with house.context.db.work() as connection:
-        found = await sessions.one(connection, session_id)
+        found = await session_list.one(connection, session_id)
         if found is None or found["butler"] != name:
             raise InvalidInput("The form has no valid action.", "Reload the page and try again.")
         stopped = await sessions.ask_to_stop(connection, session_id)

@@ -7,7 +7,7 @@ from typing import Final
 from butlers.console.labels import ago, count, excerpt, mapping
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, visible
-from shared.storage import session_steps, sessions
+from shared.storage import session_list, session_steps
 
 MOST: Final = 50
 
@@ -50,7 +50,7 @@ async def is_known(connection: Connection, name: str) -> bool:
 async def runs(connection: Connection, name: str) -> tuple[Run, ...]:
     """Return the butler's last sessions: what runs and waits first, then the newest."""
     now = await connection.fetchval("SELECT clock_timestamp()")
-    rows = await sessions.newest(connection, name, MOST)
+    rows = await session_list.newest(connection, name, MOST)
     steps = {row["id"]: await session_steps.of(connection, row["id"]) for row in rows[:5]}
     ages = [(now - (row["ended_at"] or row["began_at"] or row["created_at"])).total_seconds() for row in rows]
     return tuple(_run(row, age, steps.get(row["id"], ())) for row, age in zip(rows, ages, strict=True))
@@ -61,7 +61,7 @@ def _run(row: Record, age: float, steps: Sequence[Record]) -> Run:
     return Run(
         row["id"],
         row["status"],
-        sessions.words_of(row),
+        session_list.words_of(row),
         in_line(row["cause"]),
         excerpt(row["prompt"] or ""),
         visible(row["outcome"] or ""),

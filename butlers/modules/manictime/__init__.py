@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from butlers.butler import Components, Context, Module
 from butlers.modules.manictime.pictures import Pictures
@@ -20,14 +20,11 @@ class ManicTime(BaseModel):
     """What butler.toml may tell it."""
 
     model_config = ConfigDict(extra="forbid")
-    # The folder with ManicTimeReports.db, or that file.
-    data: Path | None = None
-    screenshots: Path | None = None
-    # The folders into which screenshots may be saved.
-    roots: list[Path] = []
-    full_image: Literal["inline", "link"] = "inline"
-    # The time zone of the recorded clock, where it is not this computer's.
-    timezone: str | None = None
+    data: Path | None = Field(None, description="The folder with ManicTimeReports.db, or that file.")
+    screenshots: Path | None = Field(None, description="The folder of the screenshots.")
+    roots: list[Path] = Field([], description="The folders into which screenshots may be saved.")
+    full_image: Literal["inline", "link"] = Field("inline", description="How a whole screenshot is answered.")
+    timezone: str | None = Field(None, description="The zone of the recorded clock, where it is not this computer's.")
 
     @field_validator("timezone")
     @classmethod

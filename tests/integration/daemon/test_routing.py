@@ -33,8 +33,8 @@ async def there(house: House) -> None:
     """Both butlers as their heartbeats note them, health being the default."""
     async with house.context("switchboard").db.work() as connection:
         for name in ("greeter", "health"):
-            said = "butler", list[str](), "ready"
-            await registry.seen(connection, name, "http://127.0.0.1:1", said, is_default=name == "health")
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", False)
+            await registry.all_seen(connection, [beat])
 
 
 def event(text: str, chat: object, number: int | None = None, /, **more: Mapping[str, object]) -> dict[str, object]:
@@ -322,9 +322,8 @@ async def begun(house: House, given: Mapping[str, object], *, thinks: bool = Tru
     row = await bring(house, given)
     async with house.context("switchboard").db.work() as connection:
         for name in ("greeter", "health"):  # its thread may have gone to either
-            said = "butler", list[str](), "ready"
-            about = {"is_default": name == "health", "has_runtime": thinks}
-            await registry.seen(connection, name, "http://127.0.0.1:1", said, **about)
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", thinks)
+            await registry.all_seen(connection, [beat])
     for _ in range(2):
         await router.route_waiting(house.context("switchboard"))
         await house.sql.execute("UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE id = $1", row["id"])

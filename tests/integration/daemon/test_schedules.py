@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -14,10 +14,10 @@ from butlers.scheduler import Hand, Scheduler, claim, follow
 from butlers.schedules import read_schedule
 from shared.auth.tokens import Caller
 from shared.errors import InvalidInput
-from shared.storage import occurrences
+from shared.storage import occurrences, sessions
 from shared.storage.schedules import Schedule
 from tests.integration.house import House
-from tests.rig.waiting import LONGEST
+from tests.rig.waiting import LONGEST, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BUTLER = "health"
@@ -202,3 +202,23 @@ async def test_a_tool_that_is_not_there_or_refuses_ends_its_occurrence_with_a_se
     assert await still_house.sql.fetchval("SELECT status || outcome FROM shared.occurrences") == (
         "failedThere is no bed. Name one."
     )
+
+
+async def test_what_waits_where_nothing_thinks_any_more_is_ended_and_the_owner_told(house: House) -> None:
+    said = f"forgotten {uuid4()}"
+    session_id, lost = str(uuid4()), str(uuid4())
+    for one in (session_id, lost):
+        await sessions.enqueue(house.sql, session_id=one, butler=BUTLER, cause="test", prompt=said)
+    await house.sql.execute(
+        """UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), attempt = 1, holder = 'gone',
+        lease_until = clock_timestamp() - interval '1 s' WHERE id = $1""",
+        UUID(lost),
+    )
+    await Scheduler().look(replace(Owned(house.context(BUTLER)).hand, thinks=False))
+    rows = await house.sql.fetch("SELECT status, outcome FROM shared.sessions WHERE prompt = $1", said)
+    assert [tuple(row.values()) for row in rows] == [("failed", f"Nothing thinks for {BUTLER} any more.")] * 2
+
+    async def told() -> bool:
+        return sum(said in str(line) for line in await house.box.journal()) == 2
+
+    assert await eventually(told)

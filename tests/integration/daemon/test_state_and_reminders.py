@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from uuid import uuid4
 
 import pytest
 
@@ -10,7 +9,6 @@ from butlers.butler import Answer, NoConfig, ToolCall
 from butlers.modules import schedule, state
 from shared.auth.tokens import Caller
 from shared.errors import InvalidInput
-from shared.storage import calls
 from tests.integration.house import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -117,29 +115,3 @@ async def test_a_reminder_that_cannot_be_is_refused(
     still_house: House, arguments: Mapping[str, object], said: str
 ) -> None:
     assert await refusal(still_house, "remind_me", **arguments) == said
-
-
-async def test_a_butler_calls_those_of_its_list_and_nobody_else(still_house: House) -> None:
-    house = still_house
-    await calls.write(house.sql, {"health": ["greeter"]})
-
-    async def said(caller: str, target: str) -> str:
-        context = {
-            "request_id": str(uuid4()),
-            "source_channel": "mcp",
-            "source_endpoint_identity": "switchboard",
-            "source_sender_identity": caller,
-        }
-        route = {
-            "schema_version": "route.v1",
-            "request_context": context,
-            "target": {"butler": target, "tool": "ask"},
-            "input": {"prompt": "How are you?"},
-        }
-        answer = await house.hop(caller, "switchboard", "route", route)
-        return str(answer["error"])
-
-    assert "greeter may not call health." in await said("greeter", "health")
-    assert "may not call" not in await said("health", "greeter")
-    audited = await house.sql.fetch("SELECT reason FROM shared.approval_events WHERE reason LIKE '%may not call%'")
-    assert [row["reason"] for row in audited] == ["greeter may not call health."]

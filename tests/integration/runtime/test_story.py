@@ -156,7 +156,12 @@ async def test_a_model_that_asks_for_a_tool_that_is_not_there_is_told_so(
 
 
 @pytest.mark.parametrize(
-    ("limits", "says", "asked"), [(Limits(turns=2), "2 turns", 2), (Limits(tokens=200), "200 tokens", 2)]
+    ("limits", "says", "asked"),
+    [
+        (Limits(turns=2), "2 turns", 2),
+        (Limits(tokens=200), "200 tokens", 2),
+        (Limits(dollars=0.0000001), "1e-07 dollars", 1),
+    ],
 )
 @pytest.mark.slow
 async def test_no_further_request_is_made_at_a_limit(

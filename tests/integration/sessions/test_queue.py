@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from shared.errors import Forbidden, InvalidInput
-from shared.storage import session_steps, sessions
+from shared.storage import session_list, session_steps, sessions
 from shared.storage.sessions import Claimed, Finish, Terms
 from tests.integration.house import House
 
@@ -149,7 +149,7 @@ async def test_what_is_stopped_while_it_waits_never_begins(still_house: House) -
 async def test_another_butler_s_sessions_are_out_of_reach(still_house: House) -> None:
     session_id = await enqueued(still_house)
     async with still_house.context("health").db.work() as connection:
-        assert await sessions.one(connection, session_id) is None
+        assert await session_list.one(connection, session_id) is None
         assert await sessions.claim_waiting(connection, "greeter", terms()) is None
         with pytest.raises(Forbidden):
             await session_steps.begun(connection, "health", session_id, "notify", {})

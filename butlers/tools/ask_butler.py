@@ -1,0 +1,173 @@
+"""Butlers ask one another: `ask_butler`, `butler_answer`, and `route.execute`, which takes such a prompt in.
+
+INVARIANT: whom a butler may ask is the owner's list, which the Switchboard goes by. What is asked in a session belongs
+to its chain, which is bounded in depth and in each butler's share of it: butlers cannot ask each other for ever.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID, uuid5
+
+from pydantic import ValidationError
+
+from butlers.butler import Answer, Arguments, Components, Context, Result, Tool, ToolCall
+from butlers.tools.notification_status import wait_for_news, wait_seconds
+from shared.contracts import (
+    MOST_DEPTH,
+    AskedSession,
+    RequestContext,
+    RouteEnvelope,
+    RouteInput,
+    RouteResponse,
+    RouteResult,
+    RouteTarget,
+    Timing,
+    describe,
+    failure,
+    wire,
+)
+from shared.errors import ButlersError, Forbidden, InvalidInput
+from shared.storage import session_list, sessions
+
+OPEN: Final = frozenset({"waiting", "running"})
+ASK: Final = (
+    "Ask another butler to do or to find out something. It answers at once with a session_id; butler_answer tells what "
+    "came of it. In one session the same words to the same butler are asked once."
+)
+ANSWER: Final = (
+    "What came of a session that you asked of another butler: its status, and its outcome once it has ended. With "
+    "wait_seconds it answers as soon as that is so, or how it stands then."
+)
+PROMPTED: Final = "Take in a route.v1 with a prompt: a session of this butler."
+
+
+def asking(context: Context, others: Sequence[str]) -> Components:
+    """Make what takes prompts in, and, for a butler that may ask others, what asks them."""
+
+    async def execute(call: ToolCall) -> Result:
+        return Result(wire(await take_in(context, call)))
+
+    async def ask_butler(call: ToolCall) -> Result:
+        return Result(await ask(context, call))
+
+    async def butler_answer(call: ToolCall) -> Result:
+        return Result(await answer(context, call.arguments))
+
+    whom = {"type": "string", "enum": list(others), "description": "The butler."}
+    what = {"type": "string", "maxLength": sessions.LONGEST_PROMPT, "description": "What it is to do, in plain words."}
+    which = {"type": "string", "description": "The session_id that ask_butler returned."}
+    longest = context.settings.timings.status_wait
+    wait = {"type": "number", "minimum": 0, "maximum": longest, "description": "Seconds to wait for the outcome."}
+    tools = [Tool("route.execute", PROMPTED, {"type": "object", "additionalProperties": True}, execute, hop=True)]
+    if others:
+        tools += [
+            Tool("ask_butler", ASK, _schema({"butler": whom, "prompt": what}, "butler", "prompt"), ask_butler),
+            Tool(
+                "butler_answer",
+                ANSWER,
+                _schema({"session_id": which, "wait_seconds": wait}, "session_id"),
+                butler_answer,
+                read_only=True,
+            ),
+        ]
+    return Components(tools)
+
+
+def _schema(properties: Answer, *required: str) -> Answer:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+async def ask(context: Context, call: ToolCall) -> Answer:
+    """Bring a prompt to the Switchboard, which lets it through or refuses it; return the session it becomes."""
+    target, prompt = _text(call.arguments, "butler"), _text(call.arguments, "prompt")
+    asked = await _asked(context, call.caller.session, f"{target}\n{prompt}")
+    try:
+        envelope = RouteEnvelope(
+            request_context=RequestContext(
+                request_id=str(asked.session_id),
+                source_channel="mcp",
+                source_endpoint_identity="switchboard",
+                source_sender_identity=context.name,
+            ),
+            target=RouteTarget(butler=target),
+            input=RouteInput(prompt=prompt, context=wire(asked)),
+        )
+    except ValidationError as wrong:
+        raise InvalidInput(describe(wrong), "Name a butler and say in plain text what it is to do.") from None
+    wait = context.settings.timings.butler_wait
+    told = await context.daemons.call_for("switchboard", "route", wire(envelope), wait, RouteResponse)
+    if told.error is not None:
+        raise ButlersError(told.error.message, code=told.error.error_class)
+    return {"status": "accepted", "session_id": str(asked.session_id), "butler": target}
+
+
+async def _asked(context: Context, session: str | None, words: str) -> AskedSession:
+    """Return the session to be, which in a session has the same id for the same words; raise Forbidden beyond depth."""
+    if session is None:
+        first = UUID(context.new_id())
+        return AskedSession(session_id=first, asked_by=context.name, chain=first, depth=1)
+    async with context.db.work() as connection:
+        about = await sessions.about(connection, context.name, session)
+    if about.depth >= MOST_DEPTH:
+        raise Forbidden(
+            "Butlers have passed this on too often already, so it cannot be asked of another one.",
+            "End with what you know.",
+        )
+    return AskedSession(
+        session_id=uuid5(UUID(session), words),
+        asked_by=context.name,
+        chain=UUID(about.chain or session),
+        depth=about.depth + 1,
+        occurrence_id=UUID(about.occurrence_id) if about.occurrence_id else None,
+    )
+
+
+async def answer(context: Context, arguments: Arguments) -> Answer:
+    """Return how a session stands that this butler asked of another, once it has ended or the wait is over."""
+    session_id, timings = _text(arguments, "session_id"), context.settings.timings
+    deadline = time.monotonic() + wait_seconds(arguments.get("wait_seconds"), timings.status_wait)
+    while True:
+        async with context.db.work() as connection:
+            found = await session_list.asked(connection, context.name, session_id)
+        if found is None:
+            raise InvalidInput("You have asked no such session.", "Use the session_id that ask_butler returned.")
+        never = asyncio.Event()
+        if found["status"] not in OPEN or not await wait_for_news(context, never, deadline, timings.outcome_again):
+            return dict(found)
+
+
+def _text(arguments: Arguments, name: str) -> str:
+    given = arguments.get(name)
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidInput(f"Missing required '{name}' parameter.", "Give it as text.")
+    return given.strip()
+
+
+async def take_in(context: Context, call: ToolCall) -> RouteResponse:
+    """Put the prompt of a route.v1 into this butler's queue, once; only the Switchboard brings one."""
+    if call.caller.name != "switchboard":
+        raise Forbidden(f"{call.caller.name} may not bring a prompt.", "Prompts come through the Switchboard.")
+    started, error, result = time.perf_counter(), None, None
+    about: Answer = {}
+    try:
+        route = RouteEnvelope.model_validate(call.arguments)
+        about = route.request_context.model_dump(exclude_none=True)
+        asked = AskedSession.model_validate(route.input.context)
+        async with context.db.work() as connection:
+            await sessions.enqueue_asked(connection, asked, context.name, route.input.prompt or "")
+        result = RouteResult(session_id=str(asked.session_id))
+    except ValidationError as wrong:
+        error = failure("validation_error", describe(wrong))
+    except InvalidInput as wrong:
+        error = failure("validation_error", str(wrong))
+    except Forbidden as refused:
+        error = failure("forbidden", str(refused))
+    return RouteResponse(
+        request_context=about,
+        status="error" if error else "accepted",
+        result=result,
+        error=error,
+        timing=Timing(duration_ms=round((time.perf_counter() - started) * 1000, 3)),
+    )

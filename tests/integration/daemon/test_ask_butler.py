@@ -1,0 +1,142 @@
+"""Butlers ask one another: by the owner's list, once for the same words, and never for ever."""
+
+from collections.abc import Mapping
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from butlers.butler import Answer, ToolCall
+from butlers.tools import ask_butler
+from shared.auth.tokens import Caller
+from shared.contracts import MOST_DEPTH
+from shared.errors import ButlersError, HopFailed
+from shared.storage import calls, sessions
+from switchboard.storage import registry
+from tests.integration.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def _may_ask(still_house: House) -> None:
+    """The greeter may ask health, who may ask nobody; something thinks for health alone."""
+    await calls.write(still_house.sql, {"greeter": ["health", "messenger"], "health": []})
+    async with still_house.context("switchboard").db.work() as connection:
+        for name, thinks in (("health", True), ("greeter", False)):
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", False, thinks)
+            await registry.all_seen(connection, [beat])
+
+
+async def call(house: House, name: str, tool: str, session: str | None = None, /, **arguments: object) -> Answer:
+    """The tool as this butler's agent calls it in that session, or a client."""
+    made = ask_butler.asking(house.context(name), ["health", "greeter"])
+    (found,) = [one for one in made.tools if one.name == tool]
+    caller = Caller(name, "session" if session else "client", session or str(uuid4()))
+    answer = (await found.handler(ToolCall(caller, arguments))).answer
+    assert answer is not None
+    return answer
+
+
+async def running(house: House, butler: str = "greeter", **columns: object) -> str:
+    """A session that runs."""
+    session_id = str(uuid4())
+    await sessions.begin(house.sql, session_id, butler, None)
+    for name, value in columns.items():
+        await house.sql.execute(f"UPDATE shared.sessions SET {name} = $2 WHERE id = $1", UUID(session_id), value)
+    return session_id
+
+
+async def row(house: House, answer: Answer) -> Mapping[str, object]:
+    return dict(await house.row("SELECT * FROM shared.sessions WHERE id = $1", UUID(str(answer["session_id"]))))
+
+
+async def test_a_butler_asks_another_once_and_reads_the_outcome(still_house: House, message: str) -> None:
+    occurrence = uuid4()
+    asking = await running(still_house, occurrence_id=occurrence)
+    told = await call(still_house, "greeter", "ask_butler", asking, butler="health", prompt=message)
+    again = await call(still_house, "greeter", "ask_butler", asking, butler="health", prompt=message)
+    assert told == again == {"status": "accepted", "session_id": told["session_id"], "butler": "health"}
+    made = await row(still_house, told)
+    assert (made["butler"], made["cause"], made["prompt"]) == ("health", "butler:greeter", message)
+    assert (made["asked_by"], str(made["chain"]), made["depth"]) == ("greeter", asking, 1)
+    assert str(made["occurrence_id"]) == str(occurrence)
+    which: dict[str, object] = {"session_id": told["session_id"]}
+    found = await call(still_house, "greeter", "butler_answer", asking, **which)
+    assert found == {**which, "butler": "health", "status": "waiting", "outcome": None}
+    await still_house.sql.execute(
+        "UPDATE shared.sessions SET status = 'done', outcome = 'Well.', ended_at = now() WHERE id = $1", made["id"]
+    )
+    found = await call(still_house, "greeter", "butler_answer", asking, **which, wait_seconds=5)
+    assert (found["status"], found["outcome"]) == ("done", "Well.")
+    with pytest.raises(ButlersError, match="You have asked no such session"):
+        await call(still_house, "health", "butler_answer", None, **which)
+
+
+@pytest.mark.parametrize(
+    ("caller", "target", "said"),
+    [
+        ("health", "greeter", "health may not call greeter."),
+        ("greeter", "greeter", "greeter may not call greeter."),
+        ("greeter", "messenger", "takes no prompt"),
+    ],
+)
+async def test_nobody_is_asked_beyond_the_owners_list(
+    still_house: House, message: str, caller: str, target: str, said: str
+) -> None:
+    with pytest.raises(ButlersError, match=said):
+        await call(still_house, caller, "ask_butler", butler=target, prompt=message)
+    assert not await still_house.sql.fetch("SELECT FROM shared.sessions WHERE prompt = $1", message)
+    audited = "SELECT count(*) FROM shared.approval_events WHERE event_type = 'refused' AND reason = $1"
+    assert await still_house.sql.fetchval(audited, said) == (1 if "may not" in said else 0)
+
+
+async def test_what_cannot_be_asked_is_a_sentence(still_house: House, message: str) -> None:
+    await calls.write(still_house.sql, {"health": ["greeter"], "greeter": ["health"]})
+    with pytest.raises(ButlersError, match="Nothing thinks for greeter"):
+        await call(still_house, "health", "ask_butler", butler="greeter", prompt=message)
+    for wrong in ({"butler": "health"}, {"prompt": message}, {"butler": "No One", "prompt": message}):
+        with pytest.raises(ButlersError):
+            await call(still_house, "greeter", "ask_butler", **wrong)
+    with pytest.raises(ButlersError, match="A prompt has 1 to 20000"):
+        await call(still_house, "greeter", "ask_butler", butler="health", prompt="x" * 20_001)
+
+
+async def test_butlers_cannot_ask_each_other_for_ever(still_house: House, message: str) -> None:
+    chain, deep = uuid4(), await running(still_house)
+    place = "UPDATE shared.sessions SET asked_by = 'health', chain = $2, depth = $3 WHERE id = $1"
+    await still_house.sql.execute(place, UUID(deep), chain, MOST_DEPTH - 1)
+    told = await call(still_house, "greeter", "ask_butler", deep, butler="health", prompt=message)
+    last = await row(still_house, told)
+    assert (str(last["chain"]), last["depth"]) == (str(chain), MOST_DEPTH)
+    await still_house.sql.execute(place, UUID(deep), chain, MOST_DEPTH)
+    with pytest.raises(ButlersError, match="passed this on too often"):
+        await call(still_house, "greeter", "ask_butler", deep, butler="health", prompt=f"{message}, further")
+    wide = await running(still_house)
+    for number in range(sessions.MOST_IN_CHAIN):
+        await call(still_house, "greeter", "ask_butler", wide, butler="health", prompt=f"{message} {number}")
+    with pytest.raises(ButlersError, match="asked 5 times"):
+        await call(still_house, "greeter", "ask_butler", wide, butler="health", prompt=f"{message}, still")
+
+
+async def test_only_the_switchboard_brings_a_prompt_and_it_says_who_asks(still_house: House, message: str) -> None:
+    about = {
+        "request_id": "r1",
+        "source_channel": "mcp",
+        "source_endpoint_identity": "switchboard",
+        "source_sender_identity": "owner",
+    }
+    asked = {"session_id": str(uuid4()), "asked_by": "messenger", "chain": str(uuid4()), "depth": 1}
+    route = {
+        "schema_version": "route.v1",
+        "request_context": about,
+        "target": {"butler": "health", "tool": "route.execute"},
+        "input": {"prompt": message, "context": asked},
+    }
+    with pytest.raises(HopFailed, match="may not bring a prompt"):
+        await still_house.hop("greeter", "health", "route.execute", route)
+    assert (await still_house.hop("greeter", "switchboard", "route", route))["status"] == "accepted"
+    assert (await row(still_house, asked))["asked_by"] == "greeter"
+    worse = {**route, "input": {"prompt": message, "context": {**asked, "depth": 99}}}
+    refused = await still_house.hop("greeter", "switchboard", "route", worse)
+    assert refused["error"]["class"] == "validation_error"  # type: ignore[index]  # the error object
