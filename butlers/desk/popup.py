@@ -73,6 +73,8 @@ class Child:
                     self._settle(Ended(how, str(event.get("text", ""))))
         why = "".join(said)
         self._settle(Ended("headless" if any(word in why for word in _NO_DISPLAY) else "broken"))
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         try:
             await asyncio.wait_for(self._process.wait(), _GOES_WITHIN)
         except TimeoutError:

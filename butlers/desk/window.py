@@ -279,9 +279,8 @@ class Window:
     def _build_input(self) -> None:
 
         colours = self._colours
-        self._input = typed = tk.Text(
-            self._root, height=4, wrap="word", undo=True, background=colours.well, foreground=colours.ink, name="input"
-        )
+        self._input = typed = tk.Text(self._root, height=4, wrap="word", undo=True, font="TkTextFont", name="input")
+        typed.configure(background=colours.well, foreground=colours.ink)
         typed.configure(insertbackground=colours.ink, selectbackground=colours.accent, padx=8, pady=6)
         typed.configure(selectforeground=colours.accent_ink, highlightcolor=colours.accent)
         typed.pack(side="bottom", fill="x", pady=(10, 0))
@@ -302,6 +301,7 @@ class Window:
         colours = self._colours
         frame = tk.Frame(self._root, background=colours.paper, name=name)
         shown = tk.Text(frame, height=rows, wrap="word", borderwidth=0, highlightthickness=0, name="text")
+        shown.configure(font="TkTextFont")
         shown.configure(background=colours.paper, foreground=colours.soft if end else colours.ink, padx=4)
         shown.configure(selectbackground=colours.accent, selectforeground=colours.accent_ink)
         bar = tk.Scrollbar(frame, command=shown.yview)
