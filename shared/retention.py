@@ -66,12 +66,19 @@ LIST: Final = (
     Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
     Kept(
         "shared.sessions",
-        "butler request_context cause prompt runtime status limits used outcome said holder untold",
+        "butler request_context cause prompt runtime status limits used outcome said holder untold nonce",
         "removed",
         WORDS,
         "after the session's end",
     ),
     Kept("shared.session_steps", "butler tool arguments_hash status", "removed", WORDS, "with its session"),
+    Kept(
+        "shared.notices",
+        "butler source kind key text trust priority state shown_in",
+        "removed",
+        WORDS,
+        "after it was added, read or not",
+    ),
     Kept(
         "shared.schedules",
         "butler name source cron zone prompt tool arguments catch_up",
@@ -122,6 +129,13 @@ LIST: Final = (
     ),
     Kept("shared.withdrawals", "origin_butler outcome", "removed", FENCES, "with its message"),
     Kept("shared.resolutions", "word surface outcome", "removed", FENCES, "with its message"),
+    Kept(
+        "shared.questions",
+        "origin_butler title question options action_label urgency about status choice surface",
+        "removed",
+        WORDS,
+        f"{_END}, with its cards",
+    ),
     Kept("shared.approval_events", "event_type actor reason detail", "kept", None, _AUDIT),
     Kept("shared.audit_seals", "digests prev hash signature", "kept", None, "hashes and signatures of the audit"),
     Kept(

@@ -213,6 +213,10 @@ SESSIONS: Final = """
 DELETE FROM shared.sessions WHERE id IN (
     SELECT id FROM shared.sessions WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
 """
+NOTICES: Final = """
+DELETE FROM shared.notices WHERE id IN (
+    SELECT id FROM shared.notices WHERE created_at < to_timestamp($1::float8) ORDER BY created_at LIMIT $2)
+"""
 OCCURRENCES: Final = """
 DELETE FROM shared.occurrences WHERE id IN (
     SELECT id FROM shared.occurrences WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
@@ -223,6 +227,17 @@ DELETE FROM shared.schedules WHERE id IN (
     SELECT id FROM shared.schedules s WHERE source = 'tool' AND next_due_at IS NULL
         AND once_at < to_timestamp($1::float8) AND created_at < to_timestamp($1::float8)
         AND NOT EXISTS (SELECT FROM shared.occurrences WHERE schedule_id = s.id) ORDER BY id LIMIT $2)
+"""
+CARDS_OF_QUESTIONS: Final = """
+DELETE FROM messenger.deliveries WHERE card_kind = 'question' AND about IN (
+    SELECT id FROM shared.questions WHERE status <> 'open' AND closed_at < to_timestamp($1::float8)
+    ORDER BY closed_at LIMIT $2)
+"""
+QUESTIONS: Final = """
+DELETE FROM shared.questions WHERE id IN (
+    SELECT id FROM shared.questions q WHERE status <> 'open' AND closed_at < to_timestamp($1::float8)
+        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.about = q.id)
+    ORDER BY closed_at LIMIT $2)
 """
 ROUTES: Final = """
 DELETE FROM switchboard.routes WHERE id IN (
@@ -270,8 +285,11 @@ CHORES: Final = (
     Chore("shared.request_windows", "removed", retention.REQUEST_WINDOWS, REQUEST_WINDOWS),
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
     Chore("shared.sessions", "removed", retention.WORDS, SESSIONS),
+    Chore("shared.notices", "removed", retention.WORDS, NOTICES),
     Chore("shared.occurrences", "removed", retention.WORDS, OCCURRENCES),
     Chore("shared.schedules", "removed", retention.WORDS, SCHEDULES),
+    Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_OF_QUESTIONS),
+    Chore("shared.questions", "removed", retention.WORDS, QUESTIONS),
     Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
     Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),
     Chore("switchboard.inbox", "removed", retention.FENCES, INBOX),

@@ -121,6 +121,14 @@ class Timings:
     """Seconds that `withdraw` waits to be carried out."""
     withdraw_again: float = 0.2
     """Seconds between two looks of `withdraw`."""
+    question_lasts: timedelta = timedelta(hours=24)
+    """Interval. A question to the owner is open so long, whoever waits for it; half of it brings an urgent one again."""
+    question_heard: timedelta = timedelta(seconds=10)
+    """Interval. A call counts so long as waiting after it said so; what is answered later becomes a notice."""
+    question_look: float = 1.0
+    """Seconds between two looks, one for all calls of a daemon that wait for the owner's answers."""
+    question_progress: float = 15.0
+    """Seconds between two signs of life to the client whose call waits, so that it does not give up."""
     cool_down: timedelta = timedelta(hours=24)
     """Interval. After three noes in a row a butler asks nothing more about that recipient for so long."""
     restored_mistrusted: timedelta = timedelta(days=1)
@@ -169,6 +177,10 @@ class Timings:
             (
                 self.session_renew * _LOOKS_IN_A_LEASE > self.session_lease.total_seconds(),
                 "a session's lease is renewed three times before it runs out",
+            ),
+            (
+                self.question_look * _LOOKS_IN_A_LEASE > self.question_heard.total_seconds(),
+                "a call that waits says so three times before it no longer counts",
             ),
             (self.margin >= lease - self.renew, "what is left of a lease between two renewals is more than its margin"),
             (poll_lease <= self.poll, "the poller's lease outlives one poll"),

@@ -77,6 +77,11 @@ TABLES: Final = {
         """INSERT INTO shared.session_steps (session_id, butler, seq, tool, arguments_hash)
         SELECT md5($1)::uuid, $1, 1 + (random() * 1e9)::int, 't', 'h'""",
     ),
+    "shared.notices": (
+        "butler",
+        "state",
+        "INSERT INTO shared.notices (butler, source, kind, text) VALUES ($1, 'x', 'x', 'x')",
+    ),
     "shared.schedules": (
         "butler",
         "prompt",
@@ -93,6 +98,12 @@ TABLES: Final = {
         "butler",
         "value",
         "INSERT INTO shared.state (butler, key, value) VALUES ($1, gen_random_uuid()::text, '1')",
+    ),
+    "shared.questions": (
+        "origin_butler",
+        "closed_at",
+        """INSERT INTO shared.questions (id, origin_butler, title, question, action_label, urgency, expires_at)
+        VALUES (gen_random_uuid(), $1, 't', 'q', 'OK', 'low', clock_timestamp())""",
     ),
     "shared.withdrawals": (
         "origin_butler",

@@ -1,0 +1,237 @@
+"""Questions of butlers to the owner, and the answers: the only writer of shared.questions.
+
+The row is the truth, whichever surface shows it. It is answered by one statement on a row that is open, so that of
+several answers the first one counts. An answer is text for its butler: no rule, approval or gated tool reads it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Literal
+from uuid import UUID
+
+from shared.db.pool import Connection, Record
+from shared.db.wake import tell
+from shared.storage.pending_actions import Event, record
+from shared.storage.tool_calls import REALM
+
+Urgency = Literal["low", "normal", "high"]
+Surface = Literal["telegram", "console", "cli", "desk"]
+MOST_OPEN: Final = 100
+"""The most open questions of one butler."""
+
+# Where it may be asked is said of the house, as no message is behind it.
+ROW: Final = f"""
+SELECT id::text, origin_butler, title, question, options, action_label, allow_text, urgency, about, asked_at, show_at,
+    remind_at, until, expires_at, choice, option_index, typed, surface, closed_at, told, {REALM} AS realm,
+    CASE WHEN status = 'open' AND expires_at <= clock_timestamp() THEN 'expired' ELSE status END AS status,
+    status = 'open' AND expires_at > clock_timestamp() AS open, show_at <= clock_timestamp() AS shown,
+    coalesce(surface IS NOT NULL AND closed_at > until, false) AS late
+FROM shared.questions
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewQuestion:
+    """What a butler asks; without options its one button says `action_label`."""
+
+    id: str
+    origin: str
+    title: str
+    question: str
+    options: Sequence[str] = ()
+    action_label: str = "OK"
+    allow_text: bool = False
+    urgency: Urgency = "normal"
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a question lasts, is heard and is held back, how long its caller waits, and when it comes again."""
+
+    lasts: timedelta
+    heard: timedelta
+    waits: timedelta | None = None
+    reminds: timedelta | None = None
+    held: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the owner answered: the button of that place, words of the owner's own, or neither, which dismisses it."""
+
+    option_index: int | None = None
+    text: str | None = None
+
+
+ASK: Final = """
+INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, allow_text, urgency, about,
+    expires_at, until, heard_until, remind_at, show_at)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, clock_timestamp() + $11::interval,
+    CASE WHEN $11::interval IS NOT NULL THEN clock_timestamp() + $12::interval END,
+    clock_timestamp() + $13::interval, clock_timestamp() + $14::interval
+WHERE (SELECT count(*) FROM shared.questions
+    WHERE origin_butler = $2 AND status = 'open' AND expires_at > clock_timestamp()) < $15
+"""
+
+
+async def ask(connection: Connection, new: NewQuestion, times: Times) -> bool:
+    """Write the question down and wake whoever shows it; return False if its butler has too many open."""
+    words = (new.title, new.question, list(new.options), new.action_label, new.allow_text, new.urgency, new.about)
+    spans = (times.lasts, times.waits, times.heard, times.reminds, times.held, MOST_OPEN)
+    if not (await connection.execute(ASK, UUID(new.id), new.origin, *words, *spans)).endswith(" 1"):
+        return False
+    await record(connection, Event("question_asked", new.origin), question=new.id)
+    await tell(connection, "cards")
+    return True
+
+
+# Of two options the second is what closing means. Without options there is one button, and its place is the first.
+ANSWER: Final = """
+UPDATE shared.questions SET closed_at = clock_timestamp(), surface = $4, answered_by = $5, typed = $3::text IS NOT NULL,
+    option_index = CASE WHEN cardinality(options) > 0 THEN $2::int END,
+    choice = CASE WHEN $3::text IS NOT NULL THEN $3::text WHEN $2::int IS NULL THEN NULL
+        WHEN cardinality(options) = 0 THEN action_label ELSE options[$2::int + 1] END,
+    status = CASE WHEN $3::text IS NULL AND ($2::int IS NULL OR ($2::int = 1 AND cardinality(options) = 2))
+        THEN 'dismissed' ELSE 'accepted' END
+WHERE id = $1 AND status = 'open' AND expires_at > clock_timestamp()
+    AND ($2::int IS NULL OR ($3::text IS NULL AND $2::int BETWEEN 0 AND greatest(cardinality(options), 1) - 1))
+    AND ($3::text IS NULL OR allow_text)
+RETURNING status, origin_butler
+"""
+
+
+async def answer(connection: Connection, question_id: str, given: Given, surface: Surface, by: str) -> bool:
+    """Write the owner's answer, if nobody has answered yet and it is one of those offered; return whether this did.
+
+    `by` is the owner's contact id. Whoever waits in this process is to be woken when this is committed: by
+    `wakes["cards"]()` and `wakes["settled"](question_id)`.
+    """
+    row = await connection.fetchrow(ANSWER, UUID(question_id), given.option_index, given.text, surface, UUID(by))
+    if row is None:
+        return False
+    event = Event("question_answered", "owner")
+    await record(connection, event, question=question_id, surface=surface, contact=by, response=row["status"])
+    await tell(connection, "cards")
+    return True
+
+
+WITHDRAW: Final = """
+UPDATE shared.questions SET status = 'withdrawn', closed_at = clock_timestamp()
+WHERE id = $1 AND origin_butler = $2 AND status = 'open' AND expires_at > clock_timestamp() RETURNING id
+"""
+
+
+async def withdraw_question(connection: Connection, question_id: str, butler: str) -> bool:
+    """Take back this butler's question, if it is open; return whether this did."""
+    if await connection.fetchval(WITHDRAW, UUID(question_id), butler) is None:
+        return False
+    await record(connection, Event("question_withdrawn", butler), question=question_id)
+    await tell(connection, "cards")
+    return True
+
+
+ONE: Final = f"{ROW} WHERE id = $1"
+
+
+async def one(connection: Connection, question_id: str) -> Record | None:
+    """Return a question as it stands; None for what is none."""
+    try:
+        return await connection.fetchrow(ONE, UUID(question_id))
+    except ValueError:
+        return None
+
+
+async def own_question(connection: Connection, question_id: str, butler: str) -> Record | None:
+    """Return a question of this butler; None for any other's, and for what is none."""
+    found = await one(connection, question_id)
+    return found if found is not None and found["origin_butler"] == butler else None
+
+
+OPEN: Final = f"""
+{ROW} WHERE status = 'open' AND expires_at > clock_timestamp()
+ORDER BY array_position(ARRAY['high', 'normal', 'low'], urgency), asked_at, id LIMIT $1
+"""
+
+
+async def open_questions(connection: Connection, most: int = 100) -> list[Record]:
+    """Return what waits for the owner's answer, the urgent first; what is not `shown` yet is to make no sound."""
+    return list(await connection.fetch(OPEN, most))
+
+
+LATEST: Final = f"{ROW} ORDER BY asked_at DESC, id LIMIT $1"
+
+
+async def latest_questions(connection: Connection, most: int = 100) -> list[Record]:
+    """Return questions however they stand, the newest first."""
+    return list(await connection.fetch(LATEST, most))
+
+
+HEARD: Final = """
+UPDATE shared.questions SET heard_until = clock_timestamp() + $3::interval
+WHERE id = ANY ($1) AND origin_butler = $2 AND status = 'open'
+"""
+
+
+async def heard(connection: Connection, ids: Sequence[str], butler: str, lasts: timedelta) -> None:
+    """Note that somebody waits for the answers to these questions of this butler."""
+    await connection.execute(HEARD, [UUID(one) for one in ids], butler, lasts)
+
+
+UNHEARD: Final = """
+UPDATE shared.questions SET heard_until = NULL WHERE id = $1 AND origin_butler = $2 AND heard_until IS NOT NULL
+"""
+
+
+async def unheard(connection: Connection, question_id: str, butler: str) -> None:
+    """Note that nobody waits for the answer any more."""
+    await connection.execute(UNHEARD, UUID(question_id), butler)
+
+
+ANSWERED: Final = """
+SELECT id::text FROM shared.questions
+WHERE id = ANY ($1) AND origin_butler = $2 AND (status <> 'open' OR expires_at <= clock_timestamp())
+"""
+
+
+async def over(connection: Connection, ids: Sequence[str], butler: str) -> list[str]:
+    """Return which of these questions of this butler are not open any more."""
+    return [row["id"] for row in await connection.fetch(ANSWERED, [UUID(one) for one in ids], butler)]
+
+
+TAKE: Final = """
+UPDATE shared.questions SET told = true WHERE id = $1 AND origin_butler = $2 AND surface IS NOT NULL AND NOT told
+"""
+
+
+async def take(connection: Connection, question_id: str, butler: str) -> None:
+    """Note that the answer goes to a call that waited for it, so that it becomes no notice."""
+    await connection.execute(TAKE, UUID(question_id), butler)
+
+
+# A `heard_until` further off than it is ever set was written by a clock that was wrong.
+UNTOLD: Final = """
+UPDATE shared.questions SET told = true WHERE id IN (
+    SELECT id FROM shared.questions WHERE surface IS NOT NULL AND NOT told
+        AND coalesce(heard_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval, true)
+    ORDER BY closed_at LIMIT 50 FOR UPDATE SKIP LOCKED)
+RETURNING id::text, origin_butler, title, status, choice
+"""
+
+
+async def untold(connection: Connection, heard_for: timedelta) -> list[Record]:
+    """Take the answers that nobody waits for, each once: they are for the caller to make notices of."""
+    return list(await connection.fetch(UNTOLD, heard_for))
+
+
+EXPIRE: Final = """
+UPDATE shared.questions SET status = 'expired', closed_at = clock_timestamp()
+WHERE id IN (SELECT id FROM shared.questions WHERE status = 'open' AND expires_at <= clock_timestamp()
+    ORDER BY asked_at LIMIT 100 FOR UPDATE SKIP LOCKED)
+"""
+
+
+async def expire(connection: Connection) -> None:
+    """End the questions whose time has passed."""
+    await connection.execute(EXPIRE)

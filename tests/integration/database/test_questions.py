@@ -1,0 +1,164 @@
+"""Questions in rows: of answers from several surfaces the first counts, and no butler writes one."""
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from shared.db.pool import prepare_connection
+from shared.storage import questions
+from shared.storage.questions import Given, NewQuestion, Times
+from tests.integration.database.test_privileges import logged_in
+from tests.integration.house import House
+from tests.integration.purged import purge
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OWNER_ID: Final = "SELECT id::text FROM shared.contacts WHERE 'owner' = ANY (roles)"
+DAY: Final = Times(lasts=timedelta(days=1), heard=timedelta(seconds=10))
+
+
+async def asked(house: House, *options: str, butler: str = "greeter", allow_text: bool = False) -> str:
+    """An open question's id."""
+    new = NewQuestion(str(uuid4()), butler, "Merge", "Merge into main?", options, allow_text=allow_text)
+    async with house.context(butler).db.work() as connection:
+        assert await questions.ask(connection, new, DAY)
+    return new.id
+
+
+async def answered(house: House, question: str, given: Given) -> bool:
+    """Whether this answer, by the login that takes presses, is the one that counts."""
+    owner = await house.sql.fetchval(OWNER_ID)
+    async with house.context("messenger").db.work() as connection:
+        return await questions.answer(connection, question, given, "telegram", owner)
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "found"),
+    [
+        ((), Given(0), ("accepted", "OK", None)),
+        (("Yes", "No"), Given(0), ("accepted", "Yes", 0)),
+        (("Yes", "No"), Given(1), ("dismissed", "No", 1)),
+        (("Yes", "No"), Given(), ("dismissed", None, None)),
+        (("a", "b", "c"), Given(1), ("accepted", "b", 1)),
+        (("a", "b", "c"), Given(2), ("accepted", "c", 2)),
+        (("a",), Given(text="neither"), ("accepted", "neither", None)),
+    ],
+)
+async def test_an_answer_is_read_as_it_was_meant(
+    still_house: House, options: tuple[str, ...], given: Given, found: tuple[object, ...]
+) -> None:
+    question = await asked(still_house, *options, allow_text=True)
+    assert await answered(still_house, question, given)
+    row = await questions.one(still_house.sql, question)
+    assert row is not None
+    assert (row["status"], row["choice"], row["option_index"]) == found
+    assert not await answered(still_house, question, given)
+
+
+@pytest.mark.parametrize("given", [Given(2), Given(-1), Given(text="words"), Given(0, "both")])
+async def test_what_was_not_offered_is_no_answer(still_house: House, given: Given) -> None:
+    question = await asked(still_house, "Yes", "No")
+    assert not await answered(still_house, question, given)
+    row = await questions.one(still_house.sql, question)
+    assert row is not None
+    assert row["open"]
+
+
+RACES: Final = 1000
+
+
+async def test_of_two_surfaces_at_once_one_wins_in_a_thousand_tries(still_house: House) -> None:
+    """Two connections answer the same questions in the same order, at the same time."""
+    owner = await still_house.sql.fetchval(OWNER_ID)
+    made = [NewQuestion(str(uuid4()), "greeter", "Race", "Who is first?", ("a", "b", "c")) for _ in range(RACES)]
+    async with still_house.context("greeter").db.work() as connection:
+        await connection.execute("SET LOCAL statement_timeout = '60s'")
+        for one in made:
+            await connection.execute(FLOOD, *[one.id, one.origin, one.title, one.question, list(one.options)])
+    wins = [list[bool](), list[bool]()]
+
+    async def press(n: int, surface: questions.Surface) -> None:
+        connection = await asyncpg.connect(still_house.dsn)
+        await prepare_connection(connection)
+        try:
+            for one in made:
+                async with connection.transaction():
+                    wins[n].append(await questions.answer(connection, one.id, Given(n), surface, owner))
+        finally:
+            await connection.close()
+
+    await asyncio.gather(press(0, "telegram"), press(1, "desk"))
+    assert all(one != other for one, other in zip(*wins, strict=True))
+    places = await still_house.sql.fetch(PLACES, [one.id for one in made])
+    assert [row["option_index"] for row in places] == [0 if won else 1 for won in wins[0]]
+
+
+FLOOD: Final = """
+INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, urgency, expires_at)
+VALUES ($1::text::uuid, $2, $3, $4, $5, 'OK', 'normal', clock_timestamp() + interval '1 day')
+"""
+PLACES: Final = """
+SELECT option_index FROM shared.questions JOIN unnest($1::text[]) WITH ORDINALITY u (id, n) ON u.id::uuid = questions.id
+ORDER BY n
+"""
+FORGED: Final = {
+    "an answer": "UPDATE shared.questions SET surface = 'console' WHERE id = $1::text::uuid",
+    "a choice": "UPDATE shared.questions SET choice = 'Yes' WHERE id = $1::text::uuid",
+    "a status": "UPDATE shared.questions SET status = 'accepted', closed_at = now() WHERE id = $1::text::uuid",
+    "other words": "UPDATE shared.questions SET question = 'x' WHERE id = $1::text::uuid",
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+async def test_no_butler_answers_or_rewrites_its_own_question(still_house: House, what: str) -> None:
+    question = await asked(still_house, "Yes", "No")
+    async with logged_in(still_house, "greeter") as connection:
+        with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.CheckViolationError)):
+            await connection.execute(FORGED[what], question)
+
+
+async def test_a_question_of_another_butler_is_neither_seen_nor_withdrawn(still_house: House) -> None:
+    question = await asked(still_house, butler="health")
+    async with still_house.context("greeter").db.work() as connection:
+        assert await questions.own_question(connection, question, "health") is None
+        assert not await questions.withdraw_question(connection, question, "health")
+    async with still_house.context("health").db.work() as connection:
+        assert await questions.withdraw_question(connection, question, "health")
+    assert not await answered(still_house, question, Given(0))
+
+
+async def test_a_butler_has_so_many_open_questions_and_no_more(still_house: House) -> None:
+    async with still_house.context("health").db.work() as connection:
+        room = questions.MOST_OPEN - await connection.fetchval(
+            "SELECT count(*) FROM shared.questions WHERE status = 'open'"
+        )
+        made = [NewQuestion(str(uuid4()), "health", "One", "of many") for _ in range(room + 1)]
+        asked_so = [await questions.ask(connection, one, DAY) for one in made]
+    await still_house.sql.execute("DELETE FROM shared.questions WHERE title = 'One'")
+    assert asked_so == [*[True] * room, False]
+
+
+AGED: Final = """
+UPDATE shared.questions SET asked_at = asked_at - interval '31 days', closed_at = closed_at - interval '31 days'
+WHERE id = ANY ($1::text[]::uuid[])
+"""
+CARDED: Final = """
+INSERT INTO messenger.deliveries (class, card_kind, channel, address, about, revision)
+VALUES ('card', 'question', 'email', 'x', $1::text::uuid, 1)
+"""
+
+
+async def test_a_question_goes_thirty_days_after_its_end_with_its_cards(still_house: House) -> None:
+    ended, waits = [await asked(still_house) for _ in range(2)]
+    assert await answered(still_house, ended, Given(0))
+    await still_house.sql.execute(CARDED, ended)
+    await still_house.sql.execute(AGED, [ended, waits])
+    await purge(still_house)
+    assert await questions.one(still_house.sql, ended) is None
+    assert await questions.one(still_house.sql, waits) is not None
+    about = "SELECT count(*) FROM messenger.deliveries WHERE about = $1::text::uuid"
+    assert await still_house.sql.fetchval(about, ended) == 0
