@@ -21,11 +21,12 @@ from butlers.butler import Context
 from butlers.console import peer
 from butlers.console.live import Viewer, Watch, changes
 from butlers.console.middleware import Doorstep, Guard
-from butlers.console.pages import approvals, audit, brakes, butler, contacts, deliveries, rules, sign_in
+from butlers.console.pages import approvals, audit, brakes, butler, contacts, deliveries, desk, rules, sign_in
 from butlers.console.queries import start_page
 from butlers.console.session import KNOWN, House, Private, Public, Session, only_signed_in, page, session_of
 from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, Pages
+from butlers.daemon.directory import Desks
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import apart, pause
 from shared.telemetry.logs import logger
@@ -55,6 +56,7 @@ def create_app(
     allowed_hosts: frozenset[str],
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     uid_of: Callable[[Scope], int | None] = peer.uid_of,
+    desks: Desks | None = None,
 ) -> Starlette:
     """Make the app of the owner's web pages.
 
@@ -65,7 +67,7 @@ def create_app(
     settings = context.settings
     watch = Watch(clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
-    house = House(context, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event())
+    house = House(context, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event(), desks)
     app = Starlette(
         routes=_routes(house),
         middleware=[Middleware(Guard, doorstep=doorstep, error_page=house.pages.error)],
@@ -124,6 +126,9 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/sign-out", sign_in.sign_out, "POST"),
         anybody("/sign-in", sign_in.show),
         anybody("/sign-in", sign_in.submit, "POST"),
+        anybody("/desk/sign-in", desk.sign_in, "POST"),
+        anybody("/desk/questions", desk.questions),
+        anybody("/desk/answers", desk.answer, "POST"),
         anybody("/healthz", healthz),
         anybody("/readyz", readyz),
         anybody("/metrics", metrics),

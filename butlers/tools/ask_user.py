@@ -286,9 +286,7 @@ async def _own(context: Context, question_id: str) -> Record:
     async with context.db.work() as connection:
         found = await questions.own_question(connection, question_id, context.name)
     if found is None:
-        raise InvalidInput(
-            f"You have no question '{question_id[:60]}'.", "Use the question_id that ask_user returned."
-        )
+        raise InvalidInput(f"You have no question '{question_id[:60]}'.", "Use the question_id that ask_user returned.")
     return found
 
 

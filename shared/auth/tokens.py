@@ -1,4 +1,4 @@
-"""Tokens that prove who is calling: hop tokens between daemons, client and session tokens, and the one verifier.
+"""Tokens that prove who is calling: of daemons (hop), clients, sessions and desks, and the one verifier.
 
 A token is a JWT (RFC 7519) of exactly seven claims, signed with EdDSA (RFC 8037) by an Ed25519 key. The key is chosen
 by the issuer that the token names and never by anything else in it, so a stolen key can only speak for its owner. Times
@@ -27,6 +27,7 @@ Keyring = Callable[[str], Collection[str]]  # name -> its public keys, several w
 Tell = Callable[[str, str], Awaitable[None]]  # who was refused, although it proved who it is, and why
 
 OWNER: Final = "owner"
+CONSOLE: Final = "console"
 HOP_SECONDS: Final = 120
 _REMINT_SECONDS: Final = 60
 _LEEWAY: Final = 5
@@ -54,14 +55,18 @@ class NotForHere(Unauthorized):
     """The error where a token of ours does not count here or now; its bearer is told why."""
 
 
-CallerKind = Literal["hop", "client", "session"]
+CallerKind = Literal["hop", "client", "session", "desk"]
+
+
+_KINDS: Final[Mapping[str, CallerKind]] = {"client": "client", "session": "session", "desk": "desk"}
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The one a verified token speaks for: a daemon itself (hop), or who acts as one butler.
 
-    That is a client with a token of the owner's, or a session, the jti of whose token is its own id.
+    That is a client with a token of the owner's, or a session, the jti of whose token is its own id. A desk acts as no
+    butler: it answers questions at the console.
     """
 
     name: str
@@ -152,6 +157,14 @@ def mint_session_token(butler: Signer, session_id: str, lifetime: timedelta) -> 
     return butler.mint(claims, max(1, int(lifetime.total_seconds())), session_id).token
 
 
+def mint_desk_token(console: Signer, lifetime: timedelta) -> ClientToken:
+    """Mint the token by which one desk answers the owner's questions; the console's own key signs it."""
+    if console.name != CONSOLE:
+        raise ValueError(f"desk tokens are signed by the {CONSOLE}, not by {console.name}")
+    claims = {"sub": f"desk:{CONSOLE}", "aud": CONSOLE, "scope": "desk"}
+    return console.mint(claims, max(1, int(lifetime.total_seconds())))
+
+
 class Verifier:
     """The verifier that tells one audience who is calling, from the token alone.
 
@@ -219,14 +232,14 @@ class Verifier:
             return Caller(claims.sub, "hop", claims.jti)
         _demand(claims.sub == f"{claims.scope}:{self._audience}", "is for another butler")
         _demand(self._is_live is not None, f"is a {claims.scope} token, and {claims.scope}s are not served here")
-        return Caller(self._audience, "session" if claims.scope == "session" else "client", claims.jti)
+        return Caller(self._audience, _KINDS[claims.scope], claims.jti)
 
     async def _demand_live(self, caller: Caller, now: float) -> None:
         live, until = self._live.get(caller, (False, now))
         if now >= until and self._is_live is not None:
             live = await self._is_live(caller)
             self._live[caller] = (live, now + _LIVE_SECONDS)
-        _demand(live is True, "was revoked" if caller.kind == "client" else "is of a session that has ended")
+        _demand(live is True, "is of a session that has ended" if caller.kind == "session" else "was revoked")
 
 
 def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
@@ -270,7 +283,8 @@ def _claims(payload: Mapping[str, object]) -> _Claims:
     _demand(all(type(time) is int for time in times.values()), "has a time of the wrong type")
     claims = _Claims(**texts, **times)  # type: ignore[arg-type]  # the two lines above are the check
     _demand(_JTI.fullmatch(claims.jti) is not None, "has no valid id")
-    _demand(_is_hop(claims) or _is_client(claims) or _is_session(claims), "contradicts itself about who it is from")
+    known = _is_hop(claims) or _is_client(claims) or _is_session(claims) or _is_desk(claims)
+    _demand(known, "contradicts itself about who it is from")
     return claims
 
 
@@ -285,6 +299,11 @@ def _is_client(claims: _Claims) -> bool:
 def _is_session(claims: _Claims) -> bool:
     """Return whether a butler says it of a session of its own: no other key can."""
     return claims.scope == "session" and claims.iss != OWNER and claims.sub == f"session:{claims.iss}"
+
+
+def _is_desk(claims: _Claims) -> bool:
+    """Return whether the console says it of a desk, to itself: no other daemon has any use for one."""
+    return claims.scope == "desk" and claims.iss == claims.aud == CONSOLE and claims.sub == f"desk:{CONSOLE}"
 
 
 def _utc(seconds: int) -> str:
