@@ -96,7 +96,7 @@ def _keep(file: Path, text: str) -> None:
 def run(folder: FolderOption = FOLDER) -> None:
     """Show the open questions on this screen, until it is stopped."""
     from butlers.desk.console import Console  # noqa: PLC0415  # help should not wait for it
-    from butlers.desk.following import follow  # noqa: PLC0415  # the same
+    from butlers.desk.run import follow  # noqa: PLC0415  # the same
 
     try:
         kept = json.loads((folder / KEPT).read_text(encoding="utf-8"))
@@ -115,7 +115,7 @@ def install(folder: FolderOption = FOLDER) -> None:
     from butlers.desk import autostart  # noqa: PLC0415  # help should not wait for it
 
     command = [sys.executable, "-m", "butlers.cli", "desk", "run", "--folder", str(folder.absolute())]
-    written = autostart.write(sys.platform, Path.home(), command)
+    written = autostart.write_autostart(sys.platform, Path.home(), command)
     say(f"Wrote {written.file}. Start it now: {written.start}")
 
 

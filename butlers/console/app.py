@@ -35,6 +35,12 @@ from shared.telemetry.metrics import metrics_text
 log = logger("butlers.console")
 
 SLOWEST_LOOK: Final = 2.0
+# What a program on the owner's own screen asks for, by its token.
+DESK: Final[tuple[tuple[str, Public, str], ...]] = (
+    ("/desk/sign-in", desk.sign_in, "POST"),
+    ("/desk/questions", desk.questions, "GET"),
+    ("/desk/answers", desk.submit, "POST"),
+)
 _STATUS: Final = {
     "validation_error": 400,
     "forbidden": 403,
@@ -126,9 +132,7 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/sign-out", sign_in.sign_out, "POST"),
         anybody("/sign-in", sign_in.show),
         anybody("/sign-in", sign_in.submit, "POST"),
-        anybody("/desk/sign-in", desk.sign_in, "POST"),
-        anybody("/desk/questions", desk.questions),
-        anybody("/desk/answers", desk.answer, "POST"),
+        *(anybody(*one) for one in DESK),
         anybody("/healthz", healthz),
         anybody("/readyz", readyz),
         anybody("/metrics", metrics),

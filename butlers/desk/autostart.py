@@ -34,7 +34,7 @@ class Written:
     start: str
 
 
-def write(platform: str, home: Path, command: Sequence[str]) -> Written:
+def write_autostart(platform: str, home: Path, command: Sequence[str]) -> Written:
     """Write the autostart file of this system below that home; raise InvalidInput where there is no way known."""
     if platform == "linux":
         file = home / ".config/systemd/user" / f"{NAME}.service"

@@ -8,7 +8,7 @@ from typing import Final, cast
 from mcp_types import TextContent
 
 from butlers.butler import Arguments, Components, Result, Tool, ToolCall
-from butlers.desk.popup import Ended, How, Popup, Popups
+from butlers.desk.popup import How, Popup, PopupEnd, Popups
 from shared.errors import InvalidInput
 
 LONGEST_MESSAGE: Final = 10_000
@@ -109,7 +109,7 @@ def _flag(arguments: Arguments, name: str, *, otherwise: bool) -> bool:
     return found
 
 
-def sentence(ended: Ended, timeout: float | None) -> str:
+def sentence(ended: PopupEnd, timeout: float | None) -> str:
     """Return what the caller is told, to the character of the contract."""
     if ended.how == "submitted":
         return f"User response: {ended.text}"
@@ -134,7 +134,7 @@ class Conversation:
             popup = _with(popup, tuple(self._history))
         ended = await _telling(self._popups.show(popup), call)
         if ended.how == "busy" and await self._announce(popup.title, popup.message):
-            ended = Ended("shown")
+            ended = PopupEnd("shown")
         if ended.how in {"shown", "submitted"}:
             self._history.append((popup.message, ended.text))
         said = "Error: A question is open in a popup. Try again." if ended.how == "busy" else ""
@@ -145,7 +145,7 @@ def _with(popup: Popup, history: tuple[tuple[str, str], ...]) -> Popup:
     return Popup(popup.message, popup.title, popup.waits, popup.timeout, history, popup.chime, popup.theme)
 
 
-async def _telling(showing: Awaitable[Ended], call: ToolCall) -> Ended:
+async def _telling(showing: Awaitable[PopupEnd], call: ToolCall) -> PopupEnd:
     """Wait for the person, and tell the client every 15 seconds that we still do, or it gives up."""
     waiting = asyncio.ensure_future(showing)
     try:

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
+
+from butlers.desk import theme
 
 Theme = Literal["auto", "light", "dark"]
 # `busy`: a question stands, and a message that waits for no answer does not cover it. `broken`: its process died.
@@ -39,7 +41,7 @@ class Popup:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class PopupEnd:
     """How a popup ended, and what was typed; a popup that waits for no answer ends for us once it is `shown`."""
 
     how: How
@@ -53,7 +55,7 @@ class Child:
         loop = asyncio.get_running_loop()
         self._process = process
         self.shown: asyncio.Future[None] = loop.create_future()
-        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self.ended: asyncio.Future[PopupEnd] = loop.create_future()
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -70,9 +72,9 @@ class Child:
                 if how == "shown":
                     self._settle(None)
                 else:
-                    self._settle(Ended(how, str(event.get("text", ""))))
+                    self._settle(PopupEnd(how, str(event.get("text", ""))))
         why = "".join(said)
-        self._settle(Ended("headless" if any(word in why for word in _NO_DISPLAY) else "broken"))
+        self._settle(PopupEnd("headless" if any(word in why for word in _NO_DISPLAY) else "broken"))
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -80,7 +82,7 @@ class Child:
         except TimeoutError:
             self._process.kill()
 
-    def _settle(self, ended: Ended | None) -> None:
+    def _settle(self, ended: PopupEnd | None) -> None:
         if not self.shown.done():
             self.shown.set_result(None)
         if ended is not None and not self.ended.done():
@@ -94,13 +96,14 @@ class Child:
                 await self._process.stdin.drain()
         _, staying = await asyncio.wait([self._reading], timeout=_GOES_WITHIN)
         if staying:
-            self._settle(Ended(how))
+            self._settle(PopupEnd(how))
             with suppress(ProcessLookupError):
                 self._process.kill()
 
 
 async def start(popup: Popup) -> Child:
     """Start the window of a popup, which is not there yet."""
+    looks = await asyncio.to_thread(_looks, popup.theme)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
@@ -111,8 +114,13 @@ async def start(popup: Popup) -> Child:
         limit=_LONGEST_LINE,
     )
     if process.stdin is not None:
-        process.stdin.write(json.dumps(asdict(popup)).encode() + b"\n")
+        process.stdin.write(json.dumps({**looks, **asdict(popup)}).encode() + b"\n")
     return Child(process)
+
+
+def _looks(name: Theme) -> Mapping[str, object]:
+    on = [one._asdict() for one in theme.monitors()]
+    return {"colours": theme.palette(name, sys.platform)._asdict(), "monitors": on}
 
 
 class Popups:
@@ -121,17 +129,30 @@ class Popups:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._standing: Child | None = None
+        self._playing = set[asyncio.Task[bool]]()
 
-    async def show(self, popup: Popup) -> Ended:
+    async def show(self, popup: Popup) -> PopupEnd:
         """Show it, and return how it ended; at once if it waits for no answer. Where we are cancelled, it goes."""
         async with self._turn:
             await self.close("superseded")
             child = self._standing = await start(popup)
+        if popup.chime:
+            child.shown.add_done_callback(lambda _: self._chime("start", unless=child.ended))
         try:
-            return await self._outcome(child, popup)
+            ended = await self._outcome(child, popup)
+            if popup.chime and ended.how == "submitted":
+                self._chime("end")
+            return ended
         finally:
             if popup.waits:
                 await asyncio.shield(child.close("superseded"))
+
+    def _chime(self, name: str, unless: "asyncio.Future[PopupEnd] | None" = None) -> None:
+        if unless is not None and unless.done():
+            return
+        playing = asyncio.create_task(asyncio.to_thread(theme.play, name))
+        self._playing.add(playing)
+        playing.add_done_callback(self._playing.discard)
 
     async def close(self, how: How) -> None:
         """Close the popup that stands, if one does."""
@@ -139,17 +160,17 @@ class Popups:
             await self._standing.close(how)
 
     @staticmethod
-    async def _outcome(child: Child, popup: Popup) -> Ended:
+    async def _outcome(child: Child, popup: Popup) -> PopupEnd:
         if not popup.waits:
             try:
                 await asyncio.wait_for(asyncio.shield(child.shown), STANDS_WITHIN)
             except TimeoutError:
                 await child.close("superseded")
-                return Ended("broken")
-            return child.ended.result() if child.ended.done() else Ended("shown")
+                return PopupEnd("broken")
+            return child.ended.result() if child.ended.done() else PopupEnd("shown")
         # The window keeps the time; this one is for a window that hangs.
         latest = None if popup.timeout is None else popup.timeout + _GOES_WITHIN
         try:
             return await asyncio.wait_for(asyncio.shield(child.ended), latest)
         except TimeoutError:
-            return Ended("timeout")
+            return PopupEnd("timeout")

@@ -7,17 +7,14 @@ standard library alone, so that it starts at once and nothing of the house is in
 
 import json
 import queue
-import re
-import shutil
-import subprocess
 import sys
 import threading
 import time
 import tkinter as tk
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final
 
 WIDTH: Final = 500
 HEIGHT: Final = 400
@@ -27,119 +24,6 @@ SHOWN_FOR: Final = 30.0
 # By this selection of the X server a newer popup of any process takes the place of the one that stands.
 PLACE: Final = "_BUTLERS_POPUP"
 _LOOK_MS: Final = 40
-_LISTED: Final = re.compile(r"\s*\d+: \+(\*?)\S* (\d+)/\d+x(\d+)/\d+([+-]\d+)([+-]\d+)")
-
-
-class Palette(NamedTuple):
-    """The colours of a window: ink on paper, what is typed on a well, quieter words, and the button that sends."""
-
-    paper: str
-    ink: str
-    well: str
-    soft: str
-    accent: str
-    accent_ink: str
-
-
-PALETTES: Final[Mapping[tuple[str, bool], Palette]] = {
-    ("light", False): Palette("#f6f4ef", "#1f2328", "#ffffff", "#57606a", "#1f5f4a", "#ffffff"),
-    ("dark", False): Palette("#1f2328", "#eceae4", "#14171a", "#a9b1ba", "#7fd1b0", "#10231c"),
-    ("light", True): Palette("#ffffff", "#000000", "#ffffff", "#000000", "#000000", "#ffffff"),
-    ("dark", True): Palette("#000000", "#ffffff", "#000000", "#ffff00", "#ffff00", "#000000"),
-}
-
-
-class Monitor(NamedTuple):
-    """One screen: its size and where it begins."""
-
-    width: int
-    height: int
-    x: int
-    y: int
-
-
-_PERSONALIZE: Final = r"HKCU\Software\Microsoft\Windows\CurrentVersion\Themes\Personalize"
-# By platform: the commands that tell the theme and the contrast, and what they say where it is dark, or high.
-_THEME: Final[Mapping[str, tuple[Sequence[str], str]]] = {
-    "darwin": (("defaults", "read", "-g", "AppleInterfaceStyle"), r"Dark"),
-    "win32": (
-        ("reg", "query", _PERSONALIZE, "/v", "AppsUseLightTheme"),
-        r"AppsUseLightTheme\s+REG_DWORD\s+0x0\b",
-    ),
-    "linux": (("gsettings", "get", "org.gnome.desktop.interface", "color-scheme"), r"prefer-dark"),
-}
-_CONTRAST: Final[Mapping[str, tuple[Sequence[str], str]]] = {
-    "darwin": (("defaults", "read", "com.apple.universalaccess", "increaseContrast"), r"1"),
-    "win32": (
-        ("reg", "query", r"HKCU\Control Panel\Accessibility\HighContrast", "/v", "Flags"),
-        r"Flags\s+REG_SZ\s+\d*[13579]\b",
-    ),
-    "linux": (("gsettings", "get", "org.gnome.desktop.a11y.interface", "high-contrast"), r"true"),
-}
-_PLAYERS: Final = (("paplay",), ("pw-play",), ("aplay", "-q"), ("afplay",))
-
-
-class Asked:
-    """A command that runs beside us, and whether it says what is looked for; false if it fails or takes a second."""
-
-    def __init__(self, command: Sequence[str], finds: str = "") -> None:
-        self._finds = finds
-        self._process: subprocess.Popen[str] | None = None
-        with suppress(OSError):
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-
-    def said(self) -> str:
-        """Return what it printed, or nothing if it failed."""
-        if self._process is None:
-            return ""
-        try:
-            told, _ = self._process.communicate(timeout=1)
-        except (subprocess.TimeoutExpired, UnicodeDecodeError):
-            self._process.kill()
-            return ""
-        return told if self._process.returncode == 0 else ""
-
-    def holds(self) -> bool:
-        """Return whether what it printed has what is looked for."""
-        return re.search(self._finds, self.said()) is not None
-
-
-def palette(theme: str, platform: str) -> Palette:
-    """Return the colours for this theme, `auto` as the system says; light where it says nothing."""
-    asked = _THEME.get(platform, _THEME["linux"]), _CONTRAST.get(platform, _CONTRAST["linux"])
-    dark, high = (Asked(command, finds) for command, finds in asked)
-    chosen = theme if theme != "auto" else "dark" if dark.holds() else "light"
-    return PALETTES[chosen, high.holds()]
-
-
-def monitor_of(listed: str, pointer: tuple[int, int], whole: Monitor) -> Monitor:
-    """Return the monitor the pointer is on, of those that `xrandr --listmonitors` lists; else the primary one."""
-    lines = filter(None, map(_LISTED.match, listed.split("\n")))
-    found = [(one[1], Monitor(*(int(one[n]) for n in range(2, 6)))) for one in lines]
-    x, y = pointer
-    for _, one in found:
-        if one.x <= x < one.x + one.width and one.y <= y < one.y + one.height:
-            return one
-    return next((one for primary, one in found if primary), found[0][1] if found else whole)
-
-
-def play(name: str) -> bool:
-    """Play a chime by the first player there is, beside us; return whether one was begun."""
-    sound = Path(__file__).parent / "sounds" / f"{name}.wav"
-    for player in _PLAYERS:
-        with suppress(OSError):
-            if shutil.which(player[0]):
-                subprocess.Popen(
-                    [*player, str(sound)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-                return True
-    return False
 
 
 def tell(event: str, **more: str) -> None:
@@ -157,10 +41,10 @@ def showable(text: str) -> str:
 class Window:
     """One popup, from the first look for a place to its end."""
 
-    def __init__(self, root: tk.Tk, said: Mapping[str, Any], colours: Palette) -> None:
+    def __init__(self, root: tk.Tk, said: Mapping[str, Any]) -> None:
         self._root = root
         self._said = said
-        self._colours = colours
+        self._colours = SimpleNamespace(**said["colours"])
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._input: tk.Text | None = None
         self._over = False
@@ -169,12 +53,12 @@ class Window:
         if not said["waits"]:
             self._until = time.monotonic() + min(SHOWN_FOR, float(timeout or SHOWN_FOR))
 
-    def run(self, listed: Asked) -> None:
+    def run(self) -> None:
         """Wait for a place, show the window, and stay until it ends."""
         threading.Thread(target=self._listen, daemon=True).start()
         self._root.withdraw()
         self._build()
-        self._root.after(0, self._take_place, listed)
+        self._root.after(0, self._take_place)
         self._root.after(_LOOK_MS, self._look)
         self._root.mainloop()
 
@@ -197,7 +81,7 @@ class Window:
             self._count_down()
             self._root.after(_LOOK_MS, self._look)
 
-    def _take_place(self, listed: Asked) -> None:
+    def _take_place(self) -> None:
         """Show the window, unless a question stands: no message takes its place."""
         if not self._said["question"] and self._a_question_stands():
             if not self._said["waits"]:
@@ -205,21 +89,19 @@ class Window:
                 tell("busy")
                 self._root.destroy()
             elif not self._over:
-                self._root.after(250, self._take_place, listed)
+                self._root.after(250, self._take_place)
             return
         if self._over:
             return
         kind = "question" if self._said["question"] else "message"
         self._root.selection_handle(lambda at, most: kind[int(at) :][: int(most)], selection=PLACE)
         self._root.selection_own(selection=PLACE, command=lambda: self._end("superseded"))
-        self._place(listed.said())
+        self._place()
         self._root.deiconify()
         self._root.attributes("-topmost", True)  # noqa: FBT003  # Tk's way
         self._root.lift()
         self._root.update()
         (self._input or self._root).focus_force()
-        if self._said["chime"] and not play("start"):
-            self._root.bell()
         tell("shown")
 
     def _a_question_stands(self) -> bool:
@@ -229,16 +111,23 @@ class Window:
         except tk.TclError:
             return False
 
-    def _place(self, listed: str) -> None:
-        """Centre the window on the monitor where the person is, and let it grow with its text up to most of it."""
+    def _place(self) -> None:
+        """Centre the window on the monitor where the pointer is, and let it grow with its text up to most of it."""
         root = self._root
         root.update_idletasks()
-        whole = Monitor(root.winfo_screenwidth(), root.winfo_screenheight(), 0, 0)
-        on = monitor_of(listed, root.winfo_pointerxy(), whole)
-        width = min(WIDTH, on.width)
-        height = max(min(HEIGHT, on.height), min(root.winfo_reqheight(), int(on.height * MOST_OF_A_SCREEN)))
-        root.geometry(f"{width}x{height}+{on.x + (on.width - width) // 2}+{on.y + (on.height - height) // 2}")
+        on = self._monitor(*root.winfo_pointerxy())
+        width = min(WIDTH, on["width"])
+        height = max(min(HEIGHT, on["height"]), min(root.winfo_reqheight(), int(on["height"] * MOST_OF_A_SCREEN)))
+        left, top = on["x"] + (on["width"] - width) // 2, on["y"] + (on["height"] - height) // 2
+        root.geometry(f"{width}x{height}+{left}+{top}")
         root.minsize(min(320, width), min(240, height))
+
+    def _monitor(self, x: int, y: int) -> Mapping[str, int]:
+        """Return the monitor at that place, else the first there is, else the whole screen."""
+        whole = {"width": self._root.winfo_screenwidth(), "height": self._root.winfo_screenheight(), "x": 0, "y": 0}
+        known = [*self._said["monitors"], whole]
+        inside = (m for m in known if m["x"] <= x < m["x"] + m["width"] and m["y"] <= y < m["y"] + m["height"])
+        return next(inside, known[0])
 
     def _build(self) -> None:
         root, colours = self._root, self._colours
@@ -323,8 +212,6 @@ class Window:
 
     def _submit(self) -> str:
         text = self._input.get("1.0", "end-1c") if self._input is not None else ""
-        if text.strip() and self._said["chime"] and not play("end"):
-            self._root.bell()
         self._end("submitted" if text.strip() else "empty", text)
         return "break"
 
@@ -342,14 +229,12 @@ def _select_all(pressed: "tk.Event[tk.Text]") -> str:
 
 def main() -> None:
     """Show one popup as the first line says."""
-    listed = Asked(("xrandr", "--listmonitors"))
     said = json.loads(sys.stdin.readline())
-    platform = str(said.get("platform", sys.platform))
     try:
         root = tk.Tk(className="Butlers")
     except tk.TclError as refused:
         return tell("headless", why=str(refused))
-    return Window(root, said, palette(str(said["theme"]), platform)).run(listed)
+    return Window(root, said).run()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import jwt
 from cachetools import FIFOCache
@@ -56,9 +56,6 @@ class NotForHere(Unauthorized):
 
 
 CallerKind = Literal["hop", "client", "session", "desk"]
-
-
-_KINDS: Final[Mapping[str, CallerKind]] = {"client": "client", "session": "session", "desk": "desk"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +155,8 @@ def mint_session_token(butler: Signer, session_id: str, lifetime: timedelta) -> 
 
 
 def mint_desk_token(console: Signer, lifetime: timedelta) -> ClientToken:
-    """Mint the token by which one desk answers the owner's questions; the console's own key signs it."""
-    if console.name != CONSOLE:
-        raise ValueError(f"desk tokens are signed by the {CONSOLE}, not by {console.name}")
-    claims = {"sub": f"desk:{CONSOLE}", "aud": CONSOLE, "scope": "desk"}
-    return console.mint(claims, max(1, int(lifetime.total_seconds())))
+    """Mint the token by which one desk answers the owner's questions; only the console's own key makes one."""
+    return console.mint({"sub": f"desk:{CONSOLE}", "aud": CONSOLE, "scope": "desk"}, int(lifetime.total_seconds()))
 
 
 class Verifier:
@@ -232,7 +226,7 @@ class Verifier:
             return Caller(claims.sub, "hop", claims.jti)
         _demand(claims.sub == f"{claims.scope}:{self._audience}", "is for another butler")
         _demand(self._is_live is not None, f"is a {claims.scope} token, and {claims.scope}s are not served here")
-        return Caller(self._audience, _KINDS[claims.scope], claims.jti)
+        return Caller(self._audience, cast("CallerKind", claims.scope), claims.jti)
 
     async def _demand_live(self, caller: Caller, now: float) -> None:
         live, until = self._live.get(caller, (False, now))
@@ -283,8 +277,12 @@ def _claims(payload: Mapping[str, object]) -> _Claims:
     _demand(all(type(time) is int for time in times.values()), "has a time of the wrong type")
     claims = _Claims(**texts, **times)  # type: ignore[arg-type]  # the two lines above are the check
     _demand(_JTI.fullmatch(claims.jti) is not None, "has no valid id")
-    known = _is_hop(claims) or _is_client(claims) or _is_session(claims) or _is_desk(claims)
-    _demand(known, "contradicts itself about who it is from")
+    # A desk's token the console signs for itself: no other daemon has any use for one.
+    is_desk = claims.scope == "desk" and claims.iss == claims.aud == CONSOLE and claims.sub == f"desk:{CONSOLE}"
+    _demand(
+        is_desk or _is_hop(claims) or _is_client(claims) or _is_session(claims),
+        "contradicts itself about who it is from",
+    )
     return claims
 
 
@@ -299,11 +297,6 @@ def _is_client(claims: _Claims) -> bool:
 def _is_session(claims: _Claims) -> bool:
     """Return whether a butler says it of a session of its own: no other key can."""
     return claims.scope == "session" and claims.iss != OWNER and claims.sub == f"session:{claims.iss}"
-
-
-def _is_desk(claims: _Claims) -> bool:
-    """Return whether the console says it of a desk, to itself: no other daemon has any use for one."""
-    return claims.scope == "desk" and claims.iss == claims.aud == CONSOLE and claims.sub == f"desk:{CONSOLE}"
 
 
 def _utc(seconds: int) -> str:

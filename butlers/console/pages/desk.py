@@ -140,7 +140,7 @@ def _shown(row: Record) -> Mapping[str, object]:
     }
 
 
-async def answer(house: House, request: Request) -> Response:
+async def submit(house: House, request: Request) -> Response:
     """Write a desk's answer; say whether it was the first, which alone counts."""
     try:
         await _caller(house, request)

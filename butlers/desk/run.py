@@ -1,13 +1,13 @@
 """The desk at work: open questions stand as notifications, and what is answered elsewhere goes away again."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from butlers.desk.console import Console, Question
 from butlers.desk.desktop import MOST_BUTTONS, Closed, Note, Notifier, Urgency
-from butlers.desk.popup import Ended, Popup, Popups
+from butlers.desk.popup import Popup, PopupEnd, Popups
 from shared.auth.tokens import Unauthorized
 from shared.errors import InvalidInput, Unavailable
 
@@ -16,10 +16,24 @@ _BREATH: Final = 1.0
 _LONGEST_BREATH: Final = 30.0
 
 
+class Asked(Protocol):
+    """Where questions come from and answers go: the console."""
+
+    @property
+    def url(self) -> str:
+        """Its address, for a person."""
+
+    def questions(self) -> AsyncGenerator[Sequence[Question], None]:
+        """Yield all open questions whenever they change."""
+
+    async def answer(self, question: str, given: Mapping[str, object]) -> bool:
+        """Answer; return whether this was the first answer."""
+
+
 class Following:
     """The questions that stand on this screen, each with what waits for its answer."""
 
-    def __init__(self, console: Console, notifier: Notifier, popups: Popups, say: Callable[[str], None]) -> None:
+    def __init__(self, console: Asked, notifier: Notifier, popups: Popups, say: Callable[[str], None]) -> None:
         self._console = console
         self._notifier = notifier
         self._popups = popups
@@ -89,7 +103,7 @@ class Following:
         """Ask in a popup, one at a time; a person who closes it has not answered."""
         async with self._typing:
             title = f"{question.butler}: {question.title}"
-            ended: Ended = await self._popups.show(Popup(question.question, title, question=True))
+            ended: PopupEnd = await self._popups.show(Popup(question.question, title, question=True))
         return {"text": ended.text} if ended.how == "submitted" else None
 
     async def _delivered(self, question: Question, given: Mapping[str, object]) -> bool:
