@@ -10,7 +10,7 @@ COLUMNS = """
 ALTER TABLE console.sign_in_links ADD COLUMN purpose text NOT NULL DEFAULT 'browser'
     CHECK (purpose IN ('browser', 'desk'));
 ALTER TABLE shared.client_tokens ADD COLUMN kind text NOT NULL DEFAULT 'client'
-    CHECK (kind IN ('client', 'desk') AND (kind = 'desk') = (butler = 'console'));
+    CHECK (kind IN ('client', 'desk'));
 """
 
 GRANTS = """
@@ -22,7 +22,7 @@ DROP POLICY the_owner ON shared.client_tokens;
 CREATE POLICY the_owner ON shared.client_tokens TO butlers_group_owner USING (true) WITH CHECK (true);
 CREATE POLICY the_console ON shared.client_tokens FOR SELECT TO butlers_group_console USING (true);
 CREATE POLICY the_console_signs_in ON shared.client_tokens FOR INSERT TO butlers_group_console
-    WITH CHECK (kind = 'desk');
+    WITH CHECK (kind = 'desk' AND butler = 'console');
 """
 
 
