@@ -116,7 +116,8 @@ async def test_a_newer_popup_takes_the_place_of_the_one_that_stands(seen: Screen
     await asyncio.to_thread(seen.window, "First")
     # Two `Popups` know nothing of one another, as two processes do not: their windows meet on the display alone.
     second = await told(seen, asked("Second"), typing("here", "<Return>"), talk if is_one_process else conversation())
-    assert (text_of(await asyncio.wait_for(first, WITHIN)), second) == (
+    one = text_of(await asyncio.wait_for(first, WITHIN))
+    assert (one, second) == (
         "User cancelled or dismissed the popup",
         "User response: here",
     )
