@@ -1,7 +1,7 @@
 # make up: install what the lock file names, then start everything. make test, make verify: the checks.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test verify contract manictime attacks long bench lock wheel clean
+.PHONY: help up test verify contract desk manictime attacks long bench lock wheel clean
 LOCK := .venv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet
 
 help: ## what there is
@@ -22,6 +22,9 @@ contract: .venv/.dev ## the notify contract, scenario by scenario
 manictime: .venv/.dev ## the timekeeper's contract, leaf by leaf
 	@exec .venv/bin/pytest -q tests/manictime
 
+desk: .venv/.dev ## the popup and the notifications, with real windows
+	@exec .venv/bin/pytest -q tests/desk
+
 attacks: .venv/.dev ## the attack corpus, class by class
 	@exec .venv/bin/python -m tests.attacks
 
@@ -32,8 +35,8 @@ bench: .venv/.dev ## measure
 	@exec .venv/bin/python -m tests.bench
 
 lock: .venv/.dev ## write both lock files anew from pyproject.toml, and that of the older clients
-	@$(LOCK) pyproject.toml --extra build --extra manictime --output-file requirements.lock
-	@$(LOCK) pyproject.toml --extra build --extra manictime --extra agent --extra dev --constraints requirements.lock --output-file requirements-dev.lock
+	@$(LOCK) pyproject.toml --extra build --extra desktop --extra manictime --output-file requirements.lock
+	@$(LOCK) pyproject.toml --extra build --extra desktop --extra manictime --extra agent --extra dev --constraints requirements.lock --output-file requirements-dev.lock
 	@printf 'fastmcp<3\nmcp<2\n' | $(LOCK) - --output-file tests/verify/clients/older.lock
 
 wheel: .venv/.dev ## build dist/*.whl

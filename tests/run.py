@@ -150,6 +150,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         area("postgres"),
         area("sandbox"),
         suite("timekeeper", "tests/manictime", timeout=900, only=""),
+        suite("desk", "tests/desk", timeout=600, only=""),
         tool("mypy", timeout=600, label="types"),
         suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign and not cold")),
     ),

@@ -60,6 +60,7 @@ FILES: Final[Mapping[str, str]] = {
     "audit": "audit_log",
     "keys": "keys",
     "manictime": "manictime",
+    "desk": "desk",
 }
 
 

@@ -36,7 +36,7 @@ def sign_in(
 
     async def write() -> str:
         async with as_owner(settings) as connection:
-            where = await _console(settings)
+            where = await console_url(settings)
             return await make_sign_in_link(connection, where, secrets.token_urlsafe(24))
 
     link = asyncio.run(write())
@@ -51,7 +51,7 @@ async def _end_all(settings: Settings) -> int:
         return await end_all(connection)
 
 
-async def _console(settings: Settings) -> str:
+async def console_url(settings: Settings) -> str:
     """Return BUTLERS_PUBLIC_URL, or else the console's port on this computer.
 
     Never take an address from a table that a butler or the Switchboard writes: whoever listens there gets the code.

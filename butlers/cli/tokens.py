@@ -42,10 +42,15 @@ def list_all(
         return
     times = ("made_at", "expires_at", "revoked_at")
     cells = [
-        [row["id"][:SHORT], row["butler"], *(instant(row[name], "seconds") if row[name] else "" for name in times)]
+        [
+            row["id"][:SHORT],
+            row["kind"],
+            row["butler"],
+            *(instant(row[name], "seconds") if row[name] else "" for name in times),
+        ]
         for row in rows
     ]
-    table(("id", "butler", "made", "expires", "revoked"), cells)
+    table(("id", "kind", "butler", "made", "expires", "revoked"), cells)
 
 
 @app.command()

@@ -21,11 +21,23 @@ from butlers.butler import Context
 from butlers.console import peer
 from butlers.console.live import Viewer, Watch, changes
 from butlers.console.middleware import Doorstep, Guard
-from butlers.console.pages import approvals, audit, brakes, butler, contacts, deliveries, questions, rules, sign_in
+from butlers.console.pages import (
+    approvals,
+    audit,
+    brakes,
+    butler,
+    contacts,
+    deliveries,
+    desk,
+    questions,
+    rules,
+    sign_in,
+)
 from butlers.console.queries import start_page
 from butlers.console.session import KNOWN, House, Private, Public, Session, only_signed_in, page, session_of
 from butlers.console.storage import sessions
 from butlers.console.templating import FOLDER, Pages
+from butlers.daemon.directory import Desks
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import apart, pause
 from shared.telemetry.logs import logger
@@ -34,6 +46,12 @@ from shared.telemetry.metrics import metrics_text
 log = logger("butlers.console")
 
 SLOWEST_LOOK: Final = 2.0
+# What a program on the owner's own screen asks for, by its token.
+DESK: Final[tuple[tuple[str, Public, str], ...]] = (
+    ("/desk/sign-in", desk.sign_in, "POST"),
+    ("/desk/questions", desk.questions, "GET"),
+    ("/desk/answers", desk.submit, "POST"),
+)
 _STATUS: Final = {
     "validation_error": 400,
     "forbidden": 403,
@@ -55,6 +73,7 @@ def create_app(
     allowed_hosts: frozenset[str],
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     uid_of: Callable[[Scope], int | None] = peer.uid_of,
+    desks: Desks | None = None,
 ) -> Starlette:
     """Make the app of the owner's web pages.
 
@@ -65,7 +84,7 @@ def create_app(
     settings = context.settings
     watch = Watch(clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
-    house = House(context, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event())
+    house = House(context, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event(), desks)
     app = Starlette(
         routes=_routes(house),
         middleware=[Middleware(Guard, doorstep=doorstep, error_page=house.pages.error)],
@@ -125,6 +144,7 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/sign-out", sign_in.sign_out, "POST"),
         anybody("/sign-in", sign_in.show),
         anybody("/sign-in", sign_in.submit, "POST"),
+        *(anybody(*one) for one in DESK),
         anybody("/healthz", healthz),
         anybody("/readyz", readyz),
         anybody("/metrics", metrics),

@@ -19,6 +19,7 @@ from butlers.console.middleware import Doorstep, host_name
 from butlers.console.queries import brakes
 from butlers.console.storage import sessions
 from butlers.console.templating import Pages
+from butlers.daemon.directory import Desks
 from shared.auth.mac import tag, tag_matches
 from shared.channels.realms import sandbox_url
 from shared.config.settings import is_loopback
@@ -44,6 +45,8 @@ class House:
     pages: Pages
     watch: Watch
     stopping: asyncio.Event
+    # How desks sign in; None where this console takes none.
+    desks: Desks | None = None
 
     def cookie(self, request: Request) -> str:
         """Return the cookie's name, of this installation alone: cookies of one host are shared by all its ports."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from butlers import fleet
 from butlers.butler import Butler, Components, Context, Loop, joined
 from butlers.daemon.app import Daemon, LocalClient, build
-from butlers.daemon.directory import Directory
+from butlers.daemon.directory import Desks, Directory
 from butlers.daemon.sockets import SANDBOX_IMAP, SANDBOX_SMTP
 from butlers.modules import loader
 from butlers.refusals import note_refusal
@@ -45,7 +45,7 @@ PATIENCE_SECONDS: Final = 30.0
 TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "edits", "inbox", "schedules", notices.TOPIC)
 # The topics a daemon hears from other processes. A butler listens to none: its answers come with its calls, and a call
 # that waits for the owner looks every half second. So no other butler can overhear a hint or flood a butler with hints.
-HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards")}
+HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards"), "console": ("cards",)}
 # Loaded by name, so that the framework does not import those built on it.
 BUTLERS: Final = {"switchboard": "switchboard.daemon", "messenger": "messenger.daemon"}
 CONSOLE: Final = "butlers.console.app"
@@ -184,6 +184,14 @@ class Assembly:
         setup, keys = runtime_settings.setup_of(entry.runtime), keys_of(self.plan.settings)
         return Place(self.contexts[name], signer, entry.persona.strip(), url, setup, keys)
 
+    def desks(self, context: Context) -> Desks:
+        """Return what the console needs to sign in desks and to know them again."""
+        keys, live = self.directory.keys_of, Directory(context.db, context.settings.timings).is_live
+        signer = Signer(context.name, keystore.read(context.home, context.name).private_pem, self.directory.clock)
+        tell = partial(note_refusal, context)
+        known = Verifier(context.name, keys, self.directory.clock, accepts=frozenset(), is_live=live, tell=tell)
+        return Desks(signer, known)
+
     def entry(self, name: str) -> fleet.Entry:
         """Return what the fleet says of the butler of that name."""
         return next(one for one in self.plan.entries if one.name == name)
@@ -194,7 +202,9 @@ class Assembly:
         if name == "console":
             module = importlib.import_module(CONSOLE)
             context = self.context(name)
-            app = module.create_app(context, clock=time.monotonic, allowed_hosts=frozenset(hosts))
+            app = module.create_app(
+                context, clock=time.monotonic, allowed_hosts=frozenset(hosts), desks=self.desks(context)
+            )
             loops = [partial(module.end_streams, app), partial(module.end_links, context)]
             return Daemon(name, "console", app, loops, context=context)
         if name in BUTLERS:

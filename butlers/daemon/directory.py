@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from butlers.daemon import discovery
-from shared.auth.tokens import Caller
+from shared.auth.tokens import Caller, Signer, Verifier
 from shared.config.timings import STANDARD, Timings
 from shared.db.clock import DatabaseClock, boot
 from shared.db.pool import Database
@@ -15,6 +16,14 @@ from shared.storage import keyring, sessions
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.directory")
+
+
+@dataclass(frozen=True, slots=True)
+class Desks:
+    """How the console signs in the owner's desks, and how it knows them again."""
+
+    signer: Signer
+    verifier: Verifier
 
 
 class Directory:
@@ -56,7 +65,7 @@ class Directory:
             self._keys = await keyring.counting(connection)
 
     async def is_live(self, caller: Caller) -> bool:
-        """Return whether a client's or a session's token still counts; raise Unavailable if that cannot be known."""
+        """Return whether a caller's token counts still, unless it is a daemon's; raise Unavailable if none can know."""
         async with self._db.work() as connection:
             if caller.kind == "session":
                 return await sessions.is_running(connection, caller.name, caller.jti)

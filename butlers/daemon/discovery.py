@@ -34,10 +34,11 @@ SELECT key, 'asked to wait by the provider', '', told_at, free_at FROM messenger
 WHERE told_at IS NOT NULL AND free_at > clock_timestamp() ORDER BY what
 """
 KEEP: Final = """
-INSERT INTO shared.client_tokens (jti, butler, expires_at, notices) VALUES ($1, $2, clock_timestamp() + $3, $4)
+INSERT INTO shared.client_tokens (jti, butler, expires_at, notices, kind)
+VALUES ($1, $2, clock_timestamp() + $3, $4, CASE $2 WHEN 'console' THEN 'desk' ELSE 'client' END)
 """
 TOKENS: Final = """
-SELECT jti AS id, butler, made_at, expires_at, revoked_at,
+SELECT jti AS id, kind, butler, made_at, expires_at, revoked_at,
     revoked_at IS NULL AND expires_at > clock_timestamp() AS counts
 FROM shared.client_tokens ORDER BY made_at
 """
@@ -112,13 +113,16 @@ async def demand_tool(connection: Connection, name: str) -> None:
 
 
 async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta, *, notices: bool = False) -> None:
-    """Store the id of a client token, so that the token counts, and whether its results bring notices."""
+    """Store the id of a client's token, or for the console a desk's, so that the token counts.
+
+    `notices` says whether the results of its calls bring them.
+    """
     await connection.execute(KEEP, jti, butler, lasts, notices)
     await record(connection, Event("token_made", "owner"), butler=butler, token=jti, seconds=int(lasts.total_seconds()))
 
 
 async def tokens(connection: Connection) -> list[Record]:
-    """Return every client token, oldest first: id, butler, made_at, expires_at, revoked_at, and whether it counts."""
+    """Return every token, oldest first: id, kind, butler, made_at, expires_at, revoked_at, and whether it counts."""
     return list(await connection.fetch(TOKENS))
 
 

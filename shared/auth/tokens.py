@@ -1,4 +1,4 @@
-"""Tokens that prove who is calling: hop tokens between daemons, client and session tokens, and the one verifier.
+"""Tokens that prove who is calling: of daemons (hop), clients, sessions and desks, and the one verifier.
 
 A token is a JWT (RFC 7519) of exactly seven claims, signed with EdDSA (RFC 8037) by an Ed25519 key. The key is chosen
 by the issuer that the token names and never by anything else in it, so a stolen key can only speak for its owner. Times
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import jwt
 from cachetools import FIFOCache
@@ -27,6 +27,7 @@ Keyring = Callable[[str], Collection[str]]  # name -> its public keys, several w
 Tell = Callable[[str, str], Awaitable[None]]  # who was refused, although it proved who it is, and why
 
 OWNER: Final = "owner"
+CONSOLE: Final = "console"
 HOP_SECONDS: Final = 120
 _REMINT_SECONDS: Final = 60
 _LEEWAY: Final = 5
@@ -54,14 +55,15 @@ class NotForHere(Unauthorized):
     """The error where a token of ours does not count here or now; its bearer is told why."""
 
 
-CallerKind = Literal["hop", "client", "session"]
+CallerKind = Literal["hop", "client", "session", "desk"]
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The one a verified token speaks for: a daemon itself (hop), or who acts as one butler.
 
-    That is a client with a token of the owner's, or a session, the jti of whose token is its own id.
+    That is a client with a token of the owner's, or a session, the jti of whose token is its own id. A desk acts as no
+    butler: it answers questions at the console.
     """
 
     name: str
@@ -152,6 +154,11 @@ def mint_session_token(butler: Signer, session_id: str, lifetime: timedelta) -> 
     return butler.mint(claims, max(1, int(lifetime.total_seconds())), session_id).token
 
 
+def mint_desk_token(console: Signer, lifetime: timedelta) -> ClientToken:
+    """Mint the token by which one desk answers the owner's questions; only the console's own key makes one."""
+    return console.mint({"sub": f"desk:{CONSOLE}", "aud": CONSOLE, "scope": "desk"}, int(lifetime.total_seconds()))
+
+
 class Verifier:
     """The verifier that tells one audience who is calling, from the token alone.
 
@@ -219,14 +226,14 @@ class Verifier:
             return Caller(claims.sub, "hop", claims.jti)
         _demand(claims.sub == f"{claims.scope}:{self._audience}", "is for another butler")
         _demand(self._is_live is not None, f"is a {claims.scope} token, and {claims.scope}s are not served here")
-        return Caller(self._audience, "session" if claims.scope == "session" else "client", claims.jti)
+        return Caller(self._audience, cast("CallerKind", claims.scope), claims.jti)
 
     async def _demand_live(self, caller: Caller, now: float) -> None:
         live, until = self._live.get(caller, (False, now))
         if now >= until and self._is_live is not None:
             live = await self._is_live(caller)
             self._live[caller] = (live, now + _LIVE_SECONDS)
-        _demand(live is True, "was revoked" if caller.kind == "client" else "is of a session that has ended")
+        _demand(live is True, "is of a session that has ended" if caller.kind == "session" else "was revoked")
 
 
 def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
@@ -270,7 +277,12 @@ def _claims(payload: Mapping[str, object]) -> _Claims:
     _demand(all(type(time) is int for time in times.values()), "has a time of the wrong type")
     claims = _Claims(**texts, **times)  # type: ignore[arg-type]  # the two lines above are the check
     _demand(_JTI.fullmatch(claims.jti) is not None, "has no valid id")
-    _demand(_is_hop(claims) or _is_client(claims) or _is_session(claims), "contradicts itself about who it is from")
+    # A desk's token the console signs for itself: no other daemon has any use for one.
+    is_desk = claims.scope == "desk" and claims.iss == claims.aud == CONSOLE and claims.sub == f"desk:{CONSOLE}"
+    _demand(
+        is_desk or _is_hop(claims) or _is_client(claims) or _is_session(claims),
+        "contradicts itself about who it is from",
+    )
     return claims
 
 

@@ -26,7 +26,7 @@ def normal(requirement: str) -> str:
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = [one for name in ("agent", "manictime") for one in PROJECT["optional-dependencies"][name]]
+EXTRAS = [one for name in ("agent", "desktop", "manictime") for one in PROJECT["optional-dependencies"][name]]
 DECLARED = {normal(one) for one in PROJECT["dependencies"] + EXTRAS}
 
 

@@ -5,7 +5,7 @@ Only SHA-256 of a code or session id is ever stored, so that a copy of the datab
 
 from datetime import timedelta
 from hashlib import sha256
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import quote
 
 from shared.db.pool import Connection
@@ -39,15 +39,26 @@ async def make_sign_in_link(connection: Connection, base_url: str, code: str) ->
     return f"{base_url.rstrip('/')}/sign-in?code={quote(code, safe='')}"
 
 
-USE_LINK = """
-UPDATE console.sign_in_links SET used_at = clock_timestamp()
-WHERE code_sha = $1 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
+MAKE_DESK_CODE = """
+INSERT INTO console.sign_in_links (code_sha, made_at, expires_at, purpose)
+SELECT $1, now, now + $2::interval, 'desk' FROM clock_timestamp() AS now
 """
 
 
-async def use_link(connection: Connection, code: str) -> bool:
-    """Use the code up; return whether it was good, which it never is again."""
-    return await connection.fetchval(USE_LINK, sha(code)) is True
+async def make_desk_code(connection: Connection, code: str) -> None:
+    """Let this code sign in one desk, within 10 minutes; it signs no browser in."""
+    await connection.execute(MAKE_DESK_CODE, sha(code), LINK_LASTS)
+
+
+USE_LINK = """
+UPDATE console.sign_in_links SET used_at = clock_timestamp()
+WHERE code_sha = $1 AND purpose = $2 AND used_at IS NULL AND expires_at > clock_timestamp() RETURNING true
+"""
+
+
+async def use_link(connection: Connection, code: str, purpose: Literal["browser", "desk"] = "browser") -> bool:
+    """Use the code up; return whether it was good for this, which it never is again."""
+    return await connection.fetchval(USE_LINK, sha(code), purpose) is True
 
 
 BEGIN = """

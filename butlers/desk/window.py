@@ -1,0 +1,241 @@
+"""The popup's window: a program of its own, `python -I window.py`, that reads JSON lines and writes JSON lines.
+
+The first line it reads says what to show; a later one `{"close": HOW}`. It writes `{"event": "shown"}`, and at its end
+`{"event": "ended", "how": HOW, "text": TEXT}`; `headless` in place of both where there is no display. It imports the
+standard library alone, so that it starts at once and nothing of the house is in the process that a person types into.
+"""
+
+import json
+import queue
+import sys
+import threading
+import time
+import tkinter as tk
+from collections.abc import Mapping
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, Final
+
+WIDTH: Final = 500
+HEIGHT: Final = 400
+MOST_OF_A_SCREEN: Final = 0.8
+# How long a message that nobody answers stays, in seconds.
+SHOWN_FOR: Final = 30.0
+# By this selection of the X server a newer popup of any process takes the place of the one that stands.
+PLACE: Final = "_BUTLERS_POPUP"
+_LOOK_MS: Final = 40
+
+
+def tell(event: str, **more: str) -> None:
+    """Write one line to whoever started us."""
+    with suppress(OSError):
+        sys.stdout.write(json.dumps({"event": event, **more}) + "\n")
+        sys.stdout.flush()
+
+
+def showable(text: str) -> str:
+    """Return the text without halves of characters and NULs, which Tk cannot show."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+
+
+class Window:
+    """One popup, from the first look for a place to its end."""
+
+    def __init__(self, root: tk.Tk, said: Mapping[str, Any]) -> None:
+        self._root = root
+        self._said = said
+        self._colours = SimpleNamespace(**said["colours"])
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._input: tk.Text | None = None
+        self._over = False
+        timeout = said.get("timeout")
+        self._until = None if timeout is None else time.monotonic() + float(timeout)
+        if not said["waits"]:
+            self._until = time.monotonic() + min(SHOWN_FOR, float(timeout or SHOWN_FOR))
+
+    def run(self) -> None:
+        """Wait for a place, show the window, and stay until it ends."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._root.withdraw()
+        self._build()
+        self._root.after(0, self._take_place)
+        self._root.after(_LOOK_MS, self._look)
+        self._root.mainloop()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _look(self) -> None:
+        """Look what we are told, and whether time is over."""
+        with suppress(queue.Empty):
+            line = self._lines.get_nowait()
+            if line is not None:
+                self._end(str(json.loads(line)["close"]))
+            elif self._said["waits"]:  # nobody is there to be answered
+                self._end("superseded")
+        if self._until is not None and time.monotonic() >= self._until:
+            self._end("timeout")
+        if not self._over:
+            self._count_down()
+            self._root.after(_LOOK_MS, self._look)
+
+    def _take_place(self) -> None:
+        """Show the window, unless a question stands: no message takes its place."""
+        if not self._said["question"] and self._a_question_stands():
+            if not self._said["waits"]:
+                self._over = True
+                tell("busy")
+                self._root.destroy()
+            elif not self._over:
+                self._root.after(250, self._take_place)
+            return
+        if self._over:
+            return
+        kind = "question" if self._said["question"] else "message"
+        self._root.selection_handle(lambda at, most: kind[int(at) :][: int(most)], selection=PLACE)
+        self._root.selection_own(selection=PLACE, command=lambda: self._end("superseded"))
+        self._place()
+        self._root.deiconify()
+        self._root.attributes("-topmost", True)  # noqa: FBT003  # Tk's way
+        self._root.lift()
+        self._root.update()
+        (self._input or self._root).focus_force()
+        tell("shown")
+
+    def _a_question_stands(self) -> bool:
+
+        try:
+            return bool(self._root.tk.call("selection", "get", "-selection", PLACE) == "question")
+        except tk.TclError:
+            return False
+
+    def _place(self) -> None:
+        """Centre the window on the monitor where the pointer is, and let it grow with its text up to most of it."""
+        root = self._root
+        root.update_idletasks()
+        on = self._monitor(*root.winfo_pointerxy())
+        width = min(WIDTH, on["width"])
+        height = max(min(HEIGHT, on["height"]), min(root.winfo_reqheight(), int(on["height"] * MOST_OF_A_SCREEN)))
+        left, top = on["x"] + (on["width"] - width) // 2, on["y"] + (on["height"] - height) // 2
+        root.geometry(f"{width}x{height}+{left}+{top}")
+        root.minsize(min(320, width), min(240, height))
+
+    def _monitor(self, x: int, y: int) -> Mapping[str, int]:
+        """Return the monitor at that place, else the first there is, else the whole screen."""
+        whole = {"width": self._root.winfo_screenwidth(), "height": self._root.winfo_screenheight(), "x": 0, "y": 0}
+        known = [*self._said["monitors"], whole]
+        inside = (m for m in known if m["x"] <= x < m["x"] + m["width"] and m["y"] <= y < m["y"] + m["height"])
+        return next(inside, known[0])
+
+    def _build(self) -> None:
+        root, colours = self._root, self._colours
+        root.title(showable(str(self._said["title"]))[:200])
+        root.configure(background=colours.paper, padx=14, pady=12)
+        root.protocol("WM_DELETE_WINDOW", lambda: self._end("dismissed"))
+        root.bind("<Escape>", lambda _: self._end("cancelled"))
+        self._build_buttons()
+        if self._said["waits"]:
+            self._build_input()
+        message = showable(str(self._said["message"]))
+        rows = sum(1 + len(line) // 58 for line in message.split("\n"))
+        self._text("message", message, max(3, min(rows, 60)))
+        history = "\n\n".join(
+            showable(f"{said}\n> {replied}" if replied else str(said)) for said, replied in self._said["history"]
+        )
+        if history:
+            self._text("history", history, 5, end=True)
+
+    def _build_buttons(self) -> None:
+
+        colours = self._colours
+        row = tk.Frame(self._root, background=colours.paper)
+        row.pack(side="bottom", fill="x", pady=(10, 0))
+        self._left = tk.Label(row, background=colours.paper, foreground=colours.soft, text="")
+        self._left.pack(side="left")
+        waits = self._said["waits"]
+        cancel = tk.Button(row, text="Cancel" if waits else "Close", command=lambda: self._end("cancelled"))
+        send = tk.Button(row, text="Send", command=self._submit)
+        for button, paper, ink in ((cancel, colours.well, colours.ink), (send, colours.accent, colours.accent_ink)):
+            button.configure(
+                background=paper, foreground=ink, activebackground=paper, activeforeground=ink, padx=14, pady=4
+            )
+        if waits:
+            send.pack(side="right")
+        cancel.pack(side="right", padx=8)
+
+    def _build_input(self) -> None:
+
+        colours = self._colours
+        self._input = typed = tk.Text(self._root, height=4, wrap="word", undo=True, font="TkTextFont", name="input")
+        typed.configure(background=colours.well, foreground=colours.ink)
+        typed.configure(insertbackground=colours.ink, selectbackground=colours.accent, padx=8, pady=6)
+        typed.configure(selectforeground=colours.accent_ink, highlightcolor=colours.accent)
+        typed.pack(side="bottom", fill="x", pady=(10, 0))
+        for key in ("<Return>", "<KP_Enter>"):
+            typed.bind(key, lambda _: self._submit())
+        for key in ("<Shift-Return>", "<Shift-KP_Enter>"):
+            typed.bind(key, self._break_line)
+        typed.bind("<Control-a>", _select_all)
+
+    def _break_line(self, _: object) -> str:
+        if self._input is not None:
+            self._input.insert("insert", "\n")
+            self._input.see("insert")
+        return "break"
+
+    def _text(self, name: str, text: str, rows: int, *, end: bool = False) -> None:
+        """Put up a text to read: it scrolls, and can be marked and copied."""
+        colours = self._colours
+        frame = tk.Frame(self._root, background=colours.paper, name=name)
+        shown = tk.Text(frame, height=rows, wrap="word", borderwidth=0, highlightthickness=0, name="text")
+        shown.configure(font="TkTextFont")
+        shown.configure(background=colours.paper, foreground=colours.soft if end else colours.ink, padx=4)
+        shown.configure(selectbackground=colours.accent, selectforeground=colours.accent_ink)
+        bar = tk.Scrollbar(frame, command=shown.yview)
+        shown.configure(yscrollcommand=bar.set)
+        bar.pack(side="right", fill="y")
+        shown.pack(side="left", fill="both", expand=True)
+        shown.insert("1.0", text)
+        shown.configure(state="disabled")
+        shown.bind("<Button-1>", lambda _: shown.focus_set())
+        shown.bind("<Control-a>", _select_all)
+        if end:
+            shown.see("end")
+        frame.pack(side="bottom" if end else "top", fill="both", expand=not end, pady=(8, 0) if end else 0)
+
+    def _count_down(self) -> None:
+        if self._until is not None and self._said["waits"]:
+            left = max(0, round(self._until - time.monotonic()))
+            self._left.configure(text=f"{left} s left")
+
+    def _submit(self) -> str:
+        text = self._input.get("1.0", "end-1c") if self._input is not None else ""
+        self._end("submitted" if text.strip() else "empty", text)
+        return "break"
+
+    def _end(self, how: str, text: str = "") -> None:
+        if not self._over:
+            self._over = True
+            tell("ended", how=how, text=text)
+            self._root.destroy()
+
+
+def _select_all(pressed: "tk.Event[tk.Text]") -> str:
+    pressed.widget.tag_add("sel", "1.0", "end-1c")
+    return "break"
+
+
+def main() -> None:
+    """Show one popup as the first line says."""
+    said = json.loads(sys.stdin.readline())
+    try:
+        root = tk.Tk(className="Butlers")
+    except tk.TclError as refused:
+        return tell("headless", why=str(refused))
+    return Window(root, said).run()
+
+
+if __name__ == "__main__":
+    main()
