@@ -154,7 +154,7 @@ LIST: Final = (
     Kept(
         "switchboard.inbox",
         "channel endpoint_identity external_event_id thread sender kind reply_to conversation route_holder routed_to "
-        "routed_because",
+        "routed_because stranger",
         "removed",
         FENCES,
         "after it came; it proves the thread and keeps it from being taken twice",

@@ -43,6 +43,8 @@ class Job:
     limits: Limits
     settings: BaseModel
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # The words of the prompt as they were written, without the blocks that tell a model whose they are.
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from butlers.butler import Context
 from butlers.runtime.base import Ended, Event, Job, Limits, Said, Used
+from butlers.sessions import prompt
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
@@ -26,10 +27,6 @@ FOLDER: Final = "sessions"
 # How long a runtime may take to end its child once it is told to; then it is cut off, which kills the child.
 LAST_SECONDS: Final = 8.0
 EXCERPT: Final = 200
-WRITTEN: Final = (
-    "The prompt is a message that the owner wrote to you. Answer it with the tool `notify` and the intent `reply`; "
-    "what you say in any other way reaches nobody."
-)
 DIED: Final = "Its process ended before it was done."
 
 
@@ -72,7 +69,7 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
     folder = folder_of(place.context.home, claimed.id)
     ended: Ended | None = None
     try:
-        ended = await _ended(running, _prepared(place, claimed, folder))
+        ended = await _ended(running, _prepared(place, claimed, folder, await prompt.worded(place.context, claimed)))
     except OSError as refused:
         ended = Ended("failed", f"The session's folder cannot be made: {refused.strerror}.")
     finally:
@@ -88,7 +85,7 @@ def folder_of(home: Path, session_id: str) -> Path:
     return home / FOLDER / session_id
 
 
-def _prepared(place: Place, claimed: Claimed, folder: Path) -> Job:
+def _prepared(place: Place, claimed: Claimed, folder: Path, asked: tuple[str, str]) -> Job:
     """Make the session's folder, empty but for the working folder in it, and the file of its token."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # what a process that was killed left
@@ -102,8 +99,9 @@ def _prepared(place: Place, claimed: Claimed, folder: Path) -> Job:
     token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
     name, own = place.context.name, place.setup.own
     where = (f"{place.url}/mcp", token_file, work)
-    persona = f"{place.persona}\n\n{WRITTEN}" if claimed.cause == sessions.MESSAGE else place.persona
-    return Job(claimed.id, name, persona, claimed.prompt, *where, limits, own, place.keys)
+    words, told = asked
+    persona = f"{place.persona}\n\n{told}" if told else place.persona
+    return Job(claimed.id, name, persona, words, *where, limits, own, place.keys, claimed.prompt)
 
 
 def _limits(claimed: Claimed) -> Limits:
