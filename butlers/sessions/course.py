@@ -26,7 +26,6 @@ log = logger("butlers.sessions")
 FOLDER: Final = "sessions"
 # How long a runtime may take to end its child once it is told to; then it is cut off, which kills the child.
 LAST_SECONDS: Final = 8.0
-EXCERPT: Final = 200
 DIED: Final = "Its process ended before it was done."
 
 
@@ -85,7 +84,7 @@ def folder_of(home: Path, session_id: str) -> Path:
     return home / FOLDER / session_id
 
 
-def _prepared(place: Place, claimed: Claimed, folder: Path, asked: tuple[str, str]) -> Job:
+def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Asked) -> Job:
     """Make the session's folder, empty but for the working folder in it, and the file of its token."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # what a process that was killed left
@@ -99,9 +98,8 @@ def _prepared(place: Place, claimed: Claimed, folder: Path, asked: tuple[str, st
     token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
     name, own = place.context.name, place.setup.own
     where = (f"{place.url}/mcp", token_file, work)
-    words, told = asked
-    persona = f"{place.persona}\n\n{told}" if told else place.persona
-    return Job(claimed.id, name, persona, words, *where, limits, own, place.keys, claimed.prompt)
+    persona = f"{place.persona}\n\n{asked.told}" if asked.told else place.persona
+    return Job(claimed.id, name, persona, asked.prompt, *where, limits, own, place.keys, claimed.prompt)
 
 
 def _limits(claimed: Claimed) -> Limits:
@@ -246,16 +244,10 @@ def untold_of(claimed: Claimed, status: Ending, outcome: str, *, is_silent: bool
     said = " ".join(outcome.split())[:400]
     who = f"A session of {claimed.butler}"
     if status == "limit":
-        return f"{who} was ended. {said} {asked(claimed)}"
+        return f"{who} was ended. {said} {prompt.asked(claimed)}"
     if status == "failed" and claimed.cause != "ask":
-        return f"{who} failed. {said} {asked(claimed)}"
-    return f"{who} ended, and answered nobody. {asked(claimed)}" if is_silent else None
-
-
-def asked(claimed: Claimed) -> str:
-    """Return what the session was asked, as a sentence of at most 200 characters of it."""
-    words = " ".join(claimed.prompt.split())
-    return f"It was asked: “{words[:EXCERPT]}{'…' if len(words) > EXCERPT else ''}”"
+        return f"{who} failed. {said} {prompt.asked(claimed)}"
+    return f"{who} ended, and answered nobody. {prompt.asked(claimed)}" if is_silent else None
 
 
 async def lose(connection: Connection, claimed: Claimed, why: str, course: Course | None) -> None:
@@ -264,9 +256,9 @@ async def lose(connection: Connection, claimed: Claimed, why: str, course: Cours
     Either way the owner is told, once.
     """
     who = f"A session of {claimed.butler} broke off. {why}"
-    again = f"{who} It had called nothing, and is begun again. {asked(claimed)}"
+    again = f"{who} It had called nothing, and is begun again. {prompt.asked(claimed)}"
     if await sessions.put_back(connection, claimed, again):
         return
-    over = f"{who} It is not begun again. {asked(claimed)}"
+    over = f"{who} It is not begun again. {prompt.asked(claimed)}"
     silent = course is not None and course.told_nobody
     await sessions.finish(connection, claimed, Finish("lost", why, over, silent))

@@ -57,15 +57,15 @@ def framed(turn: Turn, most: int = LONGEST) -> str:
     known = who in {"owner", "butler"}
     about = {
         "from": who,
-        "name": "" if who == "owner" else named[:200],
-        "address": "" if known else turn.sender[:320],
+        "name": "" if who == "owner" else in_line(named[:200]),
+        "address": "" if known else in_line(turn.sender[:320]),
         "channel": turn.channel,
         "verified": "yes" if turn.is_verified or turn.butler else "no",
         "kind": KINDS.get(turn.kind, ""),
         "files": str(turn.files or ""),
         "at": turn.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    said = " ".join(f'{name}="{escape(in_line(value))}"' for name, value in about.items() if value)
+    said = " ".join(f'{name}="{escape(value)}"' for name, value in about.items() if value)
     return f"<message {said}>\n{_text(turn.text, most)}\n</message>"
 
 
