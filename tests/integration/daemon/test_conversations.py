@@ -22,7 +22,7 @@ from shared.storage.routing_rules import NewRoute
 from shared.storage.sessions import Claimed, Terms
 from switchboard import router
 from switchboard.storage import registry
-from tests.integration.daemon.test_routing import begun, bring, event, letter
+from tests.integration.daemon.test_routing import begun, bring, event, letter, there
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
@@ -109,9 +109,10 @@ async def test_an_edit_changes_what_waits_and_begins_nothing(still_house: House,
     await still_house.sql.execute(OPEN)
     edit = {"kind": "edit", "external_event_id": f"{OWNER}:810001:edit:1"}
     [session] = await begun(still_house, event(f"/health {message}", OWNER, 810_001))
-    assert await begun(still_house, event(f"/health {message} edited", OWNER, 810_001, event=edit)) == []
+    [changed] = await begun(still_house, event(f"/health {message} edited", OWNER, 810_001, event=edit))
+    assert changed["id"] == session["id"]
     text = "SELECT prompt FROM shared.sessions WHERE id = $1"
-    assert (await still_house.row(text, session["id"]))["prompt"] == f"/health {message} edited"
+    assert (await still_house.row(text, session["id"]))["prompt"] == changed["prompt"]
     terms = Terms("script", "x", 9, timedelta(seconds=30), {"dollars": 0.0, "minutes": 1.0}, 1.0)
     async with still_house.context("health").db.work() as connection:
         claimed = await sessions.claim_waiting(connection, "health", terms)
@@ -144,6 +145,7 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
 
 async def card(house: House, message: str, chat: str) -> Mapping[str, object]:
     """The card about what a stranger wrote, in the owner's chat."""
+    await there(house)
     await house.box.api("say", as_=int(chat), text=message)
     text = f"{ROW} AND stranger = 'waits'"
     await eventually(partial(house.sql.fetchrow, text, message))
@@ -271,6 +273,7 @@ async def test_a_mail_that_names_the_owner_is_nobodys_word(still_house: House, m
 
 async def test_a_reaction_is_kept_for_its_butler_and_begins_nothing(house: House, message: str) -> None:
     chat = new_chat()
+    await there(house)
     await house.rule({"recipient": chat})
     told = await house.notify("greeter", recipient=chat, message=message)
     number = told["delivery"]["delivery_id"]  # type: ignore[index]  # an object
