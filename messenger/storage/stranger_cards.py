@@ -40,7 +40,9 @@ ONE: Final = """
 SELECT i.id::text, i.channel, i.sender, i.display_name, i.conversation, i.kind, i.text, i.routed_to, i.stranger,
     coalesce(jsonb_array_length(i.attachments), 0) AS files, c.id::text AS contact_id, c.name AS contact,
     coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm
-FROM switchboard.inbox i LEFT JOIN shared.contacts c ON c.id = i.contact_id
+FROM switchboard.inbox i
+LEFT JOIN shared.contact_info e ON e.type = i.channel AND e.lookup = lower(i.sender COLLATE "C")
+LEFT JOIN shared.contacts c ON c.id = e.contact_id
 LEFT JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
 WHERE i.id = $1 AND i.stranger IS NOT NULL
 """

@@ -12,6 +12,7 @@ from messenger.cards.base import CardKind, Press, Presser
 from messenger.storage import cards, stranger_cards
 from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
+from shared.addresses import canonical
 from shared.auth.mac import tag, tag_matches
 from shared.channels import CHANNELS, realms
 from shared.channels.telegram import Button
@@ -116,10 +117,9 @@ async def _carry_out(connection: Connection, row: Record, verb: str, presser: Pr
         return "blocked"
     if row["contact_id"] is not None:
         raise InvalidInput("This sender is one of your contacts.")
-    name = _name(row)
-    async with connection.transaction():
-        made = await contacts.add_contact(connection, name, [], surface="telegram")
-        await contacts.add_address(connection, made, row["channel"], row["sender"], surface="telegram")
+    address = canonical(row["channel"], row["sender"])  # before anything is written
+    made = await contacts.add_contact(connection, _name(row), [], surface="telegram")
+    await contacts.add_address(connection, made, row["channel"], address, surface="telegram")
     return "added"
 
 
