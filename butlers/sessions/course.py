@@ -84,7 +84,7 @@ def folder_of(home: Path, session_id: str) -> Path:
     return home / FOLDER / session_id
 
 
-def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Asked) -> Job:
+def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded) -> Job:
     """Make the session's folder, empty but for the working folder in it, and the file of its token."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # what a process that was killed left
@@ -98,7 +98,7 @@ def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Asked)
     token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
     name, own = place.context.name, place.setup.own
     where = (f"{place.url}/mcp", token_file, work)
-    persona = f"{place.persona}\n\n{asked.told}" if asked.told else place.persona
+    persona = asked.persona(place.persona)
     return Job(claimed.id, name, persona, asked.prompt, *where, limits, own, place.keys, claimed.prompt)
 
 

@@ -24,32 +24,36 @@ TO_THEM: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Worded:
     """What a session is asked, and what its persona is told of that."""
 
     prompt: str
     told: str = ""
 
+    def persona(self, own: str) -> str:
+        """Return the butler's own persona, with what it is told of this prompt."""
+        return f"{own}\n\n{self.told}" if self.told else own
 
-async def worded(context: Context, claimed: Claimed) -> Asked:
+
+async def worded(context: Context, claimed: Claimed) -> Worded:
     """Return what a session is asked.
 
     What came in as a message stands in blocks that say whose words they are, with what was said before.
     """
     if claimed.cause != sessions.MESSAGE:
-        return Asked(claimed.prompt)
+        return Worded(claimed.prompt)
     async with context.db.work() as connection:
         found = await turns.written(connection, claimed.id)
         if found is None:  # its sender was blocked meanwhile, or its words are gone
             unknown = conversation.Turn(datetime.now(UTC), "unknown", claimed.prompt)
-            return Asked(conversation.framed(unknown), WRITTEN)
+            return Worded(conversation.framed(unknown), WRITTEN)
         theirs = await turns.written(connection, found.concerns) if found.concerns else None
         about = (theirs or found).place
         before = await turns.before(connection, about, found.turn.at, claimed.id)
     # An edit that came before the session began changed what it is asked.
     now = replace(found.turn, text=claimed.prompt)
     told = f"{WRITTEN} {TO_THEM}" if theirs is not None else WRITTEN
-    return Asked(conversation.prompt_of(now, before, theirs=theirs is not None), told)
+    return Worded(conversation.prompt_of(now, before, theirs=theirs is not None), told)
 
 
 def asked(claimed: Claimed) -> str:

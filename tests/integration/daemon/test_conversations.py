@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.sessions.prompt import TO_THEM, Asked, worded
+from butlers.sessions.prompt import TO_THEM, Worded, worded
 from messenger.cards.strangers import stranger
 from messenger.storage import stranger_cards
 from shared.db.pool import Record
@@ -46,7 +46,7 @@ async def let_ask(house: House, chat: str, butler: str = "health") -> str:
     return contact
 
 
-async def asked(house: House, session: Record) -> Asked:
+async def asked(house: House, session: Record) -> Worded:
     """What the session's runtime would be asked."""
     prompt, butler = str(session["prompt"]), str(session["butler"])
     claimed = Claimed(str(session["id"]), butler, str(session["cause"]), prompt, 1, {}, {})
