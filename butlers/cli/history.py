@@ -11,7 +11,6 @@ from butlers.cli.session import as_owner, contact_of, instant, say, say_json, se
 from shared.display.conversation import Turn, speaker
 from shared.display.quotes import Quote, quotation
 from shared.display.visible import in_line
-from shared.errors import InvalidInput
 from shared.storage import contacts, turns
 
 
@@ -42,7 +41,7 @@ def history(
         say_json({"turns": [{**asdict(turn), "from": speaker(turn)} for turn in found]})
         return
     if not found:
-        raise InvalidInput(f"Nothing was said there: `{whose}`.", "See `butlers contacts list`.")
+        say("Nothing was said there yet.")
     for turn in found:
         who = speaker(turn)
         named = in_line(turn.butler or turn.contact or turn.name or turn.sender)
