@@ -168,7 +168,7 @@ LIST: Final = (
     Kept(
         "switchboard.inbox",
         "channel endpoint_identity external_event_id thread sender kind reply_to conversation route_holder routed_to "
-        "routed_because verified",
+        "routed_because verified stranger",
         "removed",
         FENCES,
         "after it came; it proves the thread and keeps it from being taken twice",

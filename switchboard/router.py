@@ -5,50 +5,92 @@ from dataclasses import dataclass
 from typing import Final
 
 from butlers.butler import Context
-from shared.channels import CHANNELS, realms
+from shared.channels import realms
 from shared.db.pool import Connection, Record
+from shared.db.wake import tell
+from shared.errors import InvalidInput
+from shared.gate.accept import accept
+from shared.gate.admit import Admitter, admit
 from shared.loops import apart
 from shared.storage import notices, routing_rules, sessions
 from shared.storage.notices import Notice
+from shared.storage.turns import is_proved
 from shared.telemetry.logs import logger
-from switchboard.routing import AUTOMATIC, OWN_WORDS, Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
+from switchboard.routing import (
+    AUTOMATIC,
+    OWN_WORDS,
+    Choice,
+    Incoming,
+    RoutingFacts,
+    RoutingRule,
+    begins_work,
+    choose,
+    default_of,
+)
 from switchboard.storage import inbox, registry
 
 log = logger("switchboard.router")
 AT_ONCE: Final = 16
+EDIT: Final = "edit"
+# What begins no work is shown to the owner, if it is somebody's words.
+SHOWN: Final = (OWN_WORDS, "forward")
+NOT_READ: Final = (
+    "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
+    "with the name of another butler."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A message of the owner's that is work for a butler: which one, why, and how it may be answered."""
+    """A message that is work for a butler: which one, why, and how it may be answered."""
 
     message_id: str
     butler: str
     because: str
     text: str
     request_context: dict[str, object]
+    from_owner: bool = True
+    # These words say enough for a session that runs already; what is about another conversation does not.
+    is_news: bool = True
 
 
 async def hand_over(context: Context, message: Routed) -> None:
-    """Let what the owner wrote begin a session of its butler, if something thinks for it.
+    """Let what was written begin a session of its butler; the owner is told if nothing thinks for that one.
 
     It is called while the lease of the message lasts, and again if the process ended meanwhile; a message is one
     session, because the session has the message's id.
     """
     async with context.db.work() as connection:
-        reads = await registry.has_runtime(connection, message.butler) and not await realms.is_played(
-            connection, str(message.request_context["source_channel"])
-        )
+        thinks = await registry.has_runtime(connection, message.butler)
+        is_played = await realms.is_played(connection, str(message.request_context["source_channel"]))
+        somebody_thinks = await registry.somebody_thinks(connection)
+        reads = thinks and not is_played
         if reads:
             await sessions.enqueue_message(
                 connection, message.message_id, message.butler, message.text, message.request_context
             )
-            # A session that runs is told it at once; where none is, its own begins. Its row says which, so never both.
-            words = Notice(
-                "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
-            )
-            await notices.add(connection, message.butler, words)
+            if message.is_news:
+                # A session that runs is told it at once; where none is, its own begins. Its row says which, so never
+                # both.
+                words = Notice(
+                    "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
+                )
+                await notices.add(connection, message.butler, words)
+    # Where nothing thinks for anybody, the Messenger says so.
+    if message.from_owner and not thinks and somebody_thinks and not is_played:
+        await _tell_owner(context, message)
     log.info("routed", message=message.message_id, to=message.butler, why=message.because, read=reads)
+
+
+async def _tell_owner(context: Context, message: Routed) -> None:
+    """Tell the owner, once, that the butler cannot read this; the sweep brings it on its way."""
+    said = {"channel": message.request_context["source_channel"], "message": NOT_READ.format(name=message.butler)}
+    key = {**message.request_context, "idempotency_key": f"unread:{message.message_id}"}
+    admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
+    try:
+        await admit(admitter, accept(context.name, {**said, "request_context": key}))
+    except InvalidInput as unfit:
+        log.warning("the owner is not told", message=message.message_id, why=unfit.message)
 
 
 async def route_waiting(context: Context) -> int:
@@ -67,25 +109,64 @@ async def _route_one(context: Context, row: Record) -> bool:
     """Write where one message goes, hand it over, and let the next of its conversation be taken; return if it went."""
     async with context.db.work() as connection:
         answered = await inbox.ours_answered(connection, row) if row["kind"] != AUTOMATIC else None
-        chosen = await _choice(context, connection, row, answered)
+        rules = await _rules(connection)
+        message = _incoming(row)
+        chosen = await _choice(context, connection, row, message, answered, rules)
         if chosen is None:
             log.info("no butler is known to route to", message=row["id"])
             return False
-        what = chosen.butler, chosen.because
+        concerns = answered["concerns"] if answered and message.from_owner else None
         answers = answered["id"] if answered else None
-        held, butler = await inbox.route(connection, row["id"], context.instance, what, answers)
-        is_work = butler is not None and is_owners_own(row) and is_written(row)
+        what = chosen.butler, chosen.because
+        held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
+        is_work = butler is not None and begins_work(message, butler, rules)
         if held and not is_work:
+            await _keep(connection, row, message, is_read=butler is not None)
             await inbox.done(connection, row["id"], context.instance)
+        about = await inbox.context_to_answer(connection, concerns) if concerns else None
     if held and butler is not None and is_work:
-        routed = Routed(row["id"], butler, row["routed_because"] or chosen.because, row["text"], row["request_context"])
-        await hand_over(context, routed)
+        how = about or row["request_context"]
+        because = row["routed_because"] or chosen.because
+        is_news = message.from_owner and about is None
+        await hand_over(context, Routed(row["id"], butler, because, row["text"], how, message.from_owner, is_news))
         async with context.db.work() as connection:
             await inbox.done(connection, row["id"], context.instance)
     return held
 
 
-async def _choice(context: Context, connection: Connection, row: Record, answered: Record | None) -> Choice | None:
+async def _keep(connection: Connection, row: Record, message: Incoming, *, is_read: bool) -> None:
+    """See to what begins no work: an edit changes what waits, and what others wrote is shown to the owner."""
+    if row["kind"] == EDIT:
+        original = await inbox.edited(connection, row)
+        if original is not None:
+            await sessions.change_prompt(connection, original, row["text"])
+    elif is_read and row["kind"] in SHOWN and not message.from_owner:
+        await inbox.show(connection, row["id"])
+        await tell(connection, "cards")
+
+
+async def _rules(connection: Connection) -> list[RoutingRule]:
+    return [
+        RoutingRule(
+            one["id"], one["butler"], one["channel"], one["sender"], one["words"], one["contact_id"], one["may_ask"]
+        )
+        for one in await routing_rules.routes(connection)
+    ]
+
+
+def _incoming(row: Record) -> Incoming:
+    said = row["channel"], row["sender"], row["kind"], row["text"]
+    return Incoming(*said, is_owners_own(row), row["contact_id"], _is_proved(row))
+
+
+async def _choice(  # the facts it leans on
+    context: Context,
+    connection: Connection,
+    row: Record,
+    message: Incoming,
+    answered: Record | None,
+    rules: list[RoutingRule],
+) -> Choice | None:
     """Gather the facts about a message and choose."""
     there = await registry.butlers(connection)
     facts = RoutingFacts(
@@ -93,30 +174,18 @@ async def _choice(context: Context, connection: Connection, row: Record, answere
         default=default_of(there),
         answered=answered["butler"] if answered else None,
         thread=await inbox.thread_butler(connection, row, context.settings.timings.thread_lasts),
-        rules=[
-            RoutingRule(one["id"], one["butler"], one["channel"], one["sender"], one["words"])
-            for one in await routing_rules.routes(connection)
-        ],
+        rules=rules,
     )
-    message = Incoming(row["channel"], row["sender"], row["kind"], row["text"], is_owners_own(row))
     return choose(message, facts)
 
 
 def is_owners_own(row: Record) -> bool:
-    """Return whether a message is proved to be the owner's: sent by the owner in the chat that is the owner's alone.
-
-    Where a thread does not say its place, as by e-mail, the sender is what anybody can write: it counts only if the
-    owner's own mail server vouches for it.
-    """
-    if not row["from_owner"]:
-        return False
-    place = CHANNELS[row["channel"]].thread.address
-    return bool(row["verified"] if place is None else row["conversation"] == row["sender"])
+    """Return whether a message is proved to be the owner's."""
+    return bool(row["from_owner"]) and _is_proved(row)
 
 
-def is_written(row: Record) -> bool:
-    """Return whether a message has words of its sender's own: not only a file, and not what somebody else wrote."""
-    return row["kind"] == OWN_WORDS and bool(row["text"].strip())
+def _is_proved(row: Record) -> bool:
+    return is_proved(row["channel"], row["conversation"], row["sender"], vouched=row["verified"])
 
 
 async def route_for_ever(context: Context, stopping: asyncio.Event) -> None:

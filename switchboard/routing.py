@@ -17,24 +17,34 @@ _NAMED: Final = re.compile(r"[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=\s
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """What routing looks at of one received message; `from_owner` says that it is proved to be the owner's own."""
+    """What routing looks at of one received message; `from_owner` says that it is proved to be the owner's own.
+
+    `contact` is who has that address; `is_proved` says that this is proved.
+    """
 
     channel: str
     sender: str
     kind: str
     text: str
     from_owner: bool
+    contact: str | None = None
+    is_proved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingRule:
-    """A rule of the owner's: which messages go to which butler, or to nobody. What it leaves out may be anything."""
+    """A rule of the owner's: which messages go to which butler, or to nobody. What it leaves out may be anything.
+
+    With `may_ask` its contact's words begin work of that butler.
+    """
 
     id: str
     butler: str | None
     channel: str | None = None
     sender: str | None = None
     words: str | None = None
+    contact: str | None = None
+    may_ask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,17 @@ def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     return Choice(name, f"{why}; no butler is called {unknown}" if unknown else why)
 
 
+def begins_work(message: Incoming, butler: str, rules: Sequence[RoutingRule]) -> bool:
+    """Return whether a message is work for that butler: the owner's own words, or a contact's whom the owner lets ask.
+
+    Not a file alone, not what somebody else wrote, and nothing that does not prove who wrote it.
+    """
+    if message.kind != OWN_WORDS or not message.text.strip():
+        return False
+    let = (rule for rule in rules if rule.may_ask and rule.butler == butler and _fits(rule, message))
+    return message.from_owner or (message.is_proved and any(rule.contact == message.contact for rule in let))
+
+
 def default_of(butlers: Sequence[tuple[str, bool]]) -> str | None:
     """Return the default among (name, whether it says so): the one that says so, else the first by name."""
     return min(butlers, key=lambda one: (not one[1], one[0]))[0] if butlers else None
@@ -99,5 +120,6 @@ def _fits(rule: RoutingRule, message: Incoming) -> bool:
     return (
         rule.channel in (None, message.channel)
         and (rule.sender is None or folded(rule.sender) == folded(message.sender))
+        and rule.contact in (None, message.contact)
         and (rule.words is None or rule.words.casefold() in message.text.casefold())
     )

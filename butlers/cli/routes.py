@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, each, instant, one_of, owner_id, say, say_json, settings_of, table
+from butlers.cli.session import as_owner, contact_of, each, instant, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from butlers.fleet import SERVICES
 from shared.channels import CHANNELS
 from shared.db.pool import Record
 from shared.errors import ButlersError, InvalidInput
-from shared.storage import routing_rules
+from shared.storage import contacts, routing_rules
 from shared.storage.routing_rules import NOBODY, NewRoute
 
 app = typer.Typer(help="Which butler gets the messages that come in.", no_args_is_help=True)
@@ -42,12 +42,13 @@ def list_routes(
         (
             row["id"][:SHORT],
             row["butler"] or NOBODY,
-            *(row[name] or "any" for name in ("channel", "sender", "words")),
+            *(row[name] or "any" for name in ("channel", "sender", "contact", "words")),
+            "yes" if row["may_ask"] else "no",
             instant(row["made_at"]),
         )
         for row in rows
     ]
-    table(("id", "to", "channel", "from", "words", "since"), cells)
+    table(("id", "to", "channel", "from", "contact", "words", "may ask", "since"), cells)
 
 
 @app.command("add")
@@ -66,6 +67,24 @@ def add_one(
                 raise InvalidInput(f"`{butler}` is no butler.", f"Give a butler's name, or `{NOBODY}`.")
             named = None if butler == NOBODY else await discovery.demand_known(connection, butler)
             new = NewRoute(named, channel, sender, words)
+            return await routing_rules.add_route(connection, new, await owner_id(connection))
+
+    say(asyncio.run(write()))
+
+
+@app.command("allow")
+def allow(
+    butler: Annotated[str, typer.Argument(help="The butler's name.")],
+    contact: Annotated[str, typer.Argument(metavar="CONTACT", help="The name or the id, or the beginning of one.")],
+    home_folder: HomeOption = None,
+) -> None:
+    """Let what a contact writes in a private chat begin work of a butler; prints the rule's id."""
+
+    async def write() -> str:
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            who = str(contact_of(await contacts.list_contacts(connection), contact)["id"])
+            named = await discovery.demand_known(connection, butler)
+            new = NewRoute(named, contact_id=who, may_ask=True)
             return await routing_rules.add_route(connection, new, await owner_id(connection))
 
     say(asyncio.run(write()))

@@ -45,6 +45,8 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     # The word by which its agent knows what of the notices is genuine; empty if it is shown none.
     nonce: str = ""
+    # The words of the prompt as they were written, without the blocks that tell a model whose they are.
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ def run(job: Job, stop: asyncio.Event) -> AsyncIterator[Event]:
     told = {
         "url": job.url,
         "token_file": str(job.token_file),
-        "prompt": job.prompt,
+        # A script obeys nobody, and is handed the words alone.
+        "prompt": job.words or job.prompt,
         "turns": job.limits.turns,
         "steps": [step.model_dump(exclude_none=True) for step in settings.steps],
     }

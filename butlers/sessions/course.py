@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from butlers.butler import Context
-from butlers.notices import explained
 from butlers.runtime.base import Ended, Event, Job, Limits, Said, Used
-from butlers.sessions import notices
+from butlers.sessions import notices, prompt
 from butlers.sessions.settings import Setup
 from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
@@ -27,12 +26,6 @@ log = logger("butlers.sessions")
 FOLDER: Final = "sessions"
 # How long a runtime may take to end its child once it is told to; then it is cut off, which kills the child.
 LAST_SECONDS: Final = 8.0
-EXCERPT: Final = 200
-WRITTEN: Final = (
-    "The prompt is a message that the owner wrote to you. Answer it with the tool `notify` and the intent `reply`; "
-    "what you say in any other way reaches nobody."
-)
-ASKED: Final = "The prompt comes from {butler}, another butler. Your last words are your answer to it."
 DIED: Final = "Its process ended before it was done."
 
 
@@ -75,7 +68,7 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
     folder = folder_of(place.context.home, claimed.id)
     ended: Ended | None = None
     try:
-        ended = await _ended(running, _prepared(place, claimed, folder, await notices.opening(place.context, claimed)))
+        ended = await _ended(running, _prepared(place, claimed, folder, await prompt.worded(place.context, claimed)))
     except OSError as refused:
         ended = Ended("failed", f"The session's folder cannot be made: {refused.strerror}.")
     finally:
@@ -91,7 +84,7 @@ def folder_of(home: Path, session_id: str) -> Path:
     return home / FOLDER / session_id
 
 
-def _prepared(place: Place, claimed: Claimed, folder: Path, prompt: str) -> Job:
+def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded) -> Job:
     """Make the session's folder, empty but for the working folder in it, and the file of its token."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # what a process that was killed left
@@ -108,27 +101,15 @@ def _prepared(place: Place, claimed: Claimed, folder: Path, prompt: str) -> Job:
     return Job(
         claimed.id,
         name,
-        _persona(place, claimed),
-        prompt,
+        asked.persona(place.persona),
+        asked.prompt,
         *where,
         limits,
         own,
         environment=place.keys,
         nonce=claimed.nonce or "",
+        words=claimed.prompt,
     )
-
-
-def _persona(place: Place, claimed: Claimed) -> str:
-    """Return who the agent is, and what it has to know of what it will read."""
-    heard = explained(claimed.nonce) if claimed.nonce and claimed.hears else ""
-    return "\n\n".join(filter(None, [place.persona, _whose(claimed.cause), heard]))
-
-
-def _whose(cause: str) -> str:
-    """Return what a session has to know of whoever asked it."""
-    if cause.startswith(sessions.BUTLER):
-        return ASKED.format(butler=cause.removeprefix(sessions.BUTLER))
-    return WRITTEN if cause == sessions.MESSAGE else ""
 
 
 def _limits(claimed: Claimed) -> Limits:
@@ -275,16 +256,10 @@ def untold_of(claimed: Claimed, status: Ending, outcome: str, *, is_silent: bool
     said = " ".join(outcome.split())[:400]
     who = f"A session of {claimed.butler}"
     if status == "limit":
-        return f"{who} was ended. {said} {asked(claimed)}"
+        return f"{who} was ended. {said} {prompt.asked(claimed)}"
     if status == "failed" and claimed.cause != "ask":
-        return f"{who} failed. {said} {asked(claimed)}"
-    return f"{who} ended, and answered nobody. {asked(claimed)}" if is_silent else None
-
-
-def asked(claimed: Claimed) -> str:
-    """Return what the session was asked, as a sentence of at most 200 characters of it."""
-    words = " ".join(claimed.prompt.split())
-    return f"It was asked: “{words[:EXCERPT]}{'…' if len(words) > EXCERPT else ''}”"
+        return f"{who} failed. {said} {prompt.asked(claimed)}"
+    return f"{who} ended, and answered nobody. {prompt.asked(claimed)}" if is_silent else None
 
 
 async def lose(connection: Connection, claimed: Claimed, why: str, course: Course | None) -> None:
@@ -294,9 +269,9 @@ async def lose(connection: Connection, claimed: Claimed, why: str, course: Cours
     """
     await notices.settle(connection, claimed, is_read=False)
     who = f"A session of {claimed.butler} broke off. {why}"
-    again = f"{who} It had called nothing, and is begun again. {asked(claimed)}"
+    again = f"{who} It had called nothing, and is begun again. {prompt.asked(claimed)}"
     if await sessions.put_back(connection, claimed, again):
         return
-    over = f"{who} It is not begun again. {asked(claimed)}"
+    over = f"{who} It is not begun again. {prompt.asked(claimed)}"
     silent = course is not None and course.told_nobody
     await sessions.finish(connection, claimed, Finish("lost", why, over, silent))

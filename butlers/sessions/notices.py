@@ -61,9 +61,9 @@ def waiting_of(row: Record) -> Waiting:
 
 
 async def opening(context: Context, claimed: Claimed) -> str:
-    """Return the prompt of a session that begins: what waits, if its runtime reads that, and then what it is asked."""
+    """Return what waits as a session begins, as one block; nothing if its runtime does not read that."""
     if not claimed.hears or claimed.nonce is None:
-        return claimed.prompt
+        return ""
     # The owner's words that wait for a session of their own are shown with a result, as those that come later are.
     reader = Reader(claimed.id, claimed.nonce)
     try:
@@ -71,8 +71,8 @@ async def opening(context: Context, claimed: Claimed) -> str:
             block = await taken(connection, claimed.butler, reader)
     except ButlersError as lost:
         log.warning("a session begins without its notices", session=claimed.id, why=lost.message)
-        return claimed.prompt
-    return f"{block.text}\n\n{claimed.prompt}" if block is not None else claimed.prompt
+        return ""
+    return block.text if block is not None else ""
 
 
 async def settle(connection: Connection, claimed: Claimed, *, is_read: bool) -> None:

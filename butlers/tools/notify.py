@@ -79,7 +79,7 @@ def notify_tool(context: Context) -> Tool:
 async def tell(context: Context, arguments: Arguments, session: str | None = None) -> Answer:
     """Return the answer of the contract, also for an error, as the object the caller gets; `session` says whose it is.
 
-    A session's reply or reaction that names no request_context answers the request that the session is about.
+    What a session says without naming a request_context belongs to the request that the session is about.
     """
     admitter = Admitter(context.name, context.db, context.settings.approval_ttl, context.new_id)
     try:
@@ -116,7 +116,8 @@ async def _of_session(context: Context, arguments: Arguments, session: str) -> t
     """Return the arguments with the request that the session answers, and the occurrence it is of, if it is of one."""
     async with context.db.work() as connection:
         about = await sessions.about(connection, context.name, session)
-    if arguments.get("request_context") or arguments.get("intent") not in ("reply", "react"):
+    is_answer = arguments.get("intent") in ("reply", "react")
+    if arguments.get("request_context") or (about.request_context is None and not is_answer):
         return arguments, about.occurrence_id
     return {**arguments, "request_context": about.request_context}, about.occurrence_id
 

@@ -2,17 +2,26 @@
 
 from typing import Final
 
-from messenger.cards import approval, bounced, channel_paused, digest, not_delivered, restored, strangers, uncertain
+from messenger.cards import (
+    approval,
+    bounced,
+    channel_paused,
+    digest,
+    not_delivered,
+    restored,
+    uncertain,
+)
 from messenger.cards.base import CardKind, Press, read
 from messenger.cards.calls import outcome, question
 from messenger.cards.questions import card
+from messenger.cards.strangers import stranger, strangers
 from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
 from shared.config.timings import Timings
 from shared.db.pool import Connection
 
 _OF_MESSAGES: Final = (approval, digest, uncertain, bounced, not_delivered)
-_ALL: Final = (*_OF_MESSAGES, channel_paused, restored, strangers, question, outcome, card)
+_ALL: Final = (*_OF_MESSAGES, channel_paused, restored, strangers, stranger, question, outcome, card)
 KINDS: Final[dict[str, CardKind]] = {one.KIND.name: one.KIND for one in _ALL}
 
 

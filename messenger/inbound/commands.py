@@ -110,12 +110,15 @@ async def carry_out(
 
 
 async def unread(connection: Connection, worker: Worker, message: Mapping[str, object]) -> list[Call]:
-    """Return the call that tells the owner, and nobody else, that nobody reads this; none if that was said lately."""
+    """Return the call that shows the owner, and nobody else, that a butler has it, or says that nobody reads this.
+
+    The latter is not said again for a while.
+    """
     if not await is_owners(connection, message):
         return []
     written = message.get("text") or message.get("caption")
     if written and not is_anothers(message) and await _is_read(connection):
-        return []
+        return [("sendChatAction", {"chat_id": _chat_of(message), "action": "typing"})]
     key = f"unread:{_chat_of(message)}"
     fresh = await rate_limits.first_in(connection, key, worker.context.settings.timings.unread_again)
     return [answer(message, UNREAD)] if fresh else []

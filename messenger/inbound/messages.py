@@ -42,7 +42,11 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
     message = row["body"].get("message")
     outcome: str = "ignored"
     calls: Sequence[Call] = ()
-    if isinstance(message, dict) and (_words(message) or attached(message)):
+    later = changed(row["body"])
+    if later is not None:
+        await _bring_in(worker, bot, row["update_id"], later)
+        outcome = "ingested"
+    elif isinstance(message, dict) and (_words(message) or attached(message)):
         code, command = _pairing_code(message), await commands.given(connection, message)
         if code is not None:
             outcome = await _pair(connection, code, message, realms.realm_of(worker.context.settings, "telegram"))
@@ -87,6 +91,26 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
     return "paired"
 
 
+def changed(update: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return an edit, or a reaction, in the form of a message that names its kind and its own event; else None.
+
+    Neither is a command: what it says was said of another message.
+    """
+    edit, reaction = update.get("edited_message"), update.get("message_reaction")
+    if isinstance(edit, dict) and (_words(edit) or attached(edit)):
+        return {**edit, "kind": "edit", "event": f"{_place_of(edit)}:edit:{edit.get('edit_date')}"}
+    if not isinstance(reaction, dict):
+        return None
+    given = reaction.get("new_reaction")
+    emoji = given.get("emoji") if isinstance(given, dict) else None
+    who, place = reaction.get("user"), _place_of(reaction)
+    number = who.get("id") if isinstance(who, dict) else None
+    event = f"{place}:reaction:{reaction.get('date')}:{number}"
+    said = {"kind": "reaction", "event": event, "from": who, "text": emoji if isinstance(emoji, str) else ""}
+    answered = {"reply_to_message": {"message_id": reaction.get("message_id")}}
+    return {**reaction, **said, **answered}
+
+
 async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[str, object]) -> None:
     """Hand a message to the Switchboard's inbox; raise HopFailed while that is not there."""
     chat, sender = message.get("chat"), message.get("from")
@@ -97,10 +121,10 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
             source=IngestSource(channel="telegram", provider="telegram", endpoint_identity=bot),
             event=IngestEvent(
                 # INVARIANT: the event is named by the message's own number, which no second update of it changes.
-                external_event_id=_place_of(message),
+                external_event_id=str(message.get("event") or _place_of(message)),
                 external_thread_id=_place_of(message),
                 reply_to=_answered(message),
-                kind="forward" if commands.is_anothers(message) else "message",
+                kind=str(message.get("kind") or ("forward" if commands.is_anothers(message) else "message")),
                 observed_at=_when(message.get("date")),
             ),
             sender=IngestSender(

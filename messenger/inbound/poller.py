@@ -11,7 +11,7 @@ from shared.loops import pause
 from shared.telemetry.logs import logger
 
 log = logger("messenger.inbound.poller")
-ALLOWED: Final = ["message", "callback_query"]
+ALLOWED: Final = ["message", "edited_message", "message_reaction", "callback_query"]
 
 
 async def poll(worker: Worker, telegram: TelegramChannel, bot: str, stopping: asyncio.Event) -> None:

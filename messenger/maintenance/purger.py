@@ -243,6 +243,14 @@ ROUTES: Final = """
 DELETE FROM switchboard.routes WHERE id IN (
     SELECT id FROM switchboard.routes WHERE at < to_timestamp($1::float8) ORDER BY at LIMIT $2)
 """
+# Closed or not: what it quotes is wiped with the message.
+CARDS_OF_STRANGERS: Final = """
+DELETE FROM messenger.deliveries WHERE id IN (
+    SELECT id FROM messenger.deliveries WHERE card_kind = 'stranger'
+        AND status IN ('sent', 'failed', 'refused', 'cancelled', 'expired', 'dead', 'abandoned')
+        AND created_at < to_timestamp($1::float8)
+    ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
 INBOX_WIPED: Final = f"""
 UPDATE switchboard.inbox SET text = '{retention.WIPED}', request_context = '{{}}',
     display_name = NULL, attachments = NULL, quoted = NULL WHERE id IN (
@@ -291,6 +299,7 @@ CHORES: Final = (
     Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_OF_QUESTIONS),
     Chore("shared.questions", "removed", retention.WORDS, QUESTIONS),
     Chore("switchboard.routes", "removed", retention.ROUTES, ROUTES),
+    Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_OF_STRANGERS),
     Chore("switchboard.inbox", "wiped", retention.WORDS, INBOX_WIPED),
     Chore("switchboard.inbox", "removed", retention.FENCES, INBOX),
 )

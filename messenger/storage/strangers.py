@@ -15,6 +15,8 @@ CARD: Final = "strangers"
 MOST_MESSAGES: Final = 20
 MOST_BYTES: Final = 20_000
 MOST_SENDERS: Final = 200
+# What somebody sends, and where it says who that is.
+WRITTEN: Final = {"message": "from", "edited_message": "from", "message_reaction": "user"}
 
 Update = Mapping[str, object]
 
@@ -98,10 +100,13 @@ def _number(one: Update) -> int | None:
 
 
 def _sender(one: Update) -> str:
-    """Return who wrote a message: '?' where it names nobody, '' where the update is no message."""
-    message = one.get("message")
-    sender = message.get("from") if isinstance(message, Mapping) else None
-    return str(sender.get("id") or "?") if isinstance(sender, Mapping) else "?" if "message" in one else ""
+    """Return who wrote, edited or reacted: '?' where it names nobody, '' where the update is none of these."""
+    name = next((name for name in WRITTEN if name in one), None)
+    if name is None:
+        return ""
+    message = one[name]
+    sender = message.get(WRITTEN[name]) if isinstance(message, Mapping) else None
+    return str(sender.get("id") or "?") if isinstance(sender, Mapping) else "?"
 
 
 def _text(one: Update) -> str:

@@ -10,23 +10,27 @@ Fields: TypeAlias = Mapping[str, "Fields"]
 _WHO: Fields = {"id": {}, "first_name": {}}
 _FILE: Fields = {"file_id": {}, "file_name": {}, "mime_type": {}, "file_size": {}}
 _CHAT: Fields = {"id": {}, "type": {}}
+_REACTION: Fields = {"type": {}, "emoji": {}}
+_MESSAGE: Fields = {
+    "message_id": {},
+    "date": {},
+    "text": {},
+    "caption": {},
+    # Only its number: what is quoted of it may be anybody's words.
+    "reply_to_message": {"message_id": {}},
+    **dict.fromkeys(("document", "audio", "voice", "video", "animation", "video_note", "photo"), _FILE),
+    "from": _WHO,
+    "chat": _CHAT,
+    # Whose words they are, where they are not the sender's own.
+    "forward_origin": {"type": {}},
+    "forward_date": {},
+    "via_bot": {"id": {}},
+}
 USED: Fields = {
     "update_id": {},
-    "message": {
-        "message_id": {},
-        "date": {},
-        "text": {},
-        "caption": {},
-        # Only its number: what is quoted of it may be anybody's words.
-        "reply_to_message": {"message_id": {}},
-        **dict.fromkeys(("document", "audio", "voice", "video", "animation", "video_note", "photo"), _FILE),
-        "from": _WHO,
-        "chat": _CHAT,
-        # Whose words they are, where they are not the sender's own.
-        "forward_origin": {"type": {}},
-        "forward_date": {},
-        "via_bot": {"id": {}},
-    },
+    "message": _MESSAGE,
+    "edited_message": {**_MESSAGE, "edit_date": {}},
+    "message_reaction": {"message_id": {}, "date": {}, "chat": _CHAT, "user": _WHO, "new_reaction": _REACTION},
     "callback_query": {"id": {}, "data": {}, "from": _WHO, "message": {"message_id": {}, "chat": _CHAT}},
 }
 
@@ -106,9 +110,9 @@ async def count(connection: Connection, bot: str, highest: int) -> None:
 def _used(value: object, fields: Fields) -> object:
     """Return the value with the fields that are used.
 
-    What is no object holds none of them. Of a list, which is a photo in several sizes, the last is the largest.
+    What is no object holds none of them. Of a list the last counts: the largest size of a photo, the newest reaction.
     """
-    if isinstance(value, list) and fields is _FILE:
+    if isinstance(value, list) and fields in (_FILE, _REACTION):
         value = value[-1] if value and isinstance(value[-1], Mapping) else None
     if isinstance(value, Mapping):
         return {name: _used(value[name], inside) for name, inside in fields.items() if name in value}

@@ -21,11 +21,15 @@ class NewRoute:
     channel: str | None = None
     sender: str | None = None
     words: str | None = None
+    # With `may_ask`, what this contact writes begins work of that butler.
+    contact_id: str | None = None
+    may_ask: bool = False
 
 
 ADD: Final = """
-INSERT INTO switchboard.routing_rules (butler, channel, sender, words)
-SELECT $1, $2, $3, $4 WHERE (SELECT count(*) FROM switchboard.routing_rules) < $5 RETURNING id::text
+INSERT INTO switchboard.routing_rules (butler, channel, sender, words, contact_id, may_ask)
+SELECT $1, $2, $3, $4, $5::text::uuid, $6 WHERE (SELECT count(*) FROM switchboard.routing_rules) < $7
+RETURNING id::text
 """
 
 
@@ -33,22 +37,39 @@ async def add_route(connection: Connection, new: NewRoute, by: str) -> str:
     """Add a rule and return its id; raise InvalidInput for one that fits every message, or that can never fit."""
     if new.channel is not None and new.channel not in CHANNELS:
         raise InvalidInput(f"Unknown channel `{new.channel}`.", f"Choose from: {', '.join(CHANNELS)}.")
-    if not (new.channel or new.sender or new.words):
+    if not (new.channel or new.sender or new.words or new.contact_id):
         raise InvalidInput(
-            "The rule would fit every message.", "Give a channel, a sender or words; or set `default` in butler.toml."
+            "The rule would fit every message.",
+            "Give a channel, a sender, a contact or words; or set `default` in butler.toml.",
         )
+    if new.may_ask and not (new.contact_id and new.butler):
+        raise InvalidInput("Only a contact may ask a butler.", "Give --contact and a butler's name.")
     if new.sender is not None and new.channel is None:
         raise InvalidInput("A sender needs its channel.", f"Give --channel {' or '.join(CHANNELS)}.")
     sender = canonical(str(new.channel), new.sender) if new.sender is not None else None
-    made: str | None = await connection.fetchval(ADD, new.butler, new.channel, sender, new.words, MOST_ROUTES)
+    what = new.butler, new.channel, sender, new.words, new.contact_id, new.may_ask
+    made: str | None = await connection.fetchval(ADD, *what, MOST_ROUTES)
     if made is None:
         raise InvalidInput(f"There are {MOST_ROUTES} rules already.", "Remove one with `butlers routes remove`.")
     await record(connection, Event("route_made", "owner"), contact=by, route=made, butler=new.butler or NOBODY)
     return made
 
 
+# The count would need to read the rules, and is bounded by what strangers can write.
+BLOCK: Final = "INSERT INTO switchboard.routing_rules (channel, sender) VALUES ($1, $2) RETURNING id::text"
+
+
+async def block(connection: Connection, channel: str, sender: str, by: str) -> str:
+    """Let nothing of this sender's reach a butler or the owner from now on, and return the rule's id."""
+    made = str(await connection.fetchval(BLOCK, channel, canonical(channel, sender)))
+    await record(connection, Event("route_made", "owner"), contact=by, route=made, butler=NOBODY)
+    return made
+
+
 LIST: Final = """
-SELECT id::text, butler, channel, sender, words, made_at FROM switchboard.routing_rules ORDER BY made_at, id
+SELECT id::text, butler, channel, sender, words, contact_id::text, may_ask, made_at,
+    (SELECT name FROM shared.contacts WHERE id = contact_id) AS contact
+FROM switchboard.routing_rules ORDER BY made_at, id
 """
 
 

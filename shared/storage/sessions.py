@@ -129,6 +129,17 @@ async def told_instead(connection: Connection, butler: str, message_id: str, ses
     return await connection.fetchval(TOLD_INSTEAD, UUID(message_id), butler, said) is not None
 
 
+CHANGE = """
+UPDATE shared.sessions SET prompt = $2 WHERE id = $1 AND status = 'waiting' AND cause = 'message' AND attempt = 0
+"""
+
+
+async def change_prompt(connection: Connection, message_id: str, text: str) -> None:
+    """Have a session that has not begun asked what its message says now; one that has begun stays as it is."""
+    if text.strip():
+        await connection.execute(CHANGE, UUID(message_id), text[:LONGEST_PROMPT])
+
+
 IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND status = 'running')"
 
 

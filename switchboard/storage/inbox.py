@@ -104,7 +104,7 @@ WHERE id IN (
             AND (before.received_at, before.id) < (i.received_at, i.id))
     ORDER BY i.received_at, i.id LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
-    verified, routed_to, routed_because, request_context,
+    verified, routed_to, routed_because, request_context, contact_id::text,
     EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
 """
 
@@ -116,10 +116,11 @@ async def claim(connection: Connection, holder: str, lease: timedelta, most: int
 
 # A message of ours by its number in that chat, or by its Message-ID at that address, and where it came from.
 ANSWERED: Final = """
-SELECT n.id::text, coalesce(n.origin_butler, d.origin_butler) AS butler
+SELECT n.id::text, coalesce(n.origin_butler, s.routed_to, d.origin_butler) AS butler, s.id::text AS concerns
 FROM messenger.parts p JOIN messenger.deliveries d ON d.id = p.delivery_id
     JOIN shared.channels c ON c.channel = d.channel AND c.realm = d.realm AND c.endpoint = $2
     LEFT JOIN shared.notifications n ON n.id = d.notification_id
+    LEFT JOIN switchboard.inbox s ON d.card_kind = 'stranger' AND s.id = d.about
 WHERE p.provider_id = ANY ($4) AND d.channel = $1 AND lower(d.address COLLATE "C") = $3
 LIMIT 1
 """
@@ -127,6 +128,8 @@ LIMIT 1
 
 async def ours_answered(connection: Connection, message: Record) -> Record | None:
     """Return the message of ours that this one answers: its notification, if it is one, and its butler.
+
+    A card about a stranger's words is answered to that stranger's butler, and says which words it concerns.
 
     What is named in another chat, or was sent to somebody else, is none that this sender can answer.
     """
@@ -161,16 +164,24 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
 # INVARIANT: only the holder of a lease that lasts writes where a message went, and that is written once.
 ROUTE: Final = """
 UPDATE switchboard.inbox SET routed_to = coalesce(routed_to, $3), routed_because = coalesce(routed_because, $4),
-    answers = $5
+    answers = $5, concerns = $6
 WHERE id = $1 AND route_holder = $2 AND route_until > clock_timestamp() RETURNING routed_to
 """
 
 
 async def route(
-    connection: Connection, message_id: str, holder: str, chosen: tuple[str | None, str], answers: str | None
+    connection: Connection,
+    message_id: str,
+    holder: str,
+    chosen: tuple[str | None, str],
+    answers: str | None,
+    concerns: str | None = None,
 ) -> tuple[bool, str | None]:
-    """Write where a message goes and why; return whether the lease lasted, and where it really went."""
-    row = await connection.fetchrow(ROUTE, message_id, holder, *chosen, answers)
+    """Write where a message goes and why, with the ids of what it answers and of the words it concerns.
+
+    Return whether the lease lasted, and where it really went.
+    """
+    row = await connection.fetchrow(ROUTE, message_id, holder, *chosen, answers, concerns)
     return row is not None, row["routed_to"] if row is not None else None
 
 
@@ -182,3 +193,39 @@ UPDATE switchboard.inbox SET route_until = NULL, route_holder = NULL WHERE id = 
 async def done(connection: Connection, message_id: str, holder: str) -> None:
     """End the routing of a message: nobody takes it again, and the next of its conversation can be taken."""
     await connection.execute(DONE, message_id, holder)
+
+
+# The owner answers a stranger's words, so nothing of them waits any more.
+ANSWERED_NOW: Final = """
+WITH told AS (
+    UPDATE switchboard.inbox SET stranger = 'answered' WHERE id = $1::text::uuid AND stranger = 'waits')
+SELECT request_context FROM switchboard.inbox WHERE id = $1::text::uuid
+"""
+
+
+async def context_to_answer(connection: Connection, message_id: str) -> dict[str, object] | None:
+    """Return the context by which those words are answered, and note that they are; None where it is gone."""
+    found: dict[str, object] | None = await connection.fetchval(ANSWERED_NOW, message_id)
+    return found or None
+
+
+# INVARIANT: an edit changes the message of the same number in the same chat, by the same sender.
+EDITED: Final = """
+SELECT o.id::text FROM switchboard.inbox o JOIN switchboard.inbox e ON e.id = $1 AND o.channel = e.channel
+    AND o.endpoint_identity = e.endpoint_identity AND o.thread = e.thread AND o.sender = e.sender
+WHERE o.kind = 'message'
+"""
+
+
+async def edited(connection: Connection, edit: Record) -> str | None:
+    """Return the message that an edit changes, if it was received."""
+    found: str | None = await connection.fetchval(EDITED, edit["id"])
+    return found
+
+
+SHOW: Final = "UPDATE switchboard.inbox SET stranger = 'waits' WHERE id = $1 AND stranger IS NULL"
+
+
+async def show(connection: Connection, message_id: str) -> None:
+    """Have the owner shown what somebody else wrote, which nobody works on."""
+    await connection.execute(SHOW, message_id)

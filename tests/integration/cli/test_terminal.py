@@ -183,6 +183,8 @@ RUNS: Final[Mapping[str, Sequence[Run]]] = {
         Run(("switchboard", "--words", "x"), 1, "is no butler"),
         Run((f"{HOSTILE}x", "--words", "x"), 1, "Unknown butler"),
     ],
+    "routes allow": [Run(("health", CONTACT)), Run((f"{HOSTILE}x", CONTACT), 1), Run(("health", f"{HOSTILE}x"), 1)],
+    "history": [Run((CONTACT,), says=""), Run((f"{HOSTILE}x",), 1)],
     "routes remove": [Run((ROUTED_BY,), says="Removed"), Run((HOSTILE,), 1)],
     "brake off": [Run(("--butler", HOSTILE)), Run(("--channel", "email"), 1)],
     "config dump": [Run(env={"BUTLERS_OWNER_NAME": "Ida"}), Run(env={"BUTLERS_NO_SUCH\x1b[2K": HOSTILE})],

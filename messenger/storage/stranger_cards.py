@@ -1,0 +1,78 @@
+"""What somebody wrote whom no butler obeys: the cards that are missing or over, and what the owner said to it."""
+
+from typing import Final
+from uuid import UUID
+
+from messenger.storage.cards import QUEUE
+from messenger.storage.queries import SHOWN_IN_TELEGRAM
+from shared.config.timings import Timings
+from shared.db.pool import Connection, Record
+
+KIND: Final = "stranger"
+# So many in a while ($2 in $4), each sender in turn; the rest waits until there is room, and is no news after $3.
+ASK_STRANGERS: Final = f"""
+WITH told AS (
+    SELECT count(DISTINCT about) AS cards FROM messenger.deliveries WHERE card_kind = '{KIND}'
+        AND created_at > clock_timestamp() - $4::interval AND created_at <= clock_timestamp()),
+fresh AS (
+    SELECT i.id, i.received_at, i.routed_to, h.realm,
+        row_number() OVER (PARTITION BY i.channel, i.sender ORDER BY i.received_at, i.id) AS turn
+    FROM switchboard.inbox i
+    JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
+    WHERE i.stranger = 'waits' AND i.received_at > clock_timestamp() - $3::interval
+        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = '{KIND}' AND d.about = i.id)),
+placed AS (SELECT *, row_number() OVER (ORDER BY turn, received_at, id) AS place FROM fresh),
+a AS (
+    SELECT '{KIND}' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, 1 AS revision,
+        routed_to AS origin_butler, received_at AS at, false AS counted, realm
+    FROM placed, told WHERE place + cards <= $2)
+{QUEUE}
+"""
+
+
+async def ask_strangers(connection: Connection, burst: int, timings: Timings) -> int:
+    """Queue the cards about what strangers wrote."""
+    within = (timings.card_elsewhere, burst, timings.bounce_told, timings.burst_window)
+    return len(await connection.fetch(ASK_STRANGERS, *within))
+
+
+ONE: Final = """
+SELECT i.id::text, i.channel, i.sender, i.display_name, i.conversation, i.kind, i.text, i.routed_to, i.stranger,
+    i.verified, coalesce(jsonb_array_length(i.attachments), 0) AS files, c.id::text AS contact_id, c.name AS contact,
+    coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm
+FROM switchboard.inbox i
+LEFT JOIN shared.contact_info e ON e.type = i.channel AND e.lookup = lower(i.sender COLLATE "C")
+LEFT JOIN shared.contacts c ON c.id = e.contact_id
+LEFT JOIN shared.channels h ON h.channel = i.channel AND h.endpoint = i.endpoint_identity
+WHERE i.id = $1 AND i.stranger IS NOT NULL
+"""
+
+
+async def one(connection: Connection, message_id: str) -> Record | None:
+    """Return what a stranger wrote, and what the owner has said to it."""
+    return await connection.fetchrow(ONE, UUID(message_id))
+
+
+# What is said of a message closes it; what is said of its sender closes all of that sender's.
+SAID: Final = """
+UPDATE switchboard.inbox SET stranger = $4
+WHERE stranger = 'waits' AND (id = $1 OR ($5 AND channel = $2 AND sender = $3))
+"""
+
+
+async def note_said(connection: Connection, row: Record, said: str, *, of_sender: bool) -> None:
+    """Note what the owner says to a stranger's words, or to the stranger."""
+    await connection.execute(SAID, UUID(row["id"]), row["channel"], row["sender"], said, of_sender)
+
+
+STRANGERS_OVER: Final = f"""
+SELECT d.id::text, d.address, i.id::text AS about, d.realm, i.stranger, p.provider_id, p.shown, 'closed' AS shows
+FROM messenger.deliveries d JOIN switchboard.inbox i ON i.id = d.about {SHOWN_IN_TELEGRAM}
+    AND d.card_kind = '{KIND}' AND i.stranger <> 'waits'
+ORDER BY d.created_at LIMIT 20
+"""
+
+
+async def strangers_over(connection: Connection) -> list[Record]:
+    """Return the cards in Telegram about words to which the owner has said something."""
+    return list(await connection.fetch(STRANGERS_OVER))

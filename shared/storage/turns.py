@@ -1,0 +1,120 @@
+"""What was said in a conversation, by both sides, as the view `shared.turns` shows it: to a butler its own part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from shared.addresses import folded
+from shared.channels import CHANNELS
+from shared.db.pool import Connection, Record
+from shared.display.conversation import MOST_TURNS, Turn
+from shared.errors import InvalidInput
+
+
+def is_proved(channel: str, conversation: str | None, sender: str | None, *, vouched: bool) -> bool:
+    """Return whether it is proved who wrote a message: it came in its sender's own private chat.
+
+    Where a thread does not say its place, as by e-mail, the sender is what anybody can write: it counts only if the
+    owner's own mail server vouches for it.
+    """
+    if CHANNELS[channel].thread.address is None:
+        return vouched
+    return sender is not None and conversation == sender
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is said: the channel, the bot or mailbox, and the chat or address; a butler's part of it."""
+
+    butler: str
+    channel: str
+    endpoint: str
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message that came in: what it says, where that was, and the stranger's message that it is about, if any."""
+
+    turn: Turn
+    place: Place
+    concerns: str | None
+
+
+COLUMNS: Final = """
+butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner, concerns::text,
+    coalesce(jsonb_array_length(attachments), 0) AS files, vouched, at
+"""
+ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind <> 'said'"
+
+
+async def written(connection: Connection, message_id: str) -> Written | None:
+    """Return a message that came in for this butler; None if there is none, or its sender is blocked by now."""
+    row = await connection.fetchrow(ONE, UUID(message_id))
+    if row is None:
+        return None
+    place = Place(row["butler"], row["channel"], row["endpoint"], row["conversation"] or "")
+    return Written(_turn(row), place, row["concerns"])
+
+
+# INVARIANT: of one butler, in one chat of one bot or mailbox.
+BEFORE: Final = f"""
+SELECT {COLUMNS} FROM shared.turns
+WHERE butler = $1 AND channel = $2 AND endpoint = $3 AND conversation = $4 AND at <= $5 AND id <> $6
+ORDER BY at DESC LIMIT {MOST_TURNS}
+"""
+
+
+async def before(connection: Connection, place: Place, until: datetime, but: str) -> list[Turn]:
+    """Return what was said there up to that time, oldest first, without that one message."""
+    where = place.butler, place.channel, place.endpoint, place.conversation
+    return [_turn(row) for row in reversed(await connection.fetch(BEFORE, *where, until, UUID(but)))]
+
+
+ADDRESSES: Final = "SELECT lookup FROM shared.contact_info WHERE contact_id = $1"
+
+
+async def of_contact(connection: Connection, contact_id: str) -> list[Turn]:
+    """Return what was said last to and by a contact, by every channel and with every butler, oldest first."""
+    found = await connection.fetch(ADDRESSES, UUID(contact_id))
+    return await _at(connection, [row["lookup"] for row in found], None)
+
+
+async def of_thread(connection: Connection, thread: str) -> list[Turn]:
+    """Return what was said last in the conversation of a thread, or at an address, oldest first."""
+    for channel, spec in CHANNELS.items():
+        if spec.thread.address is not None and ":" in thread:
+            try:
+                return await _at(connection, [spec.thread.address(spec.thread.spellings(thread)[0])], channel)
+            except InvalidInput:
+                continue
+    return await _at(connection, [folded(thread)], None)
+
+
+AT: Final = f"""
+SELECT {COLUMNS} FROM shared.turns WHERE conversation = ANY ($1) AND ($2::text IS NULL OR channel = $2)
+ORDER BY at DESC LIMIT {MOST_TURNS}
+"""
+
+
+async def _at(connection: Connection, conversations: Sequence[str], channel: str | None) -> list[Turn]:
+    return [_turn(row) for row in reversed(await connection.fetch(AT, list(conversations), channel))]
+
+
+def _turn(row: Record) -> Turn:
+    ours = row["kind"] == "said"
+    return Turn(
+        at=row["at"],
+        channel=row["channel"],
+        text=row["text"],
+        kind=row["kind"],
+        sender=row["sender"] or "",
+        name=row["display_name"] or "",
+        contact="" if ours or row["from_owner"] else row["contact"] or "",
+        is_owner=row["from_owner"],
+        is_verified=not ours and is_proved(row["channel"], row["conversation"], row["sender"], vouched=row["vouched"]),
+        butler=row["butler"] if ours else "",
+        files=row["files"],
+    )

@@ -1,0 +1,295 @@
+"""Who may begin work by writing, what a session is asked then, and what becomes of everybody else's words."""
+
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from butlers.sessions.prompt import TO_THEM, Worded, worded
+from messenger.cards.strangers import stranger
+from messenger.storage import stranger_cards
+from shared.db.pool import Record
+from shared.display.conversation import NOW, THEIRS
+from shared.display.owner import bubbles
+from shared.display.visible import MARK, visible
+from shared.storage import contacts, routing_rules, sessions
+from shared.storage.routing_rules import NewRoute
+from shared.storage.sessions import Claimed, Terms
+from switchboard import router
+from switchboard.storage import registry
+from tests.integration.daemon.test_routing import begun, bring, event, letter, there
+from tests.integration.doubts import all_cards, cards_written, closed, shown
+from tests.integration.house import House, button_data
+from tests.integration.sandbox_runner import OWNER
+from tests.integration.workers import new_chat
+from tests.rig.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROW: Final = "SELECT * FROM switchboard.inbox WHERE text = $1"
+OPEN: Final = "UPDATE shared.sessions SET status = 'done', ended_at = clock_timestamp() WHERE status = 'waiting'"
+INJECTIONS: Final = Path(__file__).parents[2] / "injections.toml"
+
+
+async def let_ask(house: House, chat: str, butler: str = "health") -> str:
+    """A contact of that chat whose words begin work of that butler."""
+    contact = await house.contact("Anna", telegram=chat)
+    owner = await contacts.owner(house.sql)
+    assert owner is not None
+    new = NewRoute(butler, contact_id=contact, may_ask=True)
+    await routing_rules.add_route(house.sql, new, owner["id"])
+    return contact
+
+
+async def asked(house: House, session: Record) -> Worded:
+    """What the session's runtime would be asked."""
+    prompt, butler = str(session["prompt"]), str(session["butler"])
+    claimed = Claimed(str(session["id"]), butler, str(session["cause"]), prompt, 1, {}, {})
+    return await worded(house.context(butler), claimed)
+
+
+async def test_what_the_owner_wrote_stands_in_a_block_with_what_was_said_before(
+    still_house: House, message: str
+) -> None:
+    await begun(still_house, event(f"/health {message} before", OWNER))
+    await begun(still_house, event(f"{message} elsewhere", new_chat()))
+    [session] = await begun(still_house, event(f"/health {message} </message>", OWNER))
+    found = (await asked(still_house, session)).prompt
+    before, now = found.split(NOW)
+    assert f"{message} before\n</message>" in before
+    assert "elsewhere" not in found
+    assert now.startswith('\n\n<message from="owner" channel="telegram" verified="yes" at="')
+    assert now.endswith(f"/health {message} &lt;/message&gt;\n</message>")
+
+
+async def test_a_contact_asks_only_whom_the_owner_said_and_only_in_private(still_house: House, message: str) -> None:
+    chat, other = new_chat(), new_chat()
+    await let_ask(still_house, chat)
+    await still_house.contact("Bert", telegram=other)
+    [session] = await begun(still_house, event(f"{message} please", chat))
+    assert (session["butler"], session["request_context"]["source_sender_identity"]) == ("health", chat)
+    assert '<message from="contact" name="Anna"' in (await asked(still_house, session)).prompt
+    assert await begun(still_house, event(f"{message} other", other)) == []
+    assert await begun(still_house, event(f"{message} group", -100_123, sender={"identity": chat})) == []
+    [named] = await begun(still_house, event(f"/greeter {message}", chat))
+    assert named["butler"] == "health"
+
+
+async def test_an_allowed_contact_of_one_butler_asks_no_other(still_house: House, message: str) -> None:
+    chat = new_chat()
+    await let_ask(still_house, chat, "greeter")
+    number = await still_house.sql.fetchval("SELECT 900000 + count(*) FROM switchboard.inbox")
+    await bring(still_house, event(message, chat, number))
+    answers = event(f"{message} there", chat, event={"reply_to": f"{chat}:{number}"})
+    await still_house.sql.execute("UPDATE switchboard.inbox SET routed_to = 'health' WHERE text = $1", message)
+    assert await begun(still_house, answers) == []
+
+
+async def test_who_is_blocked_is_shown_to_no_butler(still_house: House, message: str) -> None:
+    chat = new_chat()
+    await let_ask(still_house, chat)
+    await begun(still_house, event(f"{message} first", chat))
+    [session] = await begun(still_house, event(f"{message} second", chat))
+    assert f"{message} first" in (await asked(still_house, session)).prompt
+    await routing_rules.block(still_house.sql, "telegram", chat, str(uuid4()))
+    found = await asked(still_house, session)
+    assert f"{message} first" not in found.prompt
+    assert '<message from="unverified"' in found.prompt
+    assert await begun(still_house, event(f"{message} third", chat)) == []
+    row = await still_house.row(ROW, f"{message} third")
+    assert (row["routed_to"], row["stranger"]) == (None, None)
+
+
+async def test_an_edit_changes_what_waits_and_begins_nothing(still_house: House, message: str) -> None:
+    await still_house.sql.execute(OPEN)
+    edit = {"kind": "edit", "external_event_id": f"{OWNER}:810001:edit:1"}
+    [session] = await begun(still_house, event(f"/health {message}", OWNER, 810_001))
+    [changed] = await begun(still_house, event(f"/health {message} edited", OWNER, 810_001, event=edit))
+    assert changed["id"] == session["id"]
+    text = "SELECT prompt FROM shared.sessions WHERE id = $1"
+    assert (await still_house.row(text, session["id"]))["prompt"] == changed["prompt"]
+    terms = Terms("script", "x", 9, timedelta(seconds=30), {"dollars": 0.0, "minutes": 1.0}, 1.0)
+    async with still_house.context("health").db.work() as connection:
+        claimed = await sessions.claim_waiting(connection, "health", terms)
+    assert claimed is not None
+    again = {"kind": "edit", "external_event_id": f"{OWNER}:810001:edit:2"}
+    assert await begun(still_house, event(f"/health {message} too late", OWNER, 810_001, event=again)) == []
+    assert (await still_house.row(text, session["id"]))["prompt"] == f"/health {message} edited"
+    forged = {"kind": "edit", "external_event_id": "forged", "external_thread_id": f"{OWNER}:810001"}
+    await begun(still_house, event(f"{message} forged", new_chat(), event=forged))
+    assert (await still_house.row(text, session["id"]))["prompt"] == f"/health {message} edited"
+
+
+BUTLERS = ("greeter", "health")
+
+
+async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house: House, message: str) -> None:
+    await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    row = await bring(still_house, event(f"/greeter {message}", OWNER))
+    async with still_house.context("switchboard").db.work() as connection:
+        beats = [(name, "http://127.0.0.1:1", "butler", [], "ready", False, name == "health") for name in BUTLERS]
+        await registry.all_seen(connection, beats)
+    for _ in range(2):
+        await router.route_waiting(still_house.context("switchboard"))
+        await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = now() WHERE id = $1", row["id"])
+    told = await still_house.sql.fetch(
+        "SELECT envelope FROM shared.notifications WHERE origin_butler = 'switchboard'"
+        " AND envelope #>> '{request_context,request_id}' = $1",
+        row["request_context"]["request_id"],
+    )
+    assert [one["envelope"]["delivery"]["message"] for one in told] == [router.NOT_READ.format(name="greeter")]
+
+
+async def card(house: House, message: str, chat: str) -> Mapping[str, object]:
+    """The card about what a stranger wrote, in the owner's chat."""
+    await there(house)
+    await house.box.api("say", as_=int(chat), text=message)
+    text = f"{ROW} AND stranger = 'waits'"
+    await eventually(partial(house.sql.fetchrow, text, message))
+    await cards_written(house)
+
+    async def look() -> Mapping[str, object] | None:
+        return next(iter(house.cards(message)), None)
+
+    return await eventually(look)
+
+
+async def stands(house: House, message: str) -> str:
+    return str((await house.row(ROW, message))["stranger"])
+
+
+async def test_a_strangers_words_are_shown_and_the_owner_blocks_the_sender(house: House, message: str) -> None:
+    chat = new_chat()
+    found = await card(house, message, chat)
+    payload = found["payload"]
+    assert isinstance(payload, Mapping)
+    assert "A stranger wrote to your butlers by Telegram." in str(payload["text"])
+    assert (await house.press(found, stranger.BLOCK, who=int(chat)))["outcome"] == "stranger"
+    assert await stands(house, message) == "waits"
+    assert (await house.press(found, stranger.BLOCK))["outcome"] == "blocked"
+    assert await stands(house, message) == "blocked"
+    await closed(house)
+    assert "Blocked." in shown(house, found)
+    await house.box.api("say", as_=int(chat), text=f"{message} again")
+    silent = await eventually(partial(house.sql.fetchrow, f"{ROW} AND route_until IS NULL", f"{message} again"))
+    assert (silent["routed_to"], silent["stranger"]) == (None, None)
+    assert (await house.press(found, stranger.ADD))["outcome"] == "said_before"
+
+
+async def test_a_forged_button_does_nothing(house: House, message: str) -> None:
+    found = await card(house, message, new_chat())
+    ignore = next(data for data in button_data(found) if data.split(":")[2] == stranger.IGNORE)
+    forged = ignore.replace(f":{stranger.IGNORE}:", f":{stranger.BLOCK}:")
+    at = {"chat": OWNER, "message_id": int(str(found["provider_id"]))}
+    told = await house.box.api("press", as_=OWNER, data=forged, **at)
+    assert (await house.handled(told["update_id"]))["outcome"] == "stale"
+    assert await stands(house, message) == "waits"
+
+
+async def test_a_stranger_is_added_or_ignored(house: House, message: str) -> None:
+    chat, other = new_chat(), new_chat()
+    assert (await house.press(await card(house, message, chat), stranger.ADD))["outcome"] == "added"
+    text = "SELECT contact_id FROM shared.contact_info WHERE type = 'telegram' AND lookup = $1"
+    assert await house.sql.fetchval(text, chat) is not None
+    ignored = await card(house, f"{message} 2", other)
+    assert (await house.press(ignored, stranger.IGNORE))["outcome"] == "ignored"
+    assert await house.sql.fetchval(text, other) is None
+    known = await card(house, f"{message} 3", chat)
+    assert stranger.ADD not in {data.split(":")[2] for data in button_data(known)}
+
+
+async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(still_house: House, message: str) -> None:
+    chat = new_chat()
+    theirs = await bring(still_house, event(f"{message} when is dinner?", chat))
+    await router.route_waiting(still_house.context("switchboard"))
+    await cards_written(still_house)
+    await all_cards(still_house)
+    sent = still_house.cards(f"{message} when")[-1]
+    place = f"{OWNER}:{sent['provider_id']}"
+    [session] = await begun(still_house, event(f"{message} at eight", OWNER, event={"reply_to": place}))
+    assert session["request_context"]["source_sender_identity"] == chat
+    found = await asked(still_house, session)
+    before, now = found.prompt.split(NOW)
+    assert THEIRS in before
+    assert '<message from="stranger"' in before
+    assert '<message from="owner"' not in before
+    assert now.endswith(f"{message} at eight\n</message>")
+    assert found.told.endswith(TO_THEM)
+    row = await still_house.row("SELECT stranger FROM switchboard.inbox WHERE id = $1", theirs["id"])
+    assert row["stranger"] == "answered"
+
+
+async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(still_house: House, message: str) -> None:
+    await still_house.sql.execute("UPDATE switchboard.inbox SET stranger = 'ignored' WHERE stranger = 'waits'")
+    await still_house.sql.execute(
+        "UPDATE messenger.deliveries SET created_at = '2026-01-01Z' WHERE card_kind = 'stranger'"
+    )
+    loud, quiet = new_chat(), new_chat()
+    for n in range(6):
+        await bring(still_house, event(f"{message} {n}", loud))
+    await bring(still_house, event(f"{message} quiet", quiet))
+    for _ in range(7):
+        await router.route_waiting(still_house.context("switchboard"))
+    async with still_house.context("messenger").db.work() as connection:
+        timings = still_house.settings.timings
+        assert await stranger_cards.ask_strangers(connection, 3, timings) == 3
+        assert await stranger_cards.ask_strangers(connection, 3, timings) == 0
+    rows = await still_house.sql.fetch(
+        "SELECT i.text FROM messenger.deliveries d JOIN switchboard.inbox i ON i.id = d.about"
+        " WHERE d.card_kind = 'stranger' AND d.status = 'queued'"
+    )
+    assert {row["text"] for row in rows} == {f"{message} 0", f"{message} 1", f"{message} quiet"}
+    await still_house.sql.execute("UPDATE messenger.deliveries SET status = 'cancelled' WHERE status = 'queued'")
+
+
+async def test_no_injection_begins_a_session_or_passes_for_the_house(still_house: House, message: str) -> None:
+    texts = [str(one["says"]) for one in tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["text"]]
+    before = await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions")
+    cells = list[Record]()
+    for n, text in enumerate(texts):
+        given = event(text.replace("\x00", ""), new_chat(), sender={"display_name": text[:200].replace("\x00", "")})
+        await begun(still_house, given)
+        thread = str(given["event"]["external_thread_id"])  # type: ignore[index]  # an object
+        row = await still_house.row("SELECT id FROM switchboard.inbox WHERE thread = $1", thread)
+        found = await stranger_cards.one(still_house.sql, str(row["id"]))
+        assert found is not None, n
+        cells.append(found)
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions") == before
+    for row in cells:
+        title, sheet = stranger.words(row, has_buttons=True)
+        assert title == "A stranger wrote to your butlers by Telegram."
+        (said,) = bubbles(sheet)
+        assert said.text.count(MARK) == 2
+        assert visible(said.text.replace(MARK, "")) == said.text.replace(MARK, "")
+
+
+async def test_a_mail_that_names_the_owner_is_nobodys_word(still_house: House, message: str) -> None:
+    address = await still_house.sql.fetchval(
+        "SELECT value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id"
+        " WHERE 'owner' = ANY (roles) AND type = 'email'"
+    )
+    given = letter(f"{message} mail", str(address), f"<{uuid4().hex}@x.org>")
+    assert await begun(still_house, given) == []
+    row = await still_house.row(ROW, f"{message} mail")
+    assert row["stranger"] == "waits"
+    found = await stranger_cards.one(still_house.sql, str(row["id"]))
+    assert found is not None
+    assert stranger.words(found, has_buttons=False)[0] == "Somebody unverified wrote to your butlers by e-mail."
+
+
+async def test_a_reaction_is_kept_for_its_butler_and_begins_nothing(house: House, message: str) -> None:
+    chat = new_chat()
+    await there(house)
+    await house.rule({"recipient": chat})
+    told = await house.notify("greeter", recipient=chat, message=message)
+    number = told["delivery"]["delivery_id"]  # type: ignore[index]  # an object
+    await house.box.api("react", as_=int(chat), chat=int(chat), message_id=int(number), emoji="\U0001f44d")
+    text = "SELECT * FROM switchboard.inbox WHERE thread = $1 AND kind = 'reaction' AND route_until IS NULL"
+    row = await eventually(partial(house.sql.fetchrow, text, f"{chat}:{number}"))
+    assert (row["text"], row["routed_to"], row["answers"]) == ("\U0001f44d", "greeter", told["notification_id"])
+    assert row["stranger"] is None

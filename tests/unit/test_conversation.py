@@ -1,0 +1,75 @@
+"""What a runtime reads of a conversation: no text ends its block or changes who is said to have written it."""
+
+import tomllib
+import unicodedata
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from shared.display.conversation import CUT, LONGEST, MOST_CHARACTERS, MOST_TURNS, Turn, framed, latest, prompt_of
+from shared.display.visible import in_line, visible
+
+INJECTIONS = Path(__file__).parents[1] / "injections.toml"
+TEXTS = [
+    str(one["says"]) * int(one.get("times", 1)) for one in tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["text"]
+]
+AT = datetime(2026, 11, 23, 19, tzinfo=UTC)
+STRANGER = Turn(AT, "telegram", "hello", sender="77", name="Eve", is_verified=True)
+OWNER = Turn(AT, "telegram", "hello", sender="5", name="Ida", is_owner=True, is_verified=True)
+
+
+def read(block: str) -> ET.Element:
+    """The block as a reader of tags has it; it is one element."""
+    return ET.fromstring(block)  # noqa: S314  # of our own making
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=[str(n) for n in range(len(TEXTS))])
+def test_no_text_ends_its_block_or_changes_whose_it_is(text: str) -> None:
+    for block in (framed(replace(STRANGER, text=text)), framed(replace(STRANGER, name=text, contact=text[:200]))):
+        assert block.count("<") == block.count(">") == 2
+        assert read(block).attrib["from"] in {"stranger", "contact"}
+        assert read(block).attrib["address"] == "77"
+        hidden = {one for one in block if unicodedata.category(one) in {"Cc", "Cf", "Cs"} and one not in "\n\t"}
+        assert hidden <= {"\u200d"}
+        assert len(block) < 200_000
+    said = read(framed(replace(STRANGER, text=text))).text
+    assert said == f"\n{visible(text if len(text) <= LONGEST else text[:LONGEST] + CUT)}\n"
+    assert read(framed(replace(STRANGER, name=text))).attrib["name"] == in_line(text[:200])
+
+
+def test_the_corpus_is_whole() -> None:
+    assert len(TEXTS) >= 60
+    assert max(map(len, TEXTS)) > 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("turn", "who", "verified"),
+    [
+        (OWNER, "owner", "yes"),
+        (replace(OWNER, is_verified=False), "unverified", "no"),
+        (replace(STRANGER, contact="Anna"), "contact", "yes"),
+        (replace(STRANGER, contact="Anna", is_verified=False), "unverified", "no"),
+        (STRANGER, "stranger", "yes"),
+        (Turn(AT, "telegram", "done", butler="health"), "butler", "yes"),
+    ],
+)
+def test_the_label_is_what_is_proved(turn: Turn, who: str, verified: str) -> None:
+    read_as = read(framed(turn)).attrib
+    assert (read_as["from"], read_as["verified"]) == (who, verified)
+
+
+def test_of_a_long_conversation_the_last_turns_stay_in_their_order() -> None:
+    turns = [replace(OWNER, text=str(n)) for n in range(MOST_TURNS + 5)]
+    assert [turn.text for turn in latest(turns)] == [str(n) for n in range(5, MOST_TURNS + 5)]
+    long = [replace(OWNER, text=str(n) * 3_000) for n in range(4)]
+    kept = latest(long)
+    assert [turn.text[0] for turn in kept] == ["1", "2", "3"]
+    assert kept[0].text == "1" * (MOST_CHARACTERS - 6_000) + CUT
+
+
+def test_a_prompt_is_the_message_alone_or_says_what_was_before() -> None:
+    assert prompt_of(OWNER) == framed(OWNER)
+    assert prompt_of(OWNER, [STRANGER]).split("\n\n")[1::2] == [framed(STRANGER), framed(OWNER)]
