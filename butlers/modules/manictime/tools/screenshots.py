@@ -38,6 +38,7 @@ from butlers.modules.manictime.pictures import (
 )
 from butlers.modules.manictime.source import NoData, Snapshot, Source
 from shared.errors import InvalidInput
+from shared.model import Gate
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,6 +59,8 @@ class Desk:
     zone: ZoneInfo | None
     full_image: Literal["inline", "link"]
     roots: Sequence[Path]
+    # What saving needs.
+    gate: Gate = "free"
 
 
 def _audience(*who: Literal["user", "assistant"]) -> Annotations:
@@ -112,6 +115,7 @@ async def list_screenshots(desk: Desk, given: Given) -> Result:
         }
         for one in chosen
     ]
+    desk.pictures.remember(chosen)
     cut_short = len(chosen) < len(at or found)
     block = {**truncation(len(chosen), truncated=cut_short), "totalAvailable": len(found)}
     answer = {"screenshots": listed, "sampling": sampling, "truncation": block, "diagnostics": diagnostics(reason)}
