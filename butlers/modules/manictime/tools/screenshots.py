@@ -100,12 +100,20 @@ async def list_screenshots(desk: Desk, given: Given) -> Result:
             changes = await desk.source.read(lambda snapshot: _changes(snapshot, asked))
         except NoData:
             reason = "NoActivities"
-    at = at_changes(found, changes)
-    chosen = spread(at or found, asked, given.count("maxCount"))
-    if found and not at:
-        sampling = "interval"
     if not found:
         reason = await asyncio.to_thread(desk.pictures.why_none, asked)
+    return await asyncio.to_thread(_listed, desk, given.count("maxCount"), asked, found, (sampling, changes, reason))
+
+
+def _listed(
+    desk: Desk, most: int, asked: Range, found: list[Capture], how: tuple[str, list[int], str | None]
+) -> Result:
+    """Return the captures that stand for all that were found, where the application changed or evenly."""
+    sampling, changes, reason = how
+    at = at_changes(found, changes)
+    chosen = spread(at or found, asked, most)
+    if found and not at:
+        sampling = "interval"
     listed = [
         {
             **described(one),
