@@ -204,7 +204,6 @@ async def by_itself(program: Path, models: ModelServer, data: Path, room: Path) 
     config = {
         "mcpServers": {"timekeeper": {"command": sys.executable, "args": words, "env": {"PYTHONPATH": str(ROOT)}}}
     }
-    room.mkdir()
     given = ["--print", "--bare", "--strict-mcp-config", "--mcp-config", json.dumps(config), "--tools", ""]
     process = await asyncio.create_subprocess_exec(
         *(str(program), *given, "--allowedTools=mcp__timekeeper", "Save a screenshot."),

@@ -282,9 +282,9 @@ def spread(found: list[Capture], asked: Range, most: int) -> list[Capture]:
 
 def at_changes(found: list[Capture], changes: list[int]) -> list[Capture]:
     """Return the capture nearest to each of these local moments, if one is within two minutes."""
-    chosen = dict[str, Capture]()
+    chosen, moments = dict[str, Capture](), [one.local for one in found]
     for moment in changes:
-        at = bisect_left(found, moment, key=lambda one: one.local)
+        at = bisect_left(moments, moment)
         near = [one for one in found[max(0, at - 1) : at + 1] if abs(one.local - moment) <= NEAR_SECONDS]
         if near:
             one = min(near, key=lambda one: abs(one.local - moment))

@@ -187,6 +187,12 @@ FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value
 WHERE a.started < :end AND a.ended > :start
 ORDER BY coalesce(a.started_utc, a.started)
 """
+# Of one timeline: when each row begins, and what it is about, in the order of its index.
+FRONTS: Final = """
+SELECT CAST(strftime('%s', a.started) AS INTEGER), coalesce(a.group_id, a.title) FROM v_activities a
+WHERE a.report_id = :report AND a.started < :end AND a.ended > :start AND strftime('%s', a.started) IS NOT NULL
+ORDER BY a.started LIMIT :limit
+"""
 NAMED: Final = """
     LEFT JOIN v_groups g ON g.report_id = a.report_id AND g.group_id = a.group_id
     LEFT JOIN v_commons c ON c.common_id = coalesce(a.common_id, g.common_id)

@@ -132,14 +132,15 @@ def _listed(
 
 def _changes(snapshot: Snapshot, asked: Range) -> list[int]:
     """Return the local moments at which another application came to the front; another window of it is no change."""
-    rows = snapshot.activities(snapshot.reports(usage.APPLICATIONS), asked, limit=MOST_CHANGES)
-    pairs: list[tuple[queries.Activity | None, queries.Activity]] = list(zip([None, *rows], rows, strict=False))
-    return [
-        row.started
-        for before, row in pairs
-        if before is None
-        or (before.report_id, before.group_id or before.title) != (row.report_id, row.group_id or row.title)
-    ]
+    made = list[int]()
+    for number, _, _ in snapshot.timelines(usage.APPLICATIONS):
+        given = {"report": number, "limit": MOST_CHANGES, **asked.texts}
+        before: object = ()
+        for moment, what in snapshot.connection.execute(queries.FRONTS, given):
+            if what != before:
+                made.append(moment)
+            before = what
+    return sorted(made)
 
 
 async def get_screenshot(desk: Desk, given: Given) -> Result:
