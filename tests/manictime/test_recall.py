@@ -117,3 +117,23 @@ async def test_a_name_that_breaks_lines_stays_on_one_and_is_cut(tmp_path: Path) 
 )
 async def test_a_kept_value_that_is_no_bar_is_none(value: object) -> None:
     assert day_bar(value) is None
+
+
+@pytest.mark.parametrize(
+    "question", ["", "\0", "\ud800 at four", "1 " * 20_000, "at" + " " * 40_000 + "4", "at 4" * 9_000]
+)
+async def test_any_text_is_answered(real: Path, question: str) -> None:
+    made, _ = await told(desk_over(real), question)
+    assert made["text"]
+
+
+async def test_a_day_that_never_was_is_refused(real: Path) -> None:
+    made = await recall_over(desk_over(real), _nothing, NOW.timestamp).handler(
+        ToolCall(CALLER, {"question": "2025-02-30 at four"})
+    )
+    assert made.is_error
+    assert "There is no day 2025-02-30." in made.blocks[0].text  # type: ignore[union-attr]  # an error is one text
+
+
+async def _nothing(_: DayBar) -> None:
+    """Keep nothing."""
