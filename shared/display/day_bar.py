@@ -37,7 +37,7 @@ class DayBar:
     @property
     def said(self) -> str:
         """Return the day as a person says it."""
-        return said(self.day)
+        return long_date(self.day)
 
     @property
     def spent(self) -> str:
@@ -78,6 +78,6 @@ def spent(minutes: float) -> str:
     )
 
 
-def said(day: date) -> str:
+def long_date(day: date) -> str:
     """Return a day as a person says it: `Monday 20 January 2025`."""
     return f"{day:%A} {day.day} {day:%B %Y}"

@@ -28,7 +28,7 @@ from butlers.modules.manictime.source import Snapshot
 from butlers.modules.manictime.tools.screenshots import Desk
 from butlers.modules.manictime.tools.summaries import SUMMARIES, get_activity_narrative, get_daily_summary
 from butlers.modules.manictime.tools.timelines import Ask
-from shared.display.day_bar import HALF_HOUR, HALF_HOURS, DayBar, said, spent
+from shared.display.day_bar import HALF_HOUR, HALF_HOURS, DayBar, long_date, spent
 from shared.errors import InvalidInput
 
 HOURS: Final = (
@@ -125,10 +125,10 @@ def told_moment(ask: Callable[[Mapping[str, object]], Answer], day: date, minute
         one = min(ask(given)["segments"], key=lambda segment: _distance(segment, at), default=None)
         distance = _distance(one, at) if one else NEAR + 1
         if one and distance <= NEAR:
-            when = f"At {_clock(minute)} on {said(day)}"
+            when = f"At {_clock(minute)} on {long_date(day)}"
             pause = "" if distance == 0 else " nothing is recorded; nearest is"
             return f"{when}{pause}: {_what(one)}, {one['start'][11:16]} to {one['end'][11:16]}."
-    return f"Nothing is recorded at {' or '.join(map(_clock, minutes))} on {said(day)}."
+    return f"Nothing is recorded at {' or '.join(map(_clock, minutes))} on {long_date(day)}."
 
 
 def _distance(one: Answer, at: int) -> int:
