@@ -51,7 +51,8 @@ class Gated:
         async def handler(call: ToolCall) -> Result:
             return Result(await self._ask(tool, call))
 
-        return replace(tool, handler=handler, description=f"{tool.description} {NEEDS}")
+        # What it answers is how the call stands, which is not of the tool's own form.
+        return replace(tool, handler=handler, output=None, description=f"{tool.description} {NEEDS}")
 
     async def _ask(self, tool: Tool, call: ToolCall) -> Answer:
         context = self._context

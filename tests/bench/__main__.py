@@ -1,6 +1,7 @@
-"""Measure: `python -m tests.bench [--rounds N] [--record]`; prints one table and writes build/bench.json.
+"""Measure: `python -m tests.bench [--rounds N] [--record]`; prints two tables and writes build/bench.json.
 
-`--record` also puts the run where the documentation quotes it: docs/benchmarks.json and docs/benchmarks.md.
+The second is the timekeeper's. `--record` also puts the run where the documentation quotes it: docs/benchmarks.json and
+docs/benchmarks.md.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from statistics import median
 
 from shared.db import dsn
 from shared.postgres import server as postgres
+from tests.bench import timekeeper
 from tests.bench.figures import APART, ONE_PROCESS, Mode, Run, Spread, table, with_figures
 from tests.bench.fleet import House, Running, house, resident_megabytes
 from tests.bench.measure import due_to_first_call, times, transactions
@@ -92,6 +94,7 @@ def main() -> None:
         RECORD.write_text(written, encoding="utf-8")
         DOCUMENT.write_text(with_figures(DOCUMENT.read_text(encoding="utf-8"), run), encoding="utf-8")
     print(table(run))
+    print(f"\n{timekeeper.section()}")
 
 
 if __name__ == "__main__":

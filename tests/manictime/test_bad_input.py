@@ -98,10 +98,6 @@ async def fuzz(desk: Desk, calls: int, seed: int) -> int:
     return answered
 
 
-async def test_a_few_hundred_strange_calls(desk: Desk) -> None:
-    assert await fuzz(desk, 150, 1) > 5
-
-
-@pytest.mark.slow
-async def test_ten_thousand_strange_calls(desk: Desk) -> None:
-    assert await fuzz(desk, 5000, 2) > 200
+async def test_hundreds_of_strange_calls(desk: Desk) -> None:
+    """They are 250 over either form; `make long` makes ten thousand."""
+    assert await fuzz(desk, 250, 1) > 10

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -13,8 +13,23 @@ import pytest_asyncio
 import yaml
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
+from mcp.client.client import Client as SdkClient
+from mcp.client.session import ClientRequestContext
+from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
-from mcp_types import BlobResourceContents, TextContent, TextResourceContents
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    GetPromptResult,
+    ListRootsResult,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Root,
+    TextContent,
+    TextResourceContents,
+    Tool,
+)
 
 from butlers.modules.manictime.answers import form
 
@@ -29,22 +44,82 @@ KNOWN: Final = {
     "resources": {"mime", "has"},
     "prompts": {"takes", "wrong", "says"},
 }
-Opened: TypeAlias = Client[Any]
-Ways: TypeAlias = Mapping[str, Opened]
-ERAS: Final = ("auto", pytest.param("legacy", marks=pytest.mark.slow))
+Opened: TypeAlias = "Client[Any] | OfficialClient"
+# Of both clients, in both eras of the protocol.
+WAYS: Final = (
+    ("fastmcp", "auto"),
+    *(pytest.param(one, marks=pytest.mark.slow) for one in (("fastmcp", "legacy"), ("sdk", "auto"), ("sdk", "legacy"))),
+)
 SOME: Final = {"startDate": "2025-01-20", "endDate": "2025-01-23"}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=["auto", pytest.param("legacy", marks=pytest.mark.slow)]
-)
+class OfficialClient:
+    """The official Python SDK's client, asked as FastMCP's is."""
+
+    def __init__(self, client: SdkClient) -> None:
+        self._client = client
+
+    async def list_tools(self) -> list[Tool]:
+        return (await self._client.list_tools()).tools
+
+    async def call_tool(self, name: str, given: Mapping[str, object], *, raise_on_error: bool = True) -> CallToolResult:
+        made = await self._client.call_tool(name, dict(given))
+        assert not (raise_on_error and made.is_error), made.content
+        return made
+
+    async def list_resources(self) -> list[Resource]:
+        return (await self._client.list_resources()).resources
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        return (await self._client.list_resource_templates()).resource_templates
+
+    async def read_resource(self, uri: str) -> list[TextResourceContents | BlobResourceContents]:
+        return (await self._client.read_resource(uri)).contents
+
+    async def list_prompts(self) -> list[Prompt]:
+        return (await self._client.list_prompts()).prompts
+
+    async def get_prompt(self, name: str, given: dict[str, str]) -> GetPromptResult:
+        return await self._client.get_prompt(name, given)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=WAYS, ids="-".join)
 async def client(real: Path, request: pytest.FixtureRequest) -> AsyncIterator[Opened]:
-    """A client of each protocol era that started the server itself."""
+    """A client of either kind and era that started the server itself."""
     arguments = ["-m", "butlers.cli", "manictime", "mcp", "--data", str(real), "--timezone", "Europe/Vienna"]
-    transport = StdioTransport(str(ROOT / ".venv/bin/python"), arguments, cwd=str(ROOT))
-    async with Client(transport, mode=request.param, roots=[(real / "saved").as_uri()]) as made:
-        yield made
+    program, root = str(ROOT / ".venv/bin/python"), (real / "saved").as_uri()
+    kind, era = request.param
+    if kind == "fastmcp":
+        async with Client(StdioTransport(program, arguments, cwd=str(ROOT)), mode=era, roots=[root]) as made:
+            yield made
+        return
+
+    started = StdioServerParameters(command=program, args=arguments, cwd=str(ROOT))
+    async for official in opened(SdkClient(started, mode=era, list_roots_callback=partial(roots, root))):
+        yield OfficialClient(official)
+
+
+async def roots(root: str, _: ClientRequestContext) -> ListRootsResult:
+    return ListRootsResult(roots=[Root.model_validate({"uri": root})])
+
+
+async def opened(client: SdkClient) -> AsyncIterator[SdkClient]:
+    """Hold a client in one task from its beginning to its end, as its task groups need it."""
+    ready, over = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def hold() -> None:
+        async with client as made:
+            ready.set_result(made)
+            await over.wait()
+
+    holding = asyncio.create_task(hold())
+    await asyncio.wait([ready, holding], return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():
+        await holding
+    yield ready.result()
+    over.set()
+    await holding
 
 
 @cache

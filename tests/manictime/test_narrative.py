@@ -1,15 +1,18 @@
 """Segments: clipped, named, merged and counted."""
 
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from butlers.butler import ToolCall
+from butlers.modules.manictime import components
 from butlers.modules.manictime.fixture import Record
 from butlers.modules.manictime.forms import APPS, DOCS, OTHER_APPS, TAGS, USAGE
 from butlers.modules.manictime.tools.screenshots import Desk
-from tests.manictime.desks import TWO, Said, asked, at, recorded
+from tests.manictime.desks import CALLER, TWO, Said, asked, at, recorded
 
 pytestmark = pytest.mark.asyncio
 
@@ -154,3 +157,18 @@ async def test_a_day_has_its_tops_and_a_narrative_only_if_asked(desk: Desk) -> N
     assert made["topApplications"] == []
     assert "topWebsites" not in made
     assert made["segments"] == day["segments"]
+
+
+async def test_the_event_loop_does_nothing_of_it(tmp_path: Path) -> None:
+    """While it reads and counts, others are served: its work is done in threads, but for a small part."""
+    record = Record("A")
+    for number in range(2000):
+        record.add(APPS, 1 + number % 3, at(8) + timedelta(seconds=10 * number), 9)
+    desk = recorded(tmp_path, record)
+    tool = next(one for one in components(desk).tools if one.name == "get_activity_narrative")
+    await tool.handler(ToolCall(CALLER, TWO))
+    loop, whole = time.thread_time(), time.process_time()
+    made = await tool.handler(ToolCall(CALLER, {**TWO, "maxSegments": 2000}))
+    loop, whole = time.thread_time() - loop, time.process_time() - whole
+    assert made.answer is not None
+    assert loop < whole / 5, (loop, whole)

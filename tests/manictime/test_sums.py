@@ -84,6 +84,9 @@ async def test_several_midnights_divide_one_activity(tmp_path: Path) -> None:
     summary = await asked(desk, "get_period_summary", startDate="2025-01-16", endDate="2025-01-17")
     assert summary["days"][0]["firstActivityTime"] == "2025-01-16T00:00:00"
     assert summary["days"][0]["lastActivityTime"] == "2025-01-17T00:00:00"
+    whole = await asked(desk, "get_period_summary", startDate="2025-01-15", endDate="2025-01-19")
+    assert [one["firstActivityTime"][8:13] for one in whole["days"]] == ["15T12", "16T00", "17T00", "18T00"]
+    assert [one["lastActivityTime"][8:13] for one in whole["days"]] == ["16T00", "17T00", "18T00", "18T12"]
     part = await asked(desk, "get_period_summary", startDate="2025-01-15T13:00", endDate="2025-01-15T14:00")
     assert part["days"][0]["firstActivityTime"] == "2025-01-15T13:00:00"
     assert part["days"][0]["lastActivityTime"] == "2025-01-15T14:00:00"

@@ -76,8 +76,13 @@ class Asked:
         """What the tools answered, as the model reads it."""
         if self.wire == "chat":
             return [_text(one["content"]) for one in self._messages if one["role"] == "tool"]
+        return [_text(one) for one in self.blocks]
+
+    @property
+    def blocks(self) -> list[object]:
+        """The same as they came, with their pictures; of the Messages API alone."""
         blocks = [block for one in self._messages if isinstance(one["content"], list) for block in one["content"]]
-        return [_text(block.get("content")) for block in blocks if block["type"] == "tool_result"]
+        return [block.get("content") for block in blocks if block["type"] == "tool_result"]
 
     @property
     def _messages(self) -> Sequence[Json]:

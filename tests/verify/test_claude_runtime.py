@@ -4,23 +4,31 @@ Without the npm package of `clients` the tests fail.
 """
 
 import asyncio
+import base64
+import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from PIL import Image
 
+from butlers.modules.manictime.fixture import make
 from butlers.runtime.base import Called, Ended, Limits, Said
+from butlers.runtime.claude import QUIET
 from butlers.runtime.registry import RUNTIMES
 from tests.acceptance.test_runtimes import tells_the_owner
 from tests.acceptance.test_story import by_a_model
 from tests.integration.runtime.small_butler import KEYS, NOTICE, TOKEN, SmallButler, small_butler
 from tests.integration.runtime.story import claude
 from tests.integration.runtime.test_story import played, the_story
+from tests.manictime.desks import desk_over
 from tests.rig.bench import Bench
+from tests.rig.cluster import ROOT
 from tests.rig.fleet import Fleet, Mode
 from tests.rig.model_server import Call, Fault, ModelServer, Words, model_server
 
@@ -168,3 +176,60 @@ def arguments() -> str:
 @pytest.mark.parametrize("mode", ["one", "each"])
 async def test_claude_code_wakes_by_the_clock_and_asks_before_it_acts(program: Path, bench: Bench, mode: Mode) -> None:
     await by_a_model(bench, mode, claude(str(program)), "mcp__greeter__")
+
+
+async def test_it_lists_looks_cuts_and_saves_by_the_timekeeper_alone(
+    program: Path, models: ModelServer, tmp_path: Path
+) -> None:
+    """Claude Code starts the timekeeper itself, shows its model the thumbnail and the part, and saves in its folder."""
+    make(tmp_path / "data", "real", 2)
+    [shot, *_] = desk_over(tmp_path / "data").pictures.captures()
+    ref, room = {"screenshotRef": shot.ref}, tmp_path / "room"
+    await asyncio.to_thread(room.mkdir)
+    models.play(
+        Call("mcp__timekeeper__list_screenshots", {"startDate": "2025-01-13", "endDate": "2025-01-15"}),
+        Call("mcp__timekeeper__get_screenshot", ref),
+        Call("mcp__timekeeper__crop_screenshot", {**ref, "x": 0, "y": 0, "width": 50, "height": 50}),
+        Call("mcp__timekeeper__save_screenshot", {**ref, "outputPath": "day/one"}),
+        Words("It is saved."),
+    )
+    assert "It is saved." in await by_itself(program, models, tmp_path / "data", room)
+    raw = await asyncio.to_thread((room / "day/one.jpg").read_bytes)
+    listed, shown, part, saved = models.asked[-1].blocks
+    assert f'"screenshotRef":"{shot.ref}"' in str(listed)
+    assert [sizes(one) for one in (shown, part)] == [[(320, 180), (640, 360)], [(320, 180)]]
+    assert f'"size":{len(raw)}' in str(saved)
+
+
+def sizes(result: object) -> list[tuple[int, int]]:
+    """The sizes of the pictures that the model is shown."""
+    blocks = result if isinstance(result, list) else []
+    raws = [base64.b64decode(one["source"]["data"]) for one in blocks if one["type"] == "image"]
+    return [Image.open(io.BytesIO(raw)).size for raw in raws]
+
+
+async def by_itself(program: Path, models: ModelServer, data: Path, room: Path) -> str:
+    """What Claude Code prints, run in this folder with the timekeeper as its one server."""
+    words = ["-m", "butlers.cli", "manictime", "mcp", "--data", str(data), "--timezone", "Europe/Vienna"]
+    config = {
+        "mcpServers": {"timekeeper": {"command": sys.executable, "args": words, "env": {"PYTHONPATH": str(ROOT)}}}
+    }
+    given = ["--print", "--bare", "--strict-mcp-config", "--mcp-config", json.dumps(config), "--tools", ""]
+    process = await asyncio.create_subprocess_exec(
+        *(str(program), *given, "--allowedTools=mcp__timekeeper", "Save a screenshot."),
+        cwd=room,
+        env={
+            **QUIET,
+            "PATH": os.environ["PATH"],
+            "HOME": str(room),
+            "ANTHROPIC_API_KEY": "k",
+            "ANTHROPIC_BASE_URL": models.url,
+        },
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(120):
+        out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    return out.decode()

@@ -10,8 +10,9 @@ from starlette.responses import RedirectResponse, Response
 
 from butlers.console.queries import sessions as queries
 from butlers.console.session import House, Session, demand_csrf, page, read_form
+from shared.display.day_bar import KEY, day_bar
 from shared.errors import InvalidInput
-from shared.storage import session_list, sessions
+from shared.storage import session_list, sessions, state
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 OVER: Final = "This session has ended."
@@ -43,8 +44,9 @@ async def _page(house: House, request: Request, session: Session, notice: str = 
         if not await queries.is_known(connection, name):
             raise HTTPException(404)
         runs = await queries.runs(connection, name)
-    status = 409 if notice else 200
-    return await page(house, request, session, "butler.html", status=status, butler=name, runs=runs, notice=notice)
+        kept = await state.get(connection, name, KEY)
+    shown = {"butler": name, "runs": runs, "notice": notice, "day": day_bar(kept.value) if kept else None}
+    return await page(house, request, session, "butler.html", status=409 if notice else 200, **shown)
 
 
 def _name(request: Request) -> str:

@@ -1,5 +1,6 @@
 """What every answer of the timekeeper shares: checked arguments, published forms, blocks and errors."""
 
+import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -201,7 +202,8 @@ class Told:
             except ButlersError as refused:
                 said = TextContent(type="text", text=f"{refused}\n{error_json(refused)}")
                 return Result(blocks=[said], is_error=True)
-            answer = trimmed(made.answer) if made.answer is not None else None
+            # In a thread, since thousands of rows would stop the event loop.
+            answer = await asyncio.to_thread(trimmed, made.answer) if made.answer is not None else None
             return Result(answer if isinstance(answer, dict) else None, made.blocks, asks=made.asks)
 
         takes = {

@@ -3,9 +3,9 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -37,8 +37,7 @@ NAMES_OF_STATES: Final = {"active": "active", "away": "away", "session lock": "l
 DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A time with one application."""
 
     application: str
@@ -167,8 +166,7 @@ def described(
                 carried, until = site, one.span.end
         shot = nearest(beside.screenshots, one.span.local_start, one.span.local_end)
         made.append(
-            replace(
-                one,
+            one._replace(
                 document=path_of(document.title) if document else None,
                 website=site,
                 tags=frozenset(near) | beside.tags_of.get((row.report_id, row.activity_id), frozenset()),
@@ -265,8 +263,7 @@ def _joins(one: Segment, other: Segment, gap: float) -> bool:
 
 def _joined(one: Segment, other: Segment) -> Segment:
     last = other if other.span.end >= one.span.end else one
-    return replace(
-        one,
+    return one._replace(
         span=Span(one.span.start, last.span.end, one.span.shift),
         local_end=last.local_end,
         document=one.document or other.document,

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -119,6 +119,14 @@ class Pictures:
     def moment_of(self, ref: str) -> str:
         """Return when a capture was made."""
         return self.find(ref).timestamp
+
+    def remember(self, some: Iterable[Capture]) -> None:
+        """Let these be found at once, since they were listed and will be asked for."""
+        self._by_ref |= {one.ref: one for one in some}
+
+    def known(self, ref: str) -> Capture | None:
+        """Return the capture of this reference if it was listed, without a look at the folders."""
+        return self._by_ref.get(ref)
 
     def find(self, ref: object) -> Capture:
         """Return the capture of this reference, looking through all folders if need be; raise InvalidInput."""
@@ -274,9 +282,9 @@ def spread(found: list[Capture], asked: Range, most: int) -> list[Capture]:
 
 def at_changes(found: list[Capture], changes: list[int]) -> list[Capture]:
     """Return the capture nearest to each of these local moments, if one is within two minutes."""
-    chosen = dict[str, Capture]()
+    chosen, moments = dict[str, Capture](), [one.local for one in found]
     for moment in changes:
-        at = bisect_left(found, moment, key=lambda one: one.local)
+        at = bisect_left(moments, moment)
         near = [one for one in found[max(0, at - 1) : at + 1] if abs(one.local - moment) <= NEAR_SECONDS]
         if near:
             one = min(near, key=lambda one: abs(one.local - moment))

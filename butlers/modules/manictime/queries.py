@@ -187,6 +187,12 @@ FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value
 WHERE a.started < :end AND a.ended > :start
 ORDER BY coalesce(a.started_utc, a.started)
 """
+# Of one timeline: when each row begins, and what it is about, in the order of its index.
+FRONTS: Final = """
+SELECT CAST(strftime('%s', a.started) AS INTEGER), coalesce(a.group_id, a.title) FROM v_activities a
+WHERE a.report_id = :report AND a.started < :end AND a.ended > :start AND strftime('%s', a.started) IS NOT NULL
+ORDER BY a.started LIMIT :limit
+"""
 NAMED: Final = """
     LEFT JOIN v_groups g ON g.report_id = a.report_id AND g.group_id = a.group_id
     LEFT JOIN v_commons c ON c.common_id = coalesce(a.common_id, g.common_id)
@@ -225,24 +231,25 @@ WHERE u.bucket >= :start AND u.bucket < :end GROUP BY 1, 2
 """  # of our own constants
     for view in ("v_applications", "v_websites", "v_documents", "v_application_days")
 }
-# The first row that begins in a day, by the index on it, and the one of these that ends last.
+# Of one timeline: the first row that begins in a day, which its index leads to, and the one of these that ends last.
 EARLIEST: Final = f"""
 SELECT a.started, coalesce(c.name, g.name, a.title, '(unknown)')
-FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value {NAMED}
-WHERE a.started >= :start AND a.started < :end AND a.ended > a.started ORDER BY a.started LIMIT 1
+FROM v_activities a {NAMED}
+WHERE a.report_id = :report AND a.started >= :start AND a.started < :end AND a.ended > a.started
+ORDER BY a.started LIMIT 1
 """  # of our own constants
 LATEST: Final = f"""
 SELECT a.ended, coalesce(c.name, g.name, a.title, '(unknown)')
-FROM (SELECT max(a.ended) ended, a.title, a.report_id, a.group_id, a.common_id
-    FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value
-    WHERE a.started >= :start AND a.started < :end AND a.ended <= :end AND a.ended > a.started) a {NAMED}
+FROM (SELECT max(a.ended) ended, a.title, a.report_id, a.group_id, a.common_id FROM v_activities a
+    WHERE a.report_id = :report AND a.started >= :start AND a.started < :end AND a.ended <= :until
+        AND a.ended > a.started) a {NAMED}
 WHERE a.ended IS NOT NULL
 """  # of our own constants
-OVER_MIDNIGHT: Final = f"""
+# What begins before the end of a day, or of anything, and lasts beyond it.
+LASTING: Final = f"""
 SELECT a.started, a.ended, coalesce(c.name, g.name, a.title, '(unknown)')
-FROM json_each(:reports) r CROSS JOIN v_activities a ON a.report_id = r.value {NAMED}
-WHERE a.started < :end AND a.ended > :start
-    AND (a.ended > substr(a.started, 1, 10) || 'T' OR a.started < :start OR a.ended > :end)
+FROM v_activities a {NAMED}
+WHERE a.report_id = :report AND a.started >= :start AND a.started < :end AND a.ended > :end
 """  # of our own constants
 LIST_TAGS: Final = """
 SELECT DISTINCT i.report_id, i.list_id, g.name FROM json_each(:reports) r

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -28,6 +29,8 @@ LONGEST_SECONDS: Final = 10.0
 STEPS_BETWEEN_LOOKS: Final = 20_000
 BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 NO_LIMIT: Final = -1
+# Text that can leave for any client, whatever bytes a row holds.
+TEXT: Final = partial(str, encoding="utf-8", errors="replace")
 HEALTH: Final = "The resource manictime://health says more."
 T = TypeVar("T")
 
@@ -157,7 +160,7 @@ class Snapshot:
     def activities(self, reports: str, asked: Range, limit: int = NO_LIMIT) -> list[Activity]:
         """Return the rows of these timelines that overlap a range, by their beginning."""
         given = {"reports": reports, "limit": limit, **asked.texts}
-        return [Activity(*row) for row in self.connection.execute(queries.ACTIVITIES, given)]
+        return list(map(Activity._make, self.connection.execute(queries.ACTIVITIES, given)))
 
 
 class Source:
@@ -209,7 +212,7 @@ class Source:
         uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
             connection.set_progress_handler(lambda: int(self._clock() > deadline), STEPS_BETWEEN_LOOKS)
-            connection.text_factory = _text
+            connection.text_factory = TEXT
             version = connection.execute(queries.SCHEMA_VERSION).fetchone()[0]
             schema = self._looked_over(connection, (path, found.st_dev, found.st_ino, version))
             connection.execute(queries.IN_MEMORY)
@@ -227,11 +230,6 @@ class Source:
                 columns.setdefault(table, {})[column] = bool(key)
             self._known = (identity, _schema(columns))
         return self._known[1]
-
-
-def _text(raw: bytes) -> str:
-    """Return text that can leave for any client, whatever bytes a row holds."""
-    return raw.decode("utf-8", errors="replace")
 
 
 def _told(failed: sqlite3.Error) -> NoData:

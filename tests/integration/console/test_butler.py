@@ -6,7 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
-from shared.storage import session_steps, sessions
+from shared.display.day_bar import KEY
+from shared.storage import session_steps, sessions, state
 from tests.integration.console_runner import Running
 from tests.integration.house import House
 from tests.integration.signed_in import fields, page, plain, signed_in
@@ -75,3 +76,16 @@ async def test_a_form_of_another_s_session_or_without_sense_stops_nothing(
 @pytest.mark.parametrize("name", ["nobody", "Greeter", "..%2f", "switchboard"])
 async def test_there_is_no_page_of_whoever_is_no_butler(console: Running, name: str) -> None:
     await page(console, f"/butlers/{name}", 404)
+
+
+async def test_the_last_day_that_was_told_is_drawn_and_what_is_no_day_is_not(house: House, console: Running) -> None:
+    await house.sql.execute(RUNNING + " ON CONFLICT DO NOTHING")
+    seconds = [0] * 18 + [1800, 900] + [0] * 28
+    await state.put(house.sql, "greeter", KEY, {"date": "2025-01-20", "seconds": seconds}, None)
+    html = await page(console, "/butlers/greeter")
+    assert html.count("<rect ") == 2
+    assert 'x="18.1" y="0.00" width=".8" height="12.00"' in html
+    assert 'aria-label="45 min at the computer between 09:00 and 10:00"' in html
+    assert "Monday 20 January 2025" in plain(html)
+    await state.put(house.sql, "greeter", KEY, {"date": "<script>", "seconds": seconds}, None)
+    assert "<svg" not in await page(console, "/butlers/greeter")

@@ -132,7 +132,8 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
     await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
     row = await bring(still_house, event(f"/greeter {message}", OWNER))
     async with still_house.context("switchboard").db.work() as connection:
-        beats = [(name, "http://127.0.0.1:1", "butler", [], "ready", False, name == "health") for name in BUTLERS]
+        at, tools = "http://127.0.0.1:1", list[str]()
+        beats = [(name, at, "butler", tools, "ready", False, name == "health") for name in BUTLERS]
         await registry.all_seen(connection, beats)
     for _ in range(2):
         await router.route_waiting(still_house.context("switchboard"))

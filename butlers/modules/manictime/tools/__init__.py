@@ -1,11 +1,12 @@
 """The fourteen tools of the timekeeper."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from butlers.butler import Result, Tool, ToolCall
 from butlers.modules.manictime.answers import Given, Told
 from butlers.modules.manictime.source import Snapshot
-from butlers.modules.manictime.tools.saving import SAVE, save_screenshot
+from butlers.modules.manictime.tools.saving import SAVE, save_screenshot, would_save
 from butlers.modules.manictime.tools.screenshots import (
     CROP,
     GET,
@@ -43,5 +44,6 @@ def tools_of(desk: Desk) -> list[Tool]:
     async def saved(given: Given, call: ToolCall) -> Result:
         return await save_screenshot(desk, given, call)
 
-    of_pictures = [LIST.tool(listed), GET.tool(shown), CROP.tool(cropped), SAVE.tool(saved)]
+    saving = replace(SAVE.tool(saved), gate=desk.gate, says=lambda arguments: would_save(desk, arguments))
+    of_pictures = [LIST.tool(listed), GET.tool(shown), CROP.tool(cropped), saving]
     return [made(told, answer) for told, answer in (*LISTS, *SUMMARIES)] + of_pictures

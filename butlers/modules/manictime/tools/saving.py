@@ -40,6 +40,21 @@ async def save_screenshot(desk: Desk, given: Given, call: ToolCall) -> Result:
     return await asyncio.to_thread(_saved, desk, given, box, roots)
 
 
+def would_save(desk: Desk, arguments: Mapping[str, object]) -> str:
+    """Return what a call would do, for the owner who is asked for a yes; raise what the call would be refused for.
+
+    Whoever runs it then has no client: of the folders only the configured ones count.
+    """
+    given = Given(SAVE.params, arguments)
+    ref, path = given.text("screenshotRef"), str(given.get("outputPath") or "")
+    known = desk.pictures.known(ref)
+    if not desk.roots:
+        raise _nowhere()
+    what = f"of {clock_text(known.local)}" if known else ref
+    part = "a part of " if given.get("cropWidth") is not None else ""
+    return f"Save {part}the screenshot {what} {f'as {path}' if path.strip() else 'by its time'}."
+
+
 def allowed(call: ToolCall, configured: Sequence[Path]) -> list[Path]:
     """Return the folders that may be written into: the client's, within the configured ones if there are any."""
     said = call.inputs.get("roots")
@@ -57,12 +72,16 @@ def allowed(call: ToolCall, configured: Sequence[Path]) -> list[Path]:
         found = [one for one in theirs if any(one.is_relative_to(our) for our in ours)]
         found += [our for our in ours if any(our.is_relative_to(one) and our != one for one in theirs)]
     if not found:
-        raise Unavailable(
-            "No folder is open for saving.",
-            "Declare an MCP root in the client, or name one in `roots` of butler.toml.",
-            code="roots_unavailable",
-        )
+        raise _nowhere()
     return found
+
+
+def _nowhere() -> Unavailable:
+    return Unavailable(
+        "No folder is open for saving.",
+        "Declare an MCP root in the client, or name one in `roots` of butler.toml.",
+        code="roots_unavailable",
+    )
 
 
 def _folder_of(uri: str) -> Path | None:

@@ -38,6 +38,7 @@ from butlers.modules.manictime.pictures import (
 )
 from butlers.modules.manictime.source import NoData, Snapshot, Source
 from shared.errors import InvalidInput
+from shared.model import Gate
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,6 +59,8 @@ class Desk:
     zone: ZoneInfo | None
     full_image: Literal["inline", "link"]
     roots: Sequence[Path]
+    # What saving needs.
+    gate: Gate = "free"
 
 
 def _audience(*who: Literal["user", "assistant"]) -> Annotations:
@@ -97,12 +100,20 @@ async def list_screenshots(desk: Desk, given: Given) -> Result:
             changes = await desk.source.read(lambda snapshot: _changes(snapshot, asked))
         except NoData:
             reason = "NoActivities"
-    at = at_changes(found, changes)
-    chosen = spread(at or found, asked, given.count("maxCount"))
-    if found and not at:
-        sampling = "interval"
     if not found:
         reason = await asyncio.to_thread(desk.pictures.why_none, asked)
+    return await asyncio.to_thread(_listed, desk, given.count("maxCount"), asked, found, (sampling, changes, reason))
+
+
+def _listed(
+    desk: Desk, most: int, asked: Range, found: list[Capture], how: tuple[str, list[int], str | None]
+) -> Result:
+    """Return the captures that stand for all that were found, where the application changed or evenly."""
+    sampling, changes, reason = how
+    at = at_changes(found, changes)
+    chosen = spread(at or found, asked, most)
+    if found and not at:
+        sampling = "interval"
     listed = [
         {
             **described(one),
@@ -112,6 +123,7 @@ async def list_screenshots(desk: Desk, given: Given) -> Result:
         }
         for one in chosen
     ]
+    desk.pictures.remember(chosen)
     cut_short = len(chosen) < len(at or found)
     block = {**truncation(len(chosen), truncated=cut_short), "totalAvailable": len(found)}
     answer = {"screenshots": listed, "sampling": sampling, "truncation": block, "diagnostics": diagnostics(reason)}
@@ -120,14 +132,15 @@ async def list_screenshots(desk: Desk, given: Given) -> Result:
 
 def _changes(snapshot: Snapshot, asked: Range) -> list[int]:
     """Return the local moments at which another application came to the front; another window of it is no change."""
-    rows = snapshot.activities(snapshot.reports(usage.APPLICATIONS), asked, limit=MOST_CHANGES)
-    pairs: list[tuple[queries.Activity | None, queries.Activity]] = list(zip([None, *rows], rows, strict=False))
-    return [
-        row.started
-        for before, row in pairs
-        if before is None
-        or (before.report_id, before.group_id or before.title) != (row.report_id, row.group_id or row.title)
-    ]
+    made = list[int]()
+    for number, _, _ in snapshot.timelines(usage.APPLICATIONS):
+        given = {"report": number, "limit": MOST_CHANGES, **asked.texts}
+        before: object = ()
+        for moment, what in snapshot.connection.execute(queries.FRONTS, given):
+            if what != before:
+                made.append(moment)
+            before = what
+    return sorted(made)
 
 
 async def get_screenshot(desk: Desk, given: Given) -> Result:

@@ -30,6 +30,7 @@ from butlers.modules.manictime.days import (
     spans,
 )
 from butlers.modules.manictime.queries import Activity
+from butlers.modules.manictime.source import Snapshot
 from butlers.modules.manictime.tools.timelines import (
     END,
     RANGE,
@@ -48,6 +49,8 @@ MOST_TOP: Final = 50
 LEAST_SITE_SECONDS: Final = 30
 # Up to so many days websites are told by the hour.
 HOURLY_DAYS: Final = 7
+# A time behind all others; no number, since a column of dates would take it for one.
+ENDLESS: Final = "9999-12-31 24:00:00"
 
 
 def _usage(kind: str) -> Callable[[Ask], dict[str, object]]:
@@ -244,20 +247,21 @@ def _week(found: Sequence[usage.Used]) -> list[dict[str, object]]:
 
 def _edges(ask: Ask, asked: Range) -> dict[str, dict[str, object]]:
     """Return by which application each day began and ended, and when."""
-    reports = ask.snapshot.reports(usage.APPLICATIONS)
     first, last = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
-    for midnight in range(asked.start - asked.start % DAY, asked.end, DAY):
-        part = Range(max(asked.start, midnight), min(asked.end, midnight + DAY))
-        for edge, sql in ((first, queries.EARLIEST), (last, queries.LATEST)):
-            for at, name in ask.snapshot.rows(sql, reports=reports, **part.texts):
-                edge[clock_text(midnight)[:10]] = (str(at), str(name))
-    given = {"reports": reports, **asked.texts}
-    for start, end, name in ask.snapshot.rows(queries.OVER_MIDNIGHT, **given):
-        begun, ended = (max(asked.start, _seconds(start)), min(asked.end, _seconds(end)))
-        for midnight in range(begun - begun % DAY, ended, DAY):
-            day = clock_text(midnight)[:10]
-            one = (clock_text(max(begun, midnight)), str(name)), (clock_text(min(ended, midnight + DAY)), str(name))
-            first[day], last[day] = min(first.get(day, one[0]), one[0]), max(last.get(day, one[1]), one[1])
+
+    def widen(day: str, begun: tuple[str, str], ended: tuple[str, str]) -> None:
+        first[day], last[day] = min(first.get(day, begun), begun), max(last.get(day, ended), ended)
+
+    for number, _, _ in ask.snapshot.timelines(usage.APPLICATIONS):
+        lasting = list(ask.snapshot.rows(queries.LASTING, report=number, start="", end=clock_text(asked.start)))
+        for midnight in range(asked.start - asked.start % DAY, asked.end, DAY):
+            part = Range(max(asked.start, midnight), min(asked.end, midnight + DAY))
+            lasting += _edges_of(ask.snapshot, number, part, widen)
+        for start, end, name in lasting:
+            begun, ended = (max(asked.start, _seconds(start)), min(asked.end, _seconds(end)))
+            for midnight in range(begun - begun % DAY, ended, DAY):
+                bounds = max(begun, midnight), min(ended, midnight + DAY)
+                widen(clock_text(midnight)[:10], *((clock_text(at), str(name)) for at in bounds))
     return {
         day: {
             "firstActivity": first[day][1],
@@ -267,6 +271,25 @@ def _edges(ask: Ask, asked: Range) -> dict[str, dict[str, object]]:
         }
         for day in first.keys() & last.keys()
     }
+
+
+def _edges_of(
+    snapshot: Snapshot, number: int, part: Range, widen: Callable[[str, tuple[str, str], tuple[str, str]], None]
+) -> list[tuple[object, ...]]:
+    """Widen a day by what begins in it; return the rows that begin in it and last beyond it."""
+    end = part.texts["end"]
+
+    def found(sql: str, **more: object) -> list[tuple[str, str]]:
+        return [(str(at), str(name)) for at, name in snapshot.rows(sql, report=number, **part.texts, **more)]
+
+    begun, ended = found(queries.EARLIEST), found(queries.LATEST, until=ENDLESS)
+    lasting = list[tuple[object, ...]]()
+    if ended and ended[0][0] > end:
+        lasting = list(snapshot.rows(queries.LASTING, report=number, **part.texts))
+        ended = found(queries.LATEST, until=end)
+    if begun and ended:
+        widen(clock_text(part.start)[:10], begun[0], ended[0])
+    return lasting
 
 
 def _seconds(text: object) -> int:
