@@ -102,6 +102,6 @@ async def test_a_few_hundred_strange_calls(desk: Desk) -> None:
     assert await fuzz(desk, 150, 1) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_ten_thousand_strange_calls(desk: Desk) -> None:
     assert await fuzz(desk, 5000, 2) > 200
