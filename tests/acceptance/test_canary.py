@@ -61,7 +61,7 @@ CRASH: Final = f"""
     scope="module",
     loop_scope="module",
     params=[
-        "one",
+        pytest.param("one", marks=pytest.mark.slow),
         pytest.param("one, all", marks=pytest.mark.whole),
         pytest.param("each, all", marks=pytest.mark.slow),
     ],
