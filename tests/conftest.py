@@ -148,9 +148,9 @@ async def console(cluster: "Cluster", tmp_path: Path) -> "AsyncIterator[Running]
         yield made
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture
 async def browser() -> "AsyncIterator[Browser]":
-    """The run's browser: a test opens a page or a context of its own in it, which knows nothing of others."""
+    """A browser of the test's own."""
     from tests.rig.browser import chromium  # noqa: PLC0415  # as above
 
     async with chromium() as started:
