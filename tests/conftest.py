@@ -37,10 +37,14 @@ structlog.configure(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--modes", default="", help="The shapes of the fleet to run all tests in: one,each,two")
+    told = "Run in these shapes what runs in others without this option, and nothing else"
+    parser.addoption("--more-modes", default="", help=told)
+    parser.addoption("--whole", action="store_true", help="Play at full length what else is played in part, or not")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_mode: runs in all shapes of the fleet also without --modes")
+    config.addinivalue_line("markers", "whole: has a full length, which --whole asks for; without `whole` no other")
     config.addinivalue_line("markers", "modes(*names): only these shapes fit; the first is the one without --modes")
 
 
@@ -56,8 +60,13 @@ def fitting(item: pytest.Item) -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    asked = tuple(filter(None, config.getoption("--modes").split(",")))
-    dropped = [item for item in items if not wanted(item, asked)]
+    asked, more = (tuple(filter(None, config.getoption(name).split(","))) for name in ("--modes", "--more-modes"))
+    dropped = [
+        item
+        for item in items
+        if not (is_more(item, more) if more else wanted(item, asked))
+        or (has_no_part(item) and not config.getoption("--whole"))
+    ]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
@@ -75,6 +84,22 @@ def wanted(item: pytest.Item, asked: tuple[str, ...]) -> bool:
     if asked:
         return mode in asked
     return item.get_closest_marker("every_mode") is not None or mode == fit[0]
+
+
+def is_more(item: pytest.Item, modes: tuple[str, ...]) -> bool:
+    """Whether this is one of these shapes, and this test does not run in it where none is asked for."""
+    return wanted(item, modes) and not wanted(item, ())
+
+
+def has_no_part(item: pytest.Item) -> bool:
+    """Whether this test is played whole or not at all."""
+    return item.get_closest_marker("whole") is not None and "whole" not in getattr(item, "fixturenames", ())
+
+
+@pytest.fixture(scope="session")
+def whole(pytestconfig: pytest.Config) -> bool:
+    """Whether what has a full length is to be played at it."""
+    return bool(pytestconfig.getoption("--whole"))
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ def area(name: str, *, where: tuple[str, ...] = ()) -> Step:
 
 
 def planted(wanted: str, timeout: float, share: str = "1/1") -> Step:
-    """A step that tries so many planted bugs, a sixth of them, or all; or the share of these that is named so."""
+    """A step that tries so many planted bugs, a twelfth of them, or all; or the share of these that is named so."""
     path, name = "tests/planted", "planted" if share == "1/1" else f"planted-{share[0]}"
     return Step(name, (str(BIN / "pytest"), "-q", f"--planted={wanted}", f"--share={share}", path), timeout, (path,))
 
@@ -109,6 +109,10 @@ FEW = 5
 # A step's timeout ends what hangs: it is several times what a busy machine of two cores takes.
 # Most tests wait as much as they compute, so three or four steps at once use two cores; the longest begin first.
 AT_ONCE = {"test": 4, "verify": 3, "long": 2}
+# Where two Switchboards and two Messengers stand in for each other: elsewhere their answers are those of one.
+STAND_IN = "test_outages or test_faults or test_uncertain or test_keys"
+# What is played in part, or not at all, but for `long`: docs/testing.md says why.
+WHOLE = tuple(f"tests/{name}" for name in ("acceptance", "attacks", "chaos", "integration", "manictime", "models"))
 # A campaign uses all there is, and comes when the others are done.
 ALONE = {("verify", "campaign")}
 TABLES: dict[str, tuple[Step, ...]] = {
@@ -136,27 +140,30 @@ TABLES: dict[str, tuple[Step, ...]] = {
         tool("lint-imports", "--no-logo", label="imports"),
     ),
     "verify": (
+        planted("twelfth", timeout=3600),
         suite("verify", "tests/verify", timeout=3600, only=""),
-        planted("sixth", timeout=3600, share="1/2"),  # `long` tries them all
-        planted("sixth", timeout=3600, share="2/2"),
+        suite("slow-fleets", "tests/acceptance", timeout=1800, only="slow"),
+        suite("slow", "tests/integration", timeout=1800, only="slow"),
+        suite("attacks", "tests/attacks", timeout=1800, only="", options=("--modes=each", "-k", "test_class")),
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
-        # `test` has tried the first shape.
-        suite("shapes", "tests/acceptance", timeout=3600, only="", options=("--modes=each,two",)),
-        suite("models", "tests/models", timeout=600, only="slow"),
+        suite("slow-attacks", "tests/attacks", timeout=1800, only="slow"),
+        suite("each", "tests/acceptance", timeout=1800, only="", options=("--more-modes=each",)),
         suite("browser", "tests/browser", timeout=600, only=""),
-        suite("attacks", "tests/attacks", timeout=900, only="", options=("--modes=each",)),
-        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=each,two",)),
-        suite("slow", "tests/integration", "tests/acceptance", timeout=1200, only="slow"),
+        suite("two", "tests/acceptance", timeout=900, only="", options=("--more-modes=two", "-k", STAND_IN)),
         area("postgres"),
-        area("sandbox"),
+        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=each,two",)),
         suite("timekeeper", "tests/manictime", timeout=900, only=""),
         suite("desk", "tests/desk", timeout=600, only=""),
+        area("sandbox"),
         tool("mypy", timeout=600, label="types"),
         suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign and not cold")),
     ),
     "long": (
         planted("all", timeout=7200, share="1/2"),
         planted("all", timeout=7200, share="2/2"),
+        suite("whole", *WHOLE, timeout=7200, only="whole", options=("--whole",)),
+        suite("two", "tests/acceptance", timeout=1800, only="", options=("--more-modes=two",)),
+        suite("attacks", "tests/attacks", timeout=1800, only="", options=("--modes=one,two", "-k", "test_class")),
         suite("cold", "tests/chaos", timeout=1800, only="slow", options=("-k", "from_cold")),
         suite("long", "tests/long", timeout=86_400, only=""),
     ),
@@ -171,7 +178,7 @@ def present(steps: Sequence[Step], changed: AbstractSet[str] | None = None) -> I
         paths = tuple(path for path in step.paths if any((ROOT / path).rglob("test_*.py")))
         if not step.paths:
             yield step
-        elif paths and (step.name != "slow" or any_slow(paths)):
+        elif paths and (not step.name.startswith("slow") or any_slow(paths)):
             command = tuple(word for word in step.command if word not in step.paths or word in paths)
             yield replace(step, command=command, paths=paths)
 
@@ -241,7 +248,11 @@ def run_command(command: Sequence[str], sink: int, timeout: float) -> int | None
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """Give all steps a fast place for what they write, and the PostgreSQL that each of them copies."""
+    """Give all steps a fast place for what they write, and the PostgreSQL that each of them copies.
+
+    Hundreds of processes import the same files, ours and the tests: the first compiles them for all, whatever is set.
+    """
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     if is_roomy(MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
     with tempfile.TemporaryDirectory(prefix="butlers-") as folder:

@@ -60,7 +60,11 @@ CRASH: Final = f"""
 @pytest_asyncio.fixture(
     scope="module",
     loop_scope="module",
-    params=["one", pytest.param("one, all", marks=pytest.mark.slow), pytest.param("each, all", marks=pytest.mark.slow)],
+    params=[
+        pytest.param("one", marks=pytest.mark.slow),
+        pytest.param("one, all", marks=pytest.mark.whole),
+        pytest.param("each, all", marks=pytest.mark.slow),
+    ],
 )
 async def canary(
     request: pytest.FixtureRequest, bench: Bench, tmp_path_factory: pytest.TempPathFactory
@@ -235,7 +239,6 @@ def told(hits: list[str]) -> str:
     return "\n".join(hits[:20])
 
 
-@pytest.mark.slow
 async def test_no_log_holds_a_secret_or_a_word(canary: Canary, bench: Bench) -> None:
     said = {**dict(logs(canary)), "postgres.log": (bench.folder / "postgres/postgres/postgres.log").read_text()}
     assert sum(len(text) for text in said.values()) > 1000

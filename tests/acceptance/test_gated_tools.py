@@ -63,6 +63,7 @@ def runs_of(house: House) -> Path:
 STATUS = "SELECT status FROM shared.pending_actions WHERE id::text = $1"
 
 
+@pytest.mark.slow
 async def test_a_daemon_killed_in_the_call_leaves_it_to_the_owner(house: House) -> None:
     code, _, err = await house.butlers("migrate")
     assert code == 0, err

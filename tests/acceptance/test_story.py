@@ -151,7 +151,10 @@ def demand_read(models: ModelServer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["one", "each"])
-@pytest.mark.parametrize("player", [MESSAGES, CHAT], ids=["messages", "chat"])
+@pytest.mark.parametrize(
+    ("mode", "player"),
+    [("one", MESSAGES), ("each", CHAT)],  # who thinks does not see in how many processes the others are
+    ids=["one-messages", "each-chat"],
+)
 async def test_a_model_plays_it(bench: Bench, mode: Mode, player: Player) -> None:
     await by_a_model(bench, mode, player)

@@ -58,6 +58,7 @@ async def edited(fleet: Fleet, card: Card, words: str) -> None:
     await fleet.outside.until(is_it)
 
 
+@pytest.mark.slow
 @pytest.mark.modes("each")
 async def test_a_killed_messengers_doubt_is_shown_within_lease_and_five_seconds(fleet: Fleet) -> None:
     said = fresh.words("killed")

@@ -18,7 +18,7 @@ from tests.chaos.verdict import Acknowledged, Verdict, verdict
 from tests.rig.bench import Bench
 from tests.rig.fleet import Fleet
 
-ROUNDS: Final = 30
+ROUNDS, ALL_ROUNDS = 10, 30
 CALLER: Final = "greeter"
 # What is committed but not yet told, or told but not yet done, happens well within this.
 PATIENCE: Final = 15.0
@@ -38,6 +38,7 @@ class Gaps:
 
     fleet: Fleet
     token: str
+    rounds: int
     landed: Counter[str] = field(default_factory=Counter)
     answers: list[Acknowledged] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -84,7 +85,7 @@ class Gaps:
         left_open = await drain(self.fleet.db)
         found = verdict(await journal_of(self.fleet), self.answers, await rows_of(self.fleet.db))
         figures = {
-            "kills": ROUNDS,
+            "kills": self.rounds,
             "seconds_of_kills": round(killed - self.started, 1),
             "seconds_of_drain": round(time.monotonic() - killed, 1),
             "left_behind": dict(sorted(self.landed.items())),
@@ -99,12 +100,12 @@ class Gaps:
         return found
 
 
-async def begin(bench: Bench) -> Gaps:
+async def begin(bench: Bench, rounds: int) -> Gaps:
     """A fleet of its own with a process per daemon, in which every question gets a card at once."""
     house = await bench.house(BUTLERS_SWEEP_SECONDS="0.2", BUTLERS_CARD_BURST="1000")
     fleet = await Fleet.start(house, "each")
     await fleet.db.execute(OBSERVER)
-    return Gaps(fleet, await fleet.token(CALLER))
+    return Gaps(fleet, await fleet.token(CALLER), rounds)
 
 
 async def soon(event: asyncio.Event) -> None:

@@ -113,6 +113,6 @@ def test_no_invariant_breaks() -> None:
     run(30)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_no_invariant_breaks_in_twenty_thousand_steps() -> None:
     run(400)

@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ class Stage:
     does: str
 
 
+@cache
 def stages(root: Path = ROOT) -> list[Stage]:
     """Every stage that a docstring below `root` names, by number."""
     files = (path for package in PACKAGES for path in (root / package).rglob("*.py"))

@@ -71,9 +71,15 @@ def test_every_document_is_reached_from_the_readme() -> None:
     assert [name_of(path) for path in DOCUMENTS if path.resolve() not in seen] == []
 
 
+@cache
+def program() -> Any:  # noqa: ANN401  # Typer's commands and groups are of two libraries
+    """The command line, built once."""
+    return typer.main.get_command(build())
+
+
 def mistaken(words: Sequence[str]) -> str:
     """What the command line would not take of these words; empty if it would."""
-    command = typer.main.get_command(build())
+    command = program()
     for word in words:
         inner: Mapping[str, Any] | None = getattr(command, "commands", None)
         if word in {"--help", "--version"}:

@@ -178,6 +178,12 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of a tree: walking it takes longest."""
+    return tuple(ast.walk(tree))
+
+
 def functions(tree: ast.AST) -> Iterator[tuple[str, Function]]:
     """Every function with its qualified name."""
 
@@ -201,7 +207,7 @@ def parameters(function: Function) -> list[ast.arg]:
 
 def docstrings(tree: ast.AST) -> set[int]:
     """The ids of the constants that stand alone as a statement: they tell, they are not run."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {id(node.value) for node in nodes(tree) if isinstance(node, ast.Expr)}
 
 
 def file_too_long(name: str, source: str) -> Iterator[str]:
@@ -209,9 +215,9 @@ def file_too_long(name: str, source: str) -> Iterator[str]:
     limit = 340 if name.startswith("tests/") else 175
     if source.count("\n") < limit:
         return  # ruff lets no line hold two statements (E701 to E703)
-    nodes = [node for node in ast.walk(parsed(source)) if isinstance(node, ast.stmt)]
-    told = [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
-    if (count := len(nodes) - len(told) - sum(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)) > limit:
+    all_ = [node for node in nodes(parsed(source)) if isinstance(node, ast.stmt)]
+    told = [node for node in all_ if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    if (count := len(all_) - len(told) - sum(isinstance(node, ast.Import | ast.ImportFrom) for node in all_)) > limit:
         yield f"{name}:1: {count} statements, {limit} are allowed"
 
 
@@ -238,7 +244,7 @@ def reads_environment(name: str, source: str) -> Iterator[str]:
     words = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
     if name == "shared/config/settings.py":
         return
-    for node in ast.walk(parsed(source)):
+    for node in nodes(parsed(source)):
         match node:
             case ast.Attribute(value=ast.Name(id="os"), attr=word) if word in words:
                 yield f"{name}:{node.lineno}: only shared/config/settings.py reads the environment"
@@ -249,7 +255,7 @@ def reads_environment(name: str, source: str) -> Iterator[str]:
 def mocks(name: str, source: str) -> Iterator[str]:
     if "mock" not in source and "monkeypatch" not in source:
         return
-    for node in ast.walk(parsed(source)):
+    for node in nodes(parsed(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             modules = [alias.name for alias in node.names]
             modules += (
@@ -265,7 +271,7 @@ def mocks(name: str, source: str) -> Iterator[str]:
 
 def broad_except(name: str, source: str) -> Iterator[str]:
     tree = parsed(source)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.ExceptHandler):
             continue
         if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
@@ -301,8 +307,8 @@ def lock_names_a_source(name: str, source: str) -> Iterator[str]:
 
 def sql_strings(tree: ast.AST) -> Iterator[ast.Constant | ast.JoinedStr]:
     told = docstrings(tree)
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    inside = {id(part) for node in nodes(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes(tree):
         if isinstance(node, ast.JoinedStr):
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told | inside:
@@ -342,7 +348,7 @@ def sql_put_together(name: str, source: str) -> Iterator[str]:
     tree = parsed(source)
     texts = {id(node): node for node in sql_strings(tree)}
     found: list[ast.expr] = [node for node in texts.values() if isinstance(node, ast.JoinedStr)]
-    found += [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node.value) in texts]
+    found += [node for node in nodes(tree) if isinstance(node, ast.Attribute) and id(node.value) in texts]
     inside = {id(part): function for function, node in functions(tree) for part in ast.walk(node)} if found else {}
     for node in found:
         where = inside.get(id(node))  # outside a function it is put together once, of our own constants
@@ -362,7 +368,7 @@ def any_in_signature(name: str, source: str) -> Iterator[str]:
 def empty_words(name: str, source: str) -> Iterator[str]:
     stem = Path(name).stem
     named = [(1, stem)] + [
-        (node.lineno, node.name) for node in ast.walk(parsed(source)) if isinstance(node, Function | ast.ClassDef)
+        (node.lineno, node.name) for node in nodes(parsed(source)) if isinstance(node, Function | ast.ClassDef)
     ]
     for line, word in named:
         parts = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).lower())
@@ -385,14 +391,14 @@ def uses(files: Files) -> Iterator[tuple[str, str, str]]:
     names = {module_of(name): name for name in files}
     for user, source in files.items():
         tree, whole = parsed(source), dict[str, str]()
-        froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        froms = [node for node in nodes(tree) if isinstance(node, ast.ImportFrom)]
         for module, alias in ((node.module or "", alias) for node in froms for alias in node.names):
             if found := names.get(f"{module}.{alias.name}"):
                 whole[alias.asname or alias.name] = found
                 yield user, found, ""
             elif found := names.get(module):
                 yield user, found, alias.name
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in whole:
                 yield user, whole[node.value.id], node.attr
 

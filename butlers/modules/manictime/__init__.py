@@ -32,7 +32,7 @@ class ManicTime(BaseModel):
     full_image: Literal["inline", "link"] = Field("inline", description="How a whole screenshot is answered.")
     gate: Gate = Field(
         "free",
-        description="Whether a screenshot is saved at once, by a standing rule or your yes, or by that yes alone.",
+        description="Whether a screenshot is saved at once, by a rule or your yes, or by that yes alone.",
     )
     timezone: str | None = Field(None, description="The zone of the recorded clock, where it is not this computer's.")
 
