@@ -123,7 +123,8 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/approvals", approvals.index),
         owner("/approvals/{id}", approvals.show),
         owner("/approvals/{id}", approvals.submit, "POST"),
-        *(owner("/questions/{id}", do, how) for do, how in ((questions.show, "GET"), (questions.submit, "POST"))),
+        owner("/questions/{id}", questions.show),
+        owner("/questions/{id}", questions.submit, "POST"),
         owner("/contacts", contacts.index),
         owner("/contacts", contacts.add_person, "POST"),
         owner("/contacts/{id}", contacts.show),
@@ -145,9 +146,7 @@ def _routes(house: House) -> list[Route | Mount]:
         anybody("/sign-in", sign_in.show),
         anybody("/sign-in", sign_in.submit, "POST"),
         *(anybody(*one) for one in DESK),
-        anybody("/healthz", healthz),
-        anybody("/readyz", readyz),
-        anybody("/metrics", metrics),
+        *(anybody(path, do) for path, do in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics))),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
 

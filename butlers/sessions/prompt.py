@@ -56,11 +56,11 @@ async def _asks(context: Context, claimed: Claimed) -> Worded:
     if claimed.cause != sessions.MESSAGE:
         return Worded(claimed.prompt)
     async with context.db.work() as connection:
-        found = await turns.written(connection, claimed.id)
+        found = await turns.received(connection, claimed.id)
         if found is None:  # its sender was blocked meanwhile, or its words are gone
             unknown = conversation.Turn(datetime.now(UTC), "unknown", claimed.prompt)
             return Worded(conversation.framed(unknown), WRITTEN)
-        theirs = await turns.written(connection, found.concerns) if found.concerns else None
+        theirs = await turns.received(connection, found.concerns) if found.concerns else None
         about = (theirs or found).place
         before = await turns.before(connection, about, found.turn.at, claimed.id)
     # An edit that came before the session began changed what it is asked.

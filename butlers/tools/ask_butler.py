@@ -130,7 +130,7 @@ async def answer(context: Context, arguments: Arguments) -> Answer:
     deadline = time.monotonic() + wait_seconds(arguments.get("wait_seconds"), timings.status_wait)
     while True:
         async with context.db.work() as connection:
-            found = await session_list.asked(connection, context.name, session_id)
+            found = await session_list.asked_session(connection, context.name, session_id)
         if found is None:
             raise InvalidInput("You have asked no such session.", "Use the session_id that ask_butler returned.")
         never = asyncio.Event()

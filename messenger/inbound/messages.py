@@ -12,7 +12,8 @@ from messenger.delivery.lease import Worker
 from messenger.inbound import commands
 from messenger.inbound.attachments import attached
 from messenger.inbound.callbacks import note_refusal
-from messenger.storage import question_cards, updates
+from messenger.storage import updates
+from messenger.storage.kinds import question_cards
 from shared.channels import realms
 from shared.channels.telegram import is_private_chat
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire

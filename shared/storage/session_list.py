@@ -70,6 +70,6 @@ SELECT id::text AS session_id, butler, status, outcome FROM shared.asked_session
 """
 
 
-async def asked(connection: Connection, asker: str, session_id: str) -> Record | None:
+async def asked_session(connection: Connection, asker: str, session_id: str) -> Record | None:
     """Return how a session stands that this butler asked of another, or None if it asked none of that id."""
     return await connection.fetchrow(ASKED, session_id.lower(), asker)

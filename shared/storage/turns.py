@@ -50,7 +50,7 @@ butler, channel, endpoint, conversation, kind, text, sender, display_name, conta
 ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind <> 'said'"
 
 
-async def written(connection: Connection, message_id: str) -> Written | None:
+async def received(connection: Connection, message_id: str) -> Written | None:
     """Return a message that came in for this butler; None if there is none, or its sender is blocked by now."""
     row = await connection.fetchrow(ONE, UUID(message_id))
     if row is None:

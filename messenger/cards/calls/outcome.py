@@ -6,8 +6,8 @@ from typing import Final
 from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind
-from messenger.storage import tool_call_cards
 from messenger.storage.deliveries import Claimed
+from messenger.storage.kinds import tool_call_cards
 from messenger.verdict import Authorized, Blocked
 from shared.db.pool import Connection, Record
 from shared.display.approval import titled

@@ -8,8 +8,9 @@ from typing import Final
 from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind, Press, Presser
-from messenger.storage import cards, tool_call_cards
+from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
+from messenger.storage.kinds import tool_call_cards
 from messenger.verdict import Authorized, Blocked
 from shared.auth.mac import tag, tag_matches
 from shared.channels import CHANNELS, realms

@@ -9,8 +9,9 @@ from typing import Final
 from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind, Press, Presser
-from messenger.storage import cards, stranger_cards
+from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
+from messenger.storage.kinds import stranger_cards
 from messenger.verdict import Authorized, Blocked
 from shared.addresses import canonical
 from shared.auth.mac import tag, tag_matches

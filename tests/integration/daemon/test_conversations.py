@@ -12,7 +12,7 @@ import pytest
 
 from butlers.sessions.prompt import TO_THEM, Worded, worded
 from messenger.cards.strangers import stranger
-from messenger.storage import stranger_cards
+from messenger.storage.kinds import stranger_cards
 from shared.db.pool import Record
 from shared.display.conversation import NOW, THEIRS
 from shared.display.owner import bubbles

@@ -17,7 +17,7 @@ from butlers.daemon.app import Daemon, build
 from butlers.daemon.directory import Directory
 from butlers.tools import ask_user
 from messenger.inbound import messages
-from messenger.storage import question_cards
+from messenger.storage.kinds import question_cards
 from shared.auth.tokens import Caller, Verifier
 from shared.config.quiet_hours import quiet_hours
 from shared.db.pool import Record

@@ -1,0 +1,1 @@
+"""The rows of those cards that have a file of their own: which are missing, and which are over."""
