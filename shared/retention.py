@@ -63,10 +63,10 @@ LIST: Final = (
         "shared.channels", "channel realm sender endpoint", "kept", None, "a row per channel, without its credentials"
     ),
     Kept("shared.keyring", "name public_key", "kept", None, "public keys, by which old seals are checked"),
-    Kept("shared.client_tokens", "jti butler", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
+    Kept("shared.client_tokens", "jti butler kind", "removed", TOKENS, "after its expiry; the token itself is nowhere"),
     Kept(
         "shared.sessions",
-        "butler request_context cause prompt runtime status limits used outcome said holder untold nonce",
+        "butler request_context cause prompt runtime status limits used outcome said holder untold nonce asked_by",
         "removed",
         WORDS,
         "after the session's end",
@@ -168,14 +168,14 @@ LIST: Final = (
     Kept(
         "switchboard.inbox",
         "channel endpoint_identity external_event_id thread sender kind reply_to conversation route_holder routed_to "
-        "routed_because verified stranger",
+        "routed_because stranger",
         "removed",
         FENCES,
         "after it came; it proves the thread and keeps it from being taken twice",
     ),
     Kept("switchboard.routing_rules", "butler channel sender words", "kept", None, _OWNERS),
     Kept("switchboard.butlers", "name url kind tools status", "removed", None, "a day after its last sign of life"),
-    Kept("console.sign_in_links", "code_sha", "removed", None, "within seconds of its expiry"),
+    Kept("console.sign_in_links", "code_sha purpose", "removed", None, "within seconds of its expiry"),
     Kept("console.sessions", "id_sha", "removed", None, "at the first sign-in after its expiry"),
     Kept("public.schema_version", "version_num", "kept", None, "the number of the schema"),
 )

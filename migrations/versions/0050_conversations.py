@@ -11,6 +11,7 @@ ALTER TABLE switchboard.inbox ADD COLUMN stranger text
     CHECK (stranger IN ('waits', 'answered', 'added', 'ignored', 'blocked')),
     -- Of the owner's own words: the stranger's message that they answer.
     ADD COLUMN concerns uuid;
+CREATE INDEX cards_of_strangers ON messenger.deliveries (created_at) WHERE card_kind = 'stranger';
 CREATE INDEX inbox_of_strangers ON switchboard.inbox (received_at) WHERE stranger = 'waits';
 GRANT UPDATE (stranger) ON switchboard.inbox TO butlers_group_messenger;
 -- A card may be about what lies in the inbox.

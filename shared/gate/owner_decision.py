@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from pydantic import ValidationError
+
 from shared import answers
 from shared.channels import realms
 from shared.channels.base import shas
@@ -17,7 +19,7 @@ from shared.db.wake import tell
 from shared.display import decided
 from shared.display.approval import local
 from shared.display.fates import ANSWERED, CALL
-from shared.errors import InvalidInput, Misconfigured
+from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.gate.accept import message_of
 from shared.gate.admit import tool_args, why_asked
 from shared.gate.evaluate import Evaluation, evaluate
@@ -237,10 +239,13 @@ async def _tell_of_message(  # a decision
     connection: Connection, verb: str, row: Record, about: str, *, reason: str | None = None, wakes: bool = True
 ) -> None:
     """Tell the message's butler what the owner decided, with the text that counts and what was changed of it."""
-    now, asked = notifications.envelope_of(row), NotifyEnvelope.model_validate(row["envelope"])
-    text, before = now.delivery.message, asked.delivery.message
-    what = f"your {now.delivery.channel} message {row['id']}"
-    said = decided.message_decided(verb, what, text or now.delivery.emoji, before, reason)
+    try:
+        now, asked = notifications.envelope_of(row), NotifyEnvelope.model_validate(row["envelope"])
+    except (ButlersError, ValidationError):  # what cannot be read is decided all the same
+        said = decided.message_decided(verb, f"your message {row['id']}", None, None, reason)
+    else:
+        text, what = now.delivery.message or now.delivery.emoji, f"your {now.delivery.channel} message {row['id']}"
+        said = decided.message_decided(verb, what, text, asked.delivery.message, reason)
     await _tell_butler(connection, row["origin_butler"], about, said, wakes=wakes)
 
 

@@ -18,10 +18,12 @@ from starlette.types import Scope
 from butlers.butler import Context
 from butlers.console.app import create_app
 from butlers.console.peer import uid_of
+from butlers.daemon.assembly import TOPICS
 from shared.auth.keypairs import generate_key
 from shared.auth.tokens import Signer
 from shared.config.settings import Settings
 from shared.db.pool import Database
+from shared.db.wake import Wake
 from shared.rpc import DaemonClient
 from tests.rig.cluster import Cluster
 from tests.rig.served import served as serving
@@ -114,7 +116,8 @@ def ground_of(home: Path, db: Database, **variables: str) -> Context:
     environ |= variables
     settings = Settings.from_env({name: value for name, value in environ.items() if value})
     daemons = DaemonClient(Signer("console", generate_key()[0], time.time), no_finder)
-    return Context("console", "console-1", home, settings, db, daemons, b"k" * 32, lambda: str(uuid.uuid4()), {})
+    wakes = {topic: Wake() for topic in TOPICS}
+    return Context("console", "console-1", home, settings, db, daemons, b"k" * 32, lambda: str(uuid.uuid4()), wakes)
 
 
 def browsing() -> aiohttp.ClientSession:

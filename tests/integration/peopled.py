@@ -17,6 +17,11 @@ SELECT notification_id, 'third_party', 'telegram', '4242', 'uncertain' FROM shar
 RETURNING id::text
 """
 
+QUESTION = """
+INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, urgency, expires_at)
+VALUES (gen_random_uuid(), 'greeter', $1, $1, ARRAY[$1], 'OK', 'normal', clock_timestamp() + interval '1 hour')
+RETURNING id::text
+"""
 SESSION = """
 INSERT INTO shared.sessions (id, butler, prompt) VALUES (gen_random_uuid(), 'greeter', $1) RETURNING id::text
 """
@@ -31,6 +36,7 @@ class Ids:
     rule: str
     delivery: str
     told: str
+    question: str
     butler: str = "x"
     session: str = "x"
 
@@ -48,6 +54,7 @@ class Ids:
             "/deliveries",
             f"/deliveries/{self.delivery}",
             f"/deliveries/{self.told}",
+            f"/questions/{self.question}",
             f"/butlers/{self.butler}",
             "/audit",
         )
@@ -61,6 +68,7 @@ class Ids:
             "/rules": {"do": "add", "recipient": "4242"},
             f"/rules/{self.rule}": {"do": "revoke"},
             f"/deliveries/{self.delivery}": {"word": "again", "attempt": "0"},
+            f"/questions/{self.question}": {"choice": "0"},
             f"/butlers/{self.butler}": {"stop": self.session},
             "/brake": {"do": "pause"},
             "/sign-out": {},
@@ -77,4 +85,5 @@ async def peopled(console: Running, words: str = "Lunch on Thursday?") -> Ids:
         "SELECT notification_id::text FROM shared.pending_actions WHERE id = $1::text::uuid", action
     )
     session = await console.sql.fetchval(SESSION, words)
-    return Ids(action, people["contact"], people["rule"], delivery, told, "greeter", session)
+    question = await console.sql.fetchval(QUESTION, words)
+    return Ids(action, people["contact"], people["rule"], delivery, told, question, "greeter", session)

@@ -32,6 +32,8 @@ UPDATE messenger.deliveries SET created_at = created_at - $2::interval, settled_
 WHERE notification_id = $1
 """,
     "UPDATE shared.withdrawals SET at = at - $2::interval WHERE notification_id = $1",
+    # What its butler was told goes by itself, and no later (test_purging_rows).
+    "DELETE FROM shared.notices WHERE position($1::text IN text) > 0 AND $2::interval > interval '0'",
 )
 
 

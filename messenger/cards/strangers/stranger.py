@@ -70,7 +70,8 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
         lines.append("They forwarded somebody else's words.")
     if row["files"]:
         lines.append(f"Files attached: {row['files']}.")
-    lines.append(f"No butler acts on it; it is kept for {in_line(titled(row['routed_to']))}.")
+    kept = f"; it is kept for {in_line(titled(row['routed_to']))}" if row["routed_to"] else ""
+    lines.append(f"No butler acts on it{kept}.")
     block = f"To block the sender: butlers routes add nobody --channel {row['channel']} --from {in_line(row['sender'])}"
     return title, Sheet(
         "\n".join(lines), (Quote(row["text"] or "(no text)", "Message"),), HOW if has_buttons else block

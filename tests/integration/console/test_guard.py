@@ -30,8 +30,9 @@ def test_the_forms_tried_here_are_all_there_are() -> None:
     from butlers.console.app import _routes  # noqa: PLC0415  # what is looked at, not used
 
     text = Path(str(_routes.__code__.co_filename)).read_text(encoding="utf-8")
-    posts = set(re.findall(r'\("(/[^"]*)", [\w.]+, "POST"\)', text))
-    tried = {re.sub("/x$", "/{id}", path) for path in Ids("x", "x", "x", "x", "x").forms()}
+    # What a desk posts is no form: it comes with a token.
+    posts = {path for path in re.findall(r'\("(/[^"]*)", [\w.]+, "POST"\)', text) if not path.startswith("/desk/")}
+    tried = {re.sub("/x$", "/{id}", path) for path in Ids("x", "x", "x", "x", "x", "x").forms()}
     assert posts == tried
 
 

@@ -61,6 +61,7 @@ TABLES: Final = {
     "/contacts/{id}": "SELECT id::text FROM shared.contacts ORDER BY created_at DESC LIMIT 3",
     "/rules/{id}": "SELECT id::text FROM shared.approval_rules ORDER BY created_at DESC LIMIT 3",
     "/deliveries/{id}": "SELECT id::text FROM messenger.deliveries ORDER BY created_at DESC LIMIT 3",
+    "/questions/{id}": "SELECT id::text FROM shared.questions ORDER BY asked_at DESC LIMIT 3",
     "/butlers/{id}": "SELECT name AS id FROM switchboard.butlers WHERE name ~ '^[a-z]+$'",
 }
 STATUS: Final = "SELECT status FROM shared.pending_actions WHERE id = $1"
@@ -190,7 +191,7 @@ async def put(house: House, odd: Odd) -> Put:
 
 
 # They lead elsewhere, or never end.
-NO_PAGES: Final = {"/events", "/confirm", "/sign-in"}
+NO_PAGES: Final = {"/events", "/confirm", "/sign-in", "/desk/questions"}
 
 
 async def pages(console: Running, *put: Put) -> dict[str, str]:

@@ -33,7 +33,7 @@ async def health(still_house: House) -> AsyncIterator["asyncpg.Connection[asyncp
 
 async def test_a_butlers_process_listens_to_nothing_and_nobody_to_what_was_settled(still_house: House) -> None:
     plan, db = still_house.assembly.plan, still_house.assembly.context("greeter").db
-    for name in (*BUTLERS, "console"):
+    for name in BUTLERS:
         assert Assembly(replace(plan, names=[name], together=False), db).heard() == {}
     for name, topics in HEARD.items():
         assert set(Assembly(replace(plan, names=[name], together=False), db).heard()) == set(topics) < set(TOPICS)

@@ -23,7 +23,8 @@ from butlers.butler import Butler, Components, Result, Tool, ToolCall
 from butlers.daemon.app import Daemon, build
 from butlers.daemon.directory import Directory
 from butlers.daemon.discovery import keep_token
-from butlers.sessions.notices import BEGINS, begin_one, opening, settle
+from butlers.sessions.notices import BEGINS, begin_one, settle
+from butlers.sessions.prompt import worded
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier, mint_client_token, mint_session_token
 from shared.errors import InvalidInput
@@ -236,7 +237,7 @@ async def test_the_first_prompt_begins_with_what_waits_if_it_is_read(butler: Ser
     await added(house)
     for hears in (False, True):
         claimed, _ = await begun(house, hears=hears)
-        prompt = await opening(house.context("greeter"), claimed)
+        prompt = (await worded(house.context("greeter"), claimed)).prompt
         assert prompt.endswith("Paint.")
         assert prompt.startswith("<notification ") == hears
     assert await states(house) == ["shown"]
