@@ -76,6 +76,9 @@ async def hand_over(context: Context, message: Routed) -> None:
                     "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
                 )
                 await notices.add(connection, message.butler, words)
+        elif not message.from_owner:
+            await inbox.show(connection, message.message_id)
+            await tell(connection, "cards")
     # Where nothing thinks for anybody, the Messenger says so.
     if message.from_owner and not thinks and somebody_thinks and not is_played:
         await _tell_owner(context, message)

@@ -69,7 +69,8 @@ class Choice:
 def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     """Return where a message goes; None as long as no butler is known to whom it could go.
 
-    In this order: what is answered, who is named, the thread, the owner's rules, the default butler. A rule that sends
+    In this order: what is answered, who is named, whom the contact may ask, the thread, the owner's rules, the default
+    butler. A rule that sends
     a sender's messages to nobody comes before all of them: who is blocked reaches no thread by any way.
     """
     rules = [rule for rule in facts.rules if _fits(rule, message)]
@@ -80,6 +81,7 @@ def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     candidates = [
         (facts.answered, "it answers a message of this butler"),
         (named, "the owner named it"),
+        *((rule.butler, f"rule {rule.id}") for rule in rules if rule.may_ask and message.is_proved),
         (facts.thread, "its thread went there before"),
         *((rule.butler, f"rule {rule.id}") for rule in rules),
         (facts.default, "the default butler"),

@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -67,6 +68,8 @@ def pair(home_folder: HomeOption = None) -> None:
     where = asyncio.run(offer())
     remark(f"Run this on the computer with your screen, within {LINK_LASTS // timedelta(minutes=1)} minutes:")
     say(f"butlers desk sign-in {where} {code}")
+    if not settings.public_url:
+        remark("This address works on this computer only; for another one set BUTLERS_PUBLIC_URL.")
 
 
 @app.command("sign-in")
@@ -95,6 +98,8 @@ def _keep(file: Path, text: str) -> None:
 @app.command()
 def run(folder: FolderOption = FOLDER) -> None:
     """Show the open questions on this screen, until it is stopped."""
+    if sys.platform == "linux" and find_spec("dbus_fast") is None:
+        raise Misconfigured("The desk needs the extra `desktop`.", "Run `pip install 'butlers[desktop]'`.")
     from butlers.desk.console import Console  # noqa: PLC0415  # help should not wait for it
     from butlers.desk.run import follow  # noqa: PLC0415  # the same
 

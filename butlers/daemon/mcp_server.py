@@ -57,7 +57,7 @@ class ServedTool(McpTool):
             name=tool.name,
             description=tool.description,
             parameters=dict(tool.parameters),
-            output_schema=with_room(tool.output) if tool.output is not None else None,
+            output_schema=_published(tool.output, block_for),
             annotations=ToolAnnotations(read_only_hint=tool.read_only, open_world_hint=not tool.read_only),
         )
         served._tool, served._block_for = tool, block_for
@@ -109,6 +109,13 @@ def leave(result: Result, block: str | None = None) -> ToolResult:
     if block is not None:
         answer.setdefault(KEY, block)
     return ToolResult(content=[text, *result.blocks, *last], structured_content=answer, is_error=result.is_error)
+
+
+def _published(output: Mapping[str, object] | None, block_for: BlockFor) -> dict[str, object] | None:
+    """Return the schema of a tool's object, with room where notices may come."""
+    if output is None:
+        return None
+    return dict(output) if block_for is nothing_waits else with_room(output)
 
 
 def with_room(output: Mapping[str, object]) -> dict[str, object]:

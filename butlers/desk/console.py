@@ -86,7 +86,7 @@ class Console:
             why = said or "The console does not accept this desk's token: it was revoked or has expired."
             raise Unauthorized(why, "Pair this desk again: `butlers desk pair` at home, `butlers desk sign-in` here.")
         if status in {400, 404, 413}:
-            raise InvalidInput(said or f"{self.url} has no desk's door.", "Correct the address.")
+            raise InvalidInput(said or f"{self.url} is no console that knows desks.", "Correct the address.")
         if status != http.HTTPStatus.OK:
             raise self._away()
 

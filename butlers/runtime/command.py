@@ -30,7 +30,7 @@ class CommandSettings(BaseModel):
     )
     environment: dict[Annotated[str, Field(pattern=_VARIABLE)], str] = Field({}, description="More variables for it.")
     keys: frozenset[Literal["anthropic", "openai"]] = Field(frozenset(), description="Which keys it is given.")
-    memory_mb: Annotated[int, Field(ge=64, le=65_536)] = Field(1024, description="What it may write to.")
+    memory_mb: Annotated[int, Field(ge=64, le=65_536)] = Field(1024, description="The memory it may use, in MB.")
 
 
 def missing(settings: CommandSettings, keys: Mapping[str, str]) -> str | None:

@@ -39,18 +39,20 @@ MENU: Final = {
     "resume": "Send messages to others again",
     "help": "What you can do here",
 }
-HELP: Final = """Your butlers message you here, and ask you here before they write to others.
+HELP: Final = """Write here what you want done; begin with a butler's name, such as /health, to choose one. \
+Your butlers message you here, and ask you here before they write to others.
 
 /pending - what needs your approval
 /pause - hold all messages to others
 /resume - send them again
 /help - this list
 
-Approve or deny with the buttons of each request."""
+Approve, deny and answer with the buttons of each card."""
 UNREAD: Final = (
-    "No butler reads this; they can only message you and ask for your approval: /pending shows what waits for you, "
-    "and /help what you can do."
+    "No butler reads this: none has a runtime, or this is the sandbox beside a live channel. /pending shows what waits "
+    "for you, and /help what you can do."
 )
+NO_WORDS: Final = "A file without words, or a forwarded message, begins no work. Write what to do about it."
 PAUSED: Final = (
     "Paused. Messages to others wait until you send /resume. Approval requests and messages to you still arrive."
 )
@@ -121,7 +123,7 @@ async def unread(connection: Connection, worker: Worker, message: Mapping[str, o
         return [("sendChatAction", {"chat_id": _chat_of(message), "action": "typing"})]
     key = f"unread:{_chat_of(message)}"
     fresh = await rate_limits.first_in(connection, key, worker.context.settings.timings.unread_again)
-    return [answer(message, UNREAD)] if fresh else []
+    return [answer(message, NO_WORDS if await _is_read(connection) else UNREAD)] if fresh else []
 
 
 async def _is_read(connection: Connection) -> bool:

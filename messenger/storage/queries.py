@@ -304,7 +304,7 @@ async def reaches_people(connection: Connection) -> bool:
     return bool(await connection.fetchval(LIVE))
 
 
-SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE has_runtime)"
+SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE kind = 'butler' AND has_runtime)"
 
 
 async def somebody_thinks(connection: Connection) -> bool:

@@ -105,9 +105,11 @@ async def reader(connection: Connection, butler: str, who: str, kind: str) -> Re
 
 
 # What another call takes at this moment is not waited for. What the owner wrote waits for a session of its own, unless
-# this reader hears it.
+# this reader hears it; what that session is asked by now is what the owner has made of it since.
 WAITING = """
-SELECT id::text, source, kind, key, text, trust, priority, created_at, more, again FROM shared.notices
+SELECT id::text, source, kind, key, coalesce((SELECT left(s.prompt, 4000) FROM shared.sessions s
+        WHERE s.id = notices.id AND s.butler = $1 AND s.status = 'waiting'), text) AS text,
+    trust, priority, created_at, more, again FROM shared.notices
 WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
     AND (session_id IS NULL OR session_id::text = $2) AND ($3 OR again OR NOT (source = 'owner' AND kind = 'message'))
 ORDER BY created_at LIMIT 500 FOR UPDATE SKIP LOCKED

@@ -40,10 +40,10 @@ async def add_route(connection: Connection, new: NewRoute, by: str) -> str:
     if not (new.channel or new.sender or new.words or new.contact_id):
         raise InvalidInput(
             "The rule would fit every message.",
-            "Give a channel, a sender, a contact or words; or set `default` in butler.toml.",
+            "Give a channel, a sender or words; or set `default` in butler.toml.",
         )
     if new.may_ask and not (new.contact_id and new.butler):
-        raise InvalidInput("Only a contact may ask a butler.", "Give --contact and a butler's name.")
+        raise InvalidInput("Only a contact may ask a butler.", "Run `butlers routes allow BUTLER CONTACT`.")
     if new.sender is not None and new.channel is None:
         raise InvalidInput("A sender needs its channel.", f"Give --channel {' or '.join(CHANNELS)}.")
     sender = canonical(str(new.channel), new.sender) if new.sender is not None else None

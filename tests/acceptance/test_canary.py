@@ -272,6 +272,7 @@ async def test_words_lie_only_where_they_are_wiped_some_day(canary: Canary) -> N
     # The owner's own stay, and a reaction's emoji is its receipt.
     spoken = {name: text for name, text in WORDS.items() if name not in {"reason", "contact", "emoji"}}
     hold = {
+        "shared.notices",
         "shared.notifications",
         "shared.pending_actions",
         "switchboard.inbox",

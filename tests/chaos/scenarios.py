@@ -165,7 +165,7 @@ async def stopped_by_sigterm(stage: Stage) -> None:
 
 async def claim_stands_still(stage: Stage) -> None:
     """A Messenger stands still in the middle of claiming; the others go on."""
-    first = await stage.messenger(Armed("claim.taken_before_commit", stop=True))
+    first = await stage.messenger(Armed("enqueue.put_before_commit", stop=True))
     one, other = await stage.person(1), await stage.person(2)
     telling = stage.telling("rule <1>", contact_id=one)
     await stage.stopped(first)

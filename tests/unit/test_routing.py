@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchboard.routing import Choice, Incoming, RoutingFacts, RoutingRule, choose, default_of
+from switchboard.routing import Choice, Incoming, RoutingFacts, RoutingRule, begins_work, choose, default_of
 
 OWNERS = Incoming("telegram", "5", "message", "how did I sleep?", from_owner=True)
 OTHERS = replace(OWNERS, sender="77", from_owner=False)
@@ -31,6 +31,15 @@ def test_each_reason_comes_before_those_after_it() -> None:
     ]
     for message, facts, to, why in steps:
         assert choose(message, facts) == Choice(to, why)
+
+
+def test_who_may_ask_a_butler_reaches_it_whatever_was_said_before_and_asks_no_other() -> None:
+    allowed = RoutingRule("r3", "health", contact="anna", may_ask=True)
+    anna = replace(OTHERS, contact="anna", is_proved=True)
+    facts = replace(FACTS, thread="greeter", rules=[allowed])
+    assert choose(anna, facts) == Choice("health", "rule r3")
+    assert butler(replace(anna, is_proved=False), facts) == "greeter"
+    assert [begins_work(anna, name, [allowed]) for name in ("health", "greeter")] == [True, False]
 
 
 @pytest.mark.parametrize("text", ["/health", "@health sleep", "/Health, sleep", "@health: x", "/health@my_bot x"])

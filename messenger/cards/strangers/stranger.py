@@ -32,13 +32,14 @@ ADD: Final = "sc"
 IGNORE: Final = "si"
 BLOCK: Final = "sb"
 LABELS: Final = ((ANSWER, "Answer"), (ADD, "Add as contact"), (IGNORE, "Ignore"), (BLOCK, "Block"))
-HOW: Final = "Reply to this message with what to say. You approve the answer before it is sent."
+HOW: Final = "Reply to this message with what to say. A butler writes the answer, and you approve it before it is sent."
 SAID: Final = {
     "waits": "",
-    "answered": "You answered.",
+    "answered": "You said what to answer. Nothing is sent before you approve it.",
     "added": "Added to your contacts. Their words still begin no work.",
     "ignored": "Ignored.",
-    "blocked": "Blocked. Nothing more from this sender is shown to you or to a butler.",
+    "blocked": "Blocked. Nothing more from this sender is shown to you or to a butler. `butlers routes list` shows the "
+    "rule.",
 }
 
 

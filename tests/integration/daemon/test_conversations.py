@@ -80,16 +80,6 @@ async def test_a_contact_asks_only_whom_the_owner_said_and_only_in_private(still
     assert named["butler"] == "health"
 
 
-async def test_an_allowed_contact_of_one_butler_asks_no_other(still_house: House, message: str) -> None:
-    chat = new_chat()
-    await let_ask(still_house, chat, "greeter")
-    number = await still_house.sql.fetchval("SELECT 900000 + count(*) FROM switchboard.inbox")
-    await bring(still_house, event(message, chat, number))
-    answers = event(f"{message} there", chat, event={"reply_to": f"{chat}:{number}"})
-    await still_house.sql.execute("UPDATE switchboard.inbox SET routed_to = 'health' WHERE text = $1", message)
-    assert await begun(still_house, answers) == []
-
-
 async def test_who_is_blocked_is_shown_to_no_butler(still_house: House, message: str) -> None:
     chat = new_chat()
     await let_ask(still_house, chat)
