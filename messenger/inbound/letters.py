@@ -13,6 +13,8 @@ from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestS
 from shared.errors import HopFailed
 from shared.telemetry.logs import logger
 
+# With the longest words, of whatever characters, it stays below what a daemon takes in one request.
+LONGEST_QUOTED: Final = 8_000
 log = logger("messenger.inbound.letters")
 LONGEST_ID: Final = 1000
 
@@ -55,9 +57,9 @@ def envelope(endpoint: str, arrived: Arrived) -> IngestEnvelope:
         ),
         sender=IngestSender(identity=letter.sender, display_name=letter.display_name, verified=letter.verified),
         payload=IngestPayload(
-            # Of a mail without words its subject is what was said.
-            text=letter.text or letter.subject,
-            quoted=letter.quoted or None,
+            # Of a mail without words its subject is what was said, unless somebody else wrote it.
+            text=letter.text or ("" if letter.quoted or letter.reply_to else letter.subject),
+            quoted=letter.quoted[:LONGEST_QUOTED] or None,
             subject=letter.subject or None,
             attachments=letter.attachments or None,
         ),

@@ -53,6 +53,11 @@ EVIL: Final = ar("dmarc=pass header.from=evil.example")
 # Head fields of mails that the owner did not write.
 FORGED: Final[dict[str, tuple[str, ...]]] = {
     "no word of any server": (OURS,),
+    "a property within an address": (ar("spf=pass smtp.mailfrom=x=smtp.mailfrom=example.org=y@evil.example"), OURS),
+    "a property within a signer": (ar("dkim=pass header.i=x=header.d=example.org=y@evil.example"), OURS),
+    "a quoted address": (ar('spf=pass smtp.mailfrom="x@example.org"@evil.example'), OURS),
+    "a property that stands twice": (ar("dkim=pass header.d=evil.example header.d=example.org"), OURS),
+    "lines that end otherwise": (ar("dkim=pass header.d=example.org"), "X-Note: y\rFrom: x@example.net", OURS),
     "the word of another server": (ar("dmarc=pass header.from=example.org", "mx.evil.example"), OURS),
     "a server of a longer name": (ar("dmarc=pass header.from=example.org", f"{SERVER}.evil.example"), OURS),
     "a server of a shorter name": (ar("dmarc=pass header.from=example.org", "example.net"), OURS),
@@ -148,11 +153,16 @@ def test_only_the_writers_own_words_are_words(text: str, own: str) -> None:
     assert parted(text)[0] == own
 
 
-def test_a_forward_whose_beginning_nobody_can_tell_is_somebody_elses_words() -> None:
+def test_a_forwarded_mail_is_somebody_elses_words() -> None:
     assert letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text="buy this"), SERVER).kind == "forward"
     marked = "look\n---------- Forwarded message ---------\nbuy this"
     found = letter_of(mail(PASS, OURS, "Subject: Fwd: offer", text=marked), SERVER)
-    assert (found.kind, found.text) == ("message", "look")
+    assert (found.kind, found.text) == ("forward", "look")
+
+
+def test_a_subject_that_somebody_else_wrote_is_nobodys_words() -> None:
+    found = letter_of(mail(PASS, OURS, "Subject: Re: pay Eve", "In-Reply-To: <1@evil.example>", text="> hi"), SERVER)
+    assert envelope("butlers@example.net", Arrived(found, None)).payload.text == ""
 
 
 def test_html_is_read_as_a_person_sees_it() -> None:

@@ -5,7 +5,7 @@ it must be readable to its last character, and nothing in it may say the contrar
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 LONGEST: Final = 4000
@@ -14,7 +14,10 @@ DEEPEST: Final = 4
 _COMMENT: Final = re.compile(r"\([^()\"\\]*\)")
 _PIECE: Final = re.compile(r"((?:[^;\"]|\"[^\"]*\")*)(?:;|\Z)")
 _RESULT: Final = re.compile(r"([a-z][a-z0-9-]{0,30})\s*(?:/\s*\d+\s*)?=\s*([a-z]{1,20})((?:\s.*)?)", re.DOTALL)
-_PROPERTY: Final = re.compile(r"([a-z]+)\s*\.\s*([a-z][a-z0-9-]*)\s*=\s*([^\s;\"=]+|\"[^\"\\]*\")")
+# INVARIANT: a whole word, since a sender may choose an address that holds what looks like another property.
+_PROPERTY: Final = re.compile(r"(?<!\S)([a-z]+)\.([a-z][a-z0-9-]*)=([^\s;\"]+)(?!\S)")
+# A value in quotes that ends there, such as a signature; that of an address goes on behind them.
+_QUOTED: Final = re.compile(r'="[^"]*"(?!\S)')
 _REASON: Final = re.compile(r"reason\s*=\s*(?:[^\s;\"]+|\"[^\"\\]*\")")
 # By method, which of its properties names the domain that was checked.
 NAMES_DOMAIN: Final = {"dmarc": ("header.from",), "dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom",)}
@@ -48,15 +51,18 @@ def _passes(pieces: Sequence[str], domain: str) -> bool:
         method, result, rest = found[1], found[2], found[3]
         if method == "dmarc" and result not in {"pass", "none"}:
             return False
-        named = dict(_properties(rest))
+        named = _properties(rest)
         checked = [named[name] for name in NAMES_DOMAIN.get(method, ()) if name in named]
         passed = passed or (result == "pass" and any(one.rpartition("@")[2] == domain for one in checked))
     return passed
 
 
-def _properties(rest: str) -> Iterator[tuple[str, str]]:
-    for found in _PROPERTY.finditer(_REASON.sub(" ", rest)):
-        yield f"{found[1]}.{found[2]}", found[3].strip('"')
+def _properties(rest: str) -> dict[str, str]:
+    """Return what is named; nothing where an address is quoted, or where one name stands twice."""
+    said = _QUOTED.sub("= ", _REASON.sub(" ", rest))
+    found = [(f"{one[1]}.{one[2]}", one[3]) for one in _PROPERTY.finditer(said)]
+    named = dict(found)
+    return {} if '"' in said or len(named) < len(found) else named
 
 
 def _pieces(value: str) -> list[str] | None:

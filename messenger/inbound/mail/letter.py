@@ -76,7 +76,7 @@ def letter_of(raw: bytes, server: str | None) -> Letter:
         sender=sender,
         display_name=name[:LONGEST_NAME] or None,
         verified=sender != NOBODY and mime.whole and is_authenticated(results, server, domain),
-        kind=_kind(fields, subject, quoted),
+        kind=_kind(fields, subject),
         reply_to=_reply_to(fields),
         subject=subject,
         text=own[:LONGEST_WORDS],
@@ -96,7 +96,7 @@ def _sender(fields: Message) -> tuple[str, str]:
     return decoded_words(plain), found["after"] or found["bare"]
 
 
-def _kind(fields: Message, subject: str, quoted: str) -> str:
+def _kind(fields: Message, subject: str) -> str:
     """Return whose words these are: the writer's, somebody else's, or a machine's."""
     said = header(fields, "Auto-Submitted").partition(";")[0].strip().lower()
     is_list = any(fields.get(name) is not None for name in _OF_MACHINES)
@@ -104,8 +104,8 @@ def _kind(fields: Message, subject: str, quoted: str) -> str:
     reports = fields.get_content_type() == "multipart/report" or header(fields, "Return-Path") == "<>"
     if said not in {"", "no"} or is_list or precedence or reports:
         return AUTOMATIC
-    # Where nobody can tell which of the words were forwarded, all of them were.
-    return FORWARD if _FORWARDED.match(subject) and not quoted else OWN_WORDS
+    # Nobody can tell for certain which of the words were forwarded, so all of them were.
+    return FORWARD if _FORWARDED.match(subject) else OWN_WORDS
 
 
 def _reply_to(fields: Message) -> str | None:

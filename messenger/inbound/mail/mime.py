@@ -24,6 +24,7 @@ PLAIN: Final = "text/plain"
 UNREADABLE: Final = (LookupError, ValueError, TypeError, AttributeError, MessageError)
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_LONE_CR: Final = re.compile(rb"\r(?!\n)")
 _LINE_END: Final = re.compile(r"\r\n?")
 # Some of the codecs that Python would take by name are no charsets, or slow on purpose.
 _CHARSET: Final = re.compile(
@@ -83,7 +84,9 @@ def taken_apart(raw: bytes) -> Mime:
     text = _LINE_END.sub("\n", raw.decode("ascii", "surrogateescape"))
     fields, is_short, _ = _fields(text)
     found = tuple(islice(_parts(text, 0), MOST_PARTS + 1))
-    return Mime(fields, found[:MOST_PARTS], is_short and len(found) <= MOST_PARTS)
+    # Where another program sees other lines, it may have vouched for another mail.
+    whole = is_short and len(found) <= MOST_PARTS and _LONE_CR.search(raw) is None
+    return Mime(fields, found[:MOST_PARTS], whole)
 
 
 def header(fields: Message, name: str) -> str:
