@@ -39,6 +39,15 @@ async def first_of(*events: asyncio.Event) -> None:
             task.cancel()
 
 
+async def either(seconds: float, *events: asyncio.Event) -> None:
+    """Wait for one of the events, at most so many seconds.
+
+    The rows say what there is to do, so that a lost hint costs one tick.
+    """
+    with suppress(TimeoutError):
+        await asyncio.wait_for(first_of(*events), seconds)
+
+
 async def pause(event: asyncio.Event, seconds: float) -> bool:
     """Wait for the event for at most so many seconds; return whether it came."""
     with suppress(TimeoutError):

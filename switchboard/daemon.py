@@ -28,8 +28,8 @@ from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.storage import calls
 from shared.telemetry.logs import logger
+from switchboard.incoming import route_for_ever
 from switchboard.route import Forwarded, forward, forward_prompt, refuse
-from switchboard.router import route_for_ever
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever, tidy_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request

@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import complain, say
+from butlers.cli.terminal import complain, say
 from shared.config.settings import quiet_third_parties
 from shared.errors import ButlersError
 

@@ -11,7 +11,7 @@ import typer
 from butlers import fleet
 from butlers.cli.client import demand_butler
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import as_login, complain, remark, say_lines, settings_of, text_of
+from butlers.cli.terminal import as_login, complain, remark, say_lines, settings_of, text_of
 from butlers.daemon import discovery
 from shared.auth import keystore
 from shared.config.settings import Settings

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_login, as_owner, instant, say, say_json, settings_of, table
+from butlers.cli.terminal import as_login, as_owner, instant, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.audit import Chain, Flaw, Lines, Seal, flaws_of_seal, signed_words
 from shared.auth import keystore

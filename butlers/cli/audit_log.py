@@ -11,7 +11,7 @@ import typer
 
 from butlers.cli.audit import MESSENGER, app
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_login, as_owner, say, say_json, settings_of, table
+from butlers.cli.terminal import as_login, as_owner, say, say_json, settings_of, table
 from shared.auth import keystore
 from shared.config.settings import Settings
 from shared.db.pool import Connection

@@ -9,7 +9,7 @@ import typer
 
 from butlers.cli.brake import AHEAD
 from butlers.cli.options import HomeOption
-from butlers.cli.session import say, settings_of
+from butlers.cli.terminal import say, settings_of
 from butlers.setup import backup as archive
 from shared.config.settings import Settings
 from shared.db.dsn import place_of

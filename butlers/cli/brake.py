@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, contact_of, instant, one_of, owner_id, say, say_json, settings_of, table
+from butlers.cli.terminal import as_owner, contact_of, instant, one_of, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.channels import CHANNELS
 from shared.config.settings import Settings, stated_duration

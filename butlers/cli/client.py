@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from butlers import fleet
-from butlers.cli.session import as_owner
+from butlers.cli.terminal import as_owner
 from butlers.daemon import discovery, sockets
 from butlers.daemon.sockets import OFFSETS
 from shared.auth import keystore

@@ -3,7 +3,7 @@
 import typer
 
 from butlers.cli.options import HomeOption
-from butlers.cli.session import say, settings_of
+from butlers.cli.terminal import say, settings_of
 from shared.config.settings import dump
 
 app = typer.Typer(help="Show the settings.", no_args_is_help=True)

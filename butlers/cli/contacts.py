@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, contact_of, say, say_json, settings_of, table
+from butlers.cli.terminal import as_owner, contact_of, say, say_json, settings_of, table
 from shared.addresses import canonical
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record

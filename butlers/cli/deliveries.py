@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import (
+from butlers.cli.terminal import (
     as_login,
     as_owner,
     each,

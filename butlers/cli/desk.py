@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from butlers.cli.options import HomeOption
-from butlers.cli.session import as_owner, remark, say, settings_of
+from butlers.cli.terminal import as_owner, remark, say, settings_of
 from shared.errors import Misconfigured
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from butlers import fleet
 from butlers.cli import brake
 from butlers.cli.audit import unsealed_too_long
 from butlers.cli.options import FleetOption, HomeOption, JsonOption
-from butlers.cli.session import as_owner, say, say_json, settings_of
+from butlers.cli.terminal import as_owner, say, say_json, settings_of
 from butlers.daemon import discovery
 from butlers.setup import logins, migrate
 from shared import home_folder

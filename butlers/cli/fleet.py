@@ -7,7 +7,7 @@ import typer
 
 from butlers import fleet
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import complain, say, settings_of
+from butlers.cli.terminal import complain, say, settings_of
 from shared.config.settings import Settings
 from shared.errors import Misconfigured, Unavailable
 

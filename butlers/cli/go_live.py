@@ -17,7 +17,7 @@ import typer
 
 from butlers.cli.options import SHORT, HomeOption
 from butlers.cli.pair import bot_name
-from butlers.cli.session import (
+from butlers.cli.terminal import (
     MESSENGER,
     answer_to,
     as_owner,

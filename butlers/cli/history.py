@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, contact_of, instant, say, say_json, settings_of
+from butlers.cli.terminal import as_owner, contact_of, instant, say, say_json, settings_of
 from shared.display.conversation import Turn, speaker
 from shared.display.quotes import Quote, quotation
 from shared.display.visible import in_line

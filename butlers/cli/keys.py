@@ -11,7 +11,7 @@ import typer
 
 from butlers import fleet
 from butlers.cli.options import FleetOption, HomeOption, JsonOption
-from butlers.cli.session import as_owner, instant, owner_id, say, say_json, settings_of, table
+from butlers.cli.terminal import as_owner, instant, owner_id, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from butlers.setup import logins, migrate
 from shared.auth import keystore

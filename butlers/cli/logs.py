@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import remark, say, say_json, settings_of
+from butlers.cli.terminal import remark, say, say_json, settings_of
 from shared.errors import InvalidInput, Misconfigured
 from shared.home_folder import LOGS
 

@@ -13,7 +13,7 @@ import typer
 
 from butlers.cli.client import demand_butler, mint, url_of
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import remark, say, say_json, settings_of
+from butlers.cli.terminal import remark, say, say_json, settings_of
 from butlers.daemon.sockets import at_port
 from shared.errors import InvalidInput
 

@@ -11,7 +11,7 @@ import typer
 
 from butlers.cli.client import demand_butler, exchange, mint, url_of
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import as_owner, contact_of, say_json, settings_of, text_of
+from butlers.cli.terminal import as_owner, contact_of, say_json, settings_of, text_of
 from shared.channels import CHANNELS
 from shared.config.settings import Settings
 from shared.errors import Unavailable

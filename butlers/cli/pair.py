@@ -8,7 +8,7 @@ from datetime import timedelta
 import typer
 
 from butlers.cli.options import HomeOption
-from butlers.cli.session import as_owner, say, settings_of
+from butlers.cli.terminal import as_owner, say, settings_of
 from shared.errors import Misconfigured, Unavailable
 from shared.storage import pairings
 

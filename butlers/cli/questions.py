@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import (
+from butlers.cli.terminal import (
     as_owner,
     instant,
     one_of,
@@ -111,13 +111,13 @@ def answer(
     """Answer a question. An answer is information for its butler, and approves nothing."""
     if [choice is not None, text is not None, dismiss].count(True) != 1:
         raise InvalidInput("Give one answer.", "That is a NUMBER, --text or --dismiss.")
-    words = None if text is None else text_of(text).strip()
+    words = None if text is None else display.own_words(text_of(text))
     given = Given(None if choice is None else choice - 1, words)
 
     async def write() -> tuple[bool, Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
             row = await _one(connection, question)
-            if words is not None and not 0 < len(words) <= display.LONGEST_ANSWER:
+            if text is not None and words is None:
                 raise InvalidInput("The answer is empty or too long.", "Write up to 10,000 characters.")
             counts = await questions.answer(connection, row["id"], given, "cli", await owner_id(connection))
             return counts, await _one(connection, row["id"])

@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, contact_of, each, instant, one_of, owner_id, say, say_json, settings_of, table
+from butlers.cli.terminal import (
+    as_owner,
+    contact_of,
+    each,
+    instant,
+    one_of,
+    owner_id,
+    say,
+    say_json,
+    settings_of,
+    table,
+)
 from butlers.daemon import discovery
 from butlers.fleet import SERVICES
 from shared.channels import CHANNELS

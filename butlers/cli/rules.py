@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import (
+from butlers.cli.terminal import (
     as_owner,
     contact_of,
     each,

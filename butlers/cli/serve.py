@@ -16,7 +16,7 @@ import typer
 from butlers import fleet
 from butlers.cli.fleet import checked
 from butlers.cli.options import FleetOption, HomeOption
-from butlers.cli.session import MESSENGER, say, settings_of
+from butlers.cli.terminal import MESSENGER, say, settings_of
 from butlers.daemon import sockets
 from butlers.setup import logins, ports
 from butlers.setup.scaffold import scaffold

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.session import as_owner, each, instant, say, say_json, say_lines, settings_of, table
+from butlers.cli.terminal import as_owner, each, instant, say, say_json, say_lines, settings_of, table
 from shared.db.pool import Record
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput

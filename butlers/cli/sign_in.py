@@ -8,7 +8,7 @@ import typer
 
 from butlers.cli.client import answers_as, own_url
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, say, say_json, settings_of
+from butlers.cli.terminal import as_owner, say, say_json, settings_of
 from butlers.console.storage.sessions import LINK_LASTS, end_all, make_sign_in_link
 from shared.config.settings import Settings
 from shared.errors import Unavailable

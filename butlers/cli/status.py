@@ -11,7 +11,7 @@ from butlers import fleet
 from butlers.cli import brake
 from butlers.cli.client import exchange, own_url
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, instant, say, say_json, settings_of, table
+from butlers.cli.terminal import as_owner, instant, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.config.settings import Settings
 from shared.db.pool import Record

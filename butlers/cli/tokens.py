@@ -8,7 +8,7 @@ import typer
 
 from butlers.cli.client import mint
 from butlers.cli.options import SHORT, FleetOption, HomeOption, JsonOption
-from butlers.cli.session import as_owner, each, instant, one_of, say, say_json, settings_of, table
+from butlers.cli.terminal import as_owner, each, instant, one_of, say, say_json, settings_of, table
 from butlers.daemon import discovery
 from shared.config.settings import stated_duration
 from shared.db.pool import Record

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from butlers.cli.options import HomeOption, JsonOption
-from butlers.cli.session import as_owner, instant, say, say_json, settings_of, table
+from butlers.cli.terminal import as_owner, instant, say, say_json, settings_of, table
 from shared.display.fates import fate
 from shared.storage.history import Life, life
 

@@ -35,7 +35,7 @@ WHERE told_at IS NOT NULL AND free_at > clock_timestamp() ORDER BY what
 """
 KEEP: Final = """
 INSERT INTO shared.client_tokens (jti, butler, expires_at, notices, kind)
-VALUES ($1, $2, clock_timestamp() + $3, $4, CASE $2 WHEN 'console' THEN 'desk' ELSE 'client' END)
+VALUES ($1, $2, clock_timestamp() + $3, $4, $5)
 """
 TOKENS: Final = """
 SELECT jti AS id, kind, butler, made_at, expires_at, revoked_at,
@@ -112,12 +112,14 @@ async def demand_tool(connection: Connection, name: str) -> None:
         raise InvalidInput(f"No butler has a gated tool `{name[:60]}`.", f"Choose from: {', '.join(known)}.")
 
 
-async def keep_token(connection: Connection, jti: str, butler: str, lasts: timedelta, *, notices: bool = False) -> None:
-    """Store the id of a client's token, or for the console a desk's, so that the token counts.
+async def keep_token(
+    connection: Connection, jti: str, butler: str, lasts: timedelta, *, notices: bool = False, kind: str = "client"
+) -> None:
+    """Store the id of a token, so that it counts; `kind` is `client` or `desk`.
 
     `notices` says whether the results of its calls bring them.
     """
-    await connection.execute(KEEP, jti, butler, lasts, notices)
+    await connection.execute(KEEP, jti, butler, lasts, notices, kind)
     await record(connection, Event("token_made", "owner"), butler=butler, token=jti, seconds=int(lasts.total_seconds()))
 
 

@@ -133,14 +133,12 @@ class Showing:
             reader = await self._reader(connection, caller)
             if reader is None:
                 return None
-            hint, self._hint = self._hint, context.wakes[TOPIC].ticket(context.name)
-            try:
-                if self._owing.pop(reader.id, False):
-                    await notices.note_read(connection, context.name, reader.id, max(0.0, self._clock() - began))
-                block = await taken(connection, context.name, reader)
-            except BaseException:
-                self._hint = hint
-                raise
+            # Taken before the look, so that nothing between is missed, and used only once the look has counted.
+            hint = context.wakes[TOPIC].ticket(context.name)
+            if self._owing.pop(reader.id, False):
+                await notices.note_read(connection, context.name, reader.id, max(0.0, self._clock() - began))
+            block = await taken(connection, context.name, reader)
+        self._hint = hint
         self._looked = float("-inf") if block is not None and block.left else self._clock()
         if block is None:
             return None

@@ -12,11 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
+from butlers.tools.notification_status import id_of, wait_seconds
 from butlers.tools.question import PARAMETERS, accepted
 from shared.db.clock import DatabaseClock
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Unavailable
-from shared.loops import apart, first_of, pause
+from shared.loops import apart, either, first_of, pause
 from shared.storage import questions
 from shared.storage.questions import Times
 from shared.telemetry.logs import logger
@@ -133,21 +134,13 @@ async def _awaited(context: Context, waiting: Waiting, call: ToolCall, question_
                 if not row["open"] or left <= 0 or context.stopping.is_set():
                     taken = row["surface"] is not None
                     return row
-                await _either(ticket, context.stopping, min(left, timings.question_progress))
+                await either(min(left, timings.question_progress), ticket, context.stopping)
                 if not ticket.is_set() and time.monotonic() < deadline:
                     await call.progress("Waiting for the owner's answer.")
         finally:
             # Whatever ends the wait, a client that leaves included: an answer that nobody took becomes a notice.
             if taken or waiting.is_alone(question_id):
                 await asyncio.shield(_heard_out(context, question_id, taken=taken))
-
-
-async def _either(ticket: asyncio.Event, stopping: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await first_of(ticket, stopping)
-    except TimeoutError:
-        return
 
 
 async def _heard_out(context: Context, question_id: str, *, taken: bool) -> None:
@@ -185,28 +178,16 @@ def stands(row: Record) -> Answer:
 async def _status(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
     arguments = call.arguments
     question_id = question_of(arguments, {"question_id", "wait_seconds"})
-    seconds, longest = arguments.get("wait_seconds"), context.settings.timings.status_wait
-    if seconds is not None and (
-        isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= longest
-    ):
-        raise InvalidInput(
-            f"'wait_seconds' must be a number from 0 to {longest:.0f}.", "Leave it out for an immediate answer."
-        )
+    seconds = wait_seconds(arguments.get("wait_seconds"), context.settings.timings.status_wait)
     row = await _own(context, question_id)
     if seconds and row["open"]:
-        row = await _awaited(context, waiting, call, row["id"], float(seconds))
+        row = await _awaited(context, waiting, call, row["id"], seconds)
     return stands(row)
 
 
 def question_of(arguments: Arguments, known: set[str]) -> str:
     """Return the question_id that was given; raise InvalidInput without one, or for a parameter that is not `known`."""
-    for name in arguments:
-        if name not in known:
-            raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Choose from: {', '.join(sorted(known))}.")
-    given = arguments.get("question_id")
-    if not isinstance(given, str) or not given.strip():
-        raise InvalidInput("Missing required 'question_id' parameter.", USE)
-    return given.strip().lower()
+    return id_of(arguments, known, "question_id", USE)
 
 
 async def _answered(asked: Awaitable[Answer]) -> Result:

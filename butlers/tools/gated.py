@@ -14,7 +14,7 @@ from shared.db.pool import Record
 from shared.errors import ButlersError, InvalidInput, Unavailable
 from shared.gate import tool_call
 from shared.gate.tool_call import RUN_WITHIN, Begun, Declared
-from shared.loops import first_of, pause
+from shared.loops import either, pause
 from shared.model import Decision
 from shared.storage import tool_calls
 from shared.storage.tool_calls import NewCall
@@ -103,7 +103,7 @@ class Gated:
                     await self._begin_due()
                 except ButlersError as lost:
                     log.warning("what may run was not looked at", why=lost.message)
-                await _either(self._context.settings.sweep_seconds, ticket, self._asked, stopping)
+                await either(self._context.settings.sweep_seconds, ticket, self._asked, stopping)
             if self._running:
                 await asyncio.wait(self._running.values())
         finally:
@@ -206,11 +206,3 @@ def kept(came: Mapping[str, object]) -> str:
     if len(text) <= LONGEST_RESULT:
         return text
     return json.dumps({"error": TOO_LONG} if "error" in came else {"texts": [TOO_LONG]})
-
-
-async def _either(seconds: float, *events: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await first_of(*events)
-    except TimeoutError:
-        return

@@ -23,6 +23,8 @@ STATUS_DESCRIPTION: Final = (
     "it answers as soon as there is an outcome, or how it stands then."
 )
 
+USE: Final = "Give the id that notify returned."
+
 
 def status_tool(context: Context) -> Tool:
     """Make the tool as every butler has it."""
@@ -109,14 +111,14 @@ async def wait_for_news(context: Context, ticket: asyncio.Event, deadline: float
     return True
 
 
-def id_of(arguments: Arguments, known: Collection[str]) -> str:
+def id_of(arguments: Arguments, known: Collection[str], name_of_id: str = "notification_id", use: str = USE) -> str:
     """Return the id that was given; raise InvalidInput without one, or for a parameter that is not `known`."""
     for name in arguments:
         if name not in known:
             raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Choose from: {', '.join(sorted(known))}.")
-    given = arguments.get("notification_id")
+    given = arguments.get(name_of_id)
     if not isinstance(given, str) or not given.strip():
-        raise InvalidInput("Missing required 'notification_id' parameter.", "Give the id that notify returned.")
+        raise InvalidInput(f"Missing required '{name_of_id}' parameter.", use)
     return given.strip().lower()
 
 

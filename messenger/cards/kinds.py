@@ -12,16 +12,16 @@ from messenger.cards import (
     uncertain,
 )
 from messenger.cards.base import CardKind, Press, read
-from messenger.cards.calls import outcome, question
-from messenger.cards.questions import card
-from messenger.cards.strangers import stranger, strangers
+from messenger.cards.calls import outcome, request
+from messenger.cards.questions import question
+from messenger.cards.strangers import stranger, too_many
 from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
 from shared.config.timings import Timings
 from shared.db.pool import Connection
 
 _OF_MESSAGES: Final = (approval, digest, uncertain, bounced, not_delivered)
-_ALL: Final = (*_OF_MESSAGES, channel_paused, restored, strangers, stranger, question, outcome, card)
+_ALL: Final = (*_OF_MESSAGES, channel_paused, restored, too_many, stranger, request, outcome, question)
 KINDS: Final[dict[str, CardKind]] = {one.KIND.name: one.KIND for one in _ALL}
 
 

@@ -14,13 +14,12 @@ from messenger.delivery.lease import Worker
 from messenger.delivery.mark import NotOurs
 from messenger.delivery.send import deliver
 from messenger.delivery.settle import put_off
-from messenger.loop import either
 from messenger.storage import deliveries, queries
 from messenger.storage.deliveries import Claimed
 from shared.db.clock import Moment
 from shared.db.pool import Connection, after_commit
 from shared.errors import ButlersError, Unavailable
-from shared.loops import apart
+from shared.loops import apart, either
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.loop")

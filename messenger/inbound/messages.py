@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from messenger.cards.questions import card
+from messenger.cards.questions import question
 from messenger.channels.telegram import Call
 from messenger.delivery.lease import Worker
 from messenger.inbound import commands
@@ -18,7 +18,7 @@ from shared.channels import realms
 from shared.channels.telegram import is_private_chat
 from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
 from shared.db.pool import Connection, Record
-from shared.display.question import LATE, LONGEST_ANSWER
+from shared.display.question import LATE, own_words
 from shared.display.visible import visible
 from shared.errors import HopFailed, InvalidInput
 from shared.storage import contacts, pairings, pending_actions, questions
@@ -185,9 +185,10 @@ async def _answer_question(
         return "command_not_here", [commands.answer(message, realms.NOT_HERE)]
     if row["open"] and not row["allow_text"]:
         return "not_a_choice", [commands.answer(message, ONLY_BUTTONS)]
-    if not isinstance(text, str) or not 0 < len(text.strip()) <= LONGEST_ANSWER:
+    words = own_words(text) if isinstance(text, str) else None
+    if words is None:
         return "not_a_choice", [commands.answer(message, NO_WORDS)]
-    given = Given(text=text.strip())
-    outcome, said = await card.write_answer(connection, question_id, given, owner["id"], worker.context)
+    given = Given(text=words)
+    outcome, said = await question.write_answer(connection, question_id, given, owner["id"], worker.context)
     # A card that shows the answer says enough; one that showed another answer before does not.
     return outcome, [] if outcome == "answered" else [commands.answer(message, said)]

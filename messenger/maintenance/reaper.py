@@ -8,13 +8,13 @@ from messenger.cards import kinds
 from messenger.delivery import expire
 from messenger.delivery.lease import Worker
 from messenger.delivery.stop import NOT_SENT
-from messenger.loop import either
 from messenger.storage import breakers, queries, rate_limits, transitions
 from messenger.storage import deliveries as store
 from shared import answers
 from shared.db.pool import Connection
 from shared.errors import ButlersError
 from shared.gate.tool_call import RUN_WITHIN
+from shared.loops import either
 from shared.storage import (
     deliveries,
     notices,

@@ -15,7 +15,6 @@ from butlers.butler import Context
 from messenger import poison
 from messenger.cards import updater
 from messenger.delivery import restored
-from messenger.loop import either
 from messenger.maintenance import resolver
 from messenger.storage import queries, transitions, updates
 from shared import answers
@@ -24,7 +23,7 @@ from shared.db.wake import tell
 from shared.errors import Unreadable
 from shared.gate.admit import tool_args
 from shared.gate.evaluate import Evaluation, afresh, evaluate
-from shared.loops import apart
+from shared.loops import apart, either
 from shared.storage import deliveries, notifications, pending_actions, withdrawals
 from shared.storage.contacts import UnknownContact
 from shared.storage.pending_actions import Event, Revision, Why

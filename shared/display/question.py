@@ -37,6 +37,13 @@ def asks(butler: str, question_id: str) -> str:
     return f"{titled(butler)} asks you a question (ref {reference(question_id)}). It is not an approval request."
 
 
+def own_words(text: str) -> str | None:
+    """Return an answer in the owner's own words as it is kept; None for one that is empty, too long or no text."""
+    words = text.replace("\r\n", "\n").strip()
+    is_text = "\0" not in words and words.encode(errors="replace").decode() == words
+    return words if 0 < len(words) <= LONGEST_ANSWER and is_text else None
+
+
 def place_of(row: Row) -> str:
     """Return what its butler says it is about, on one line; empty if nothing is said."""
     said: Mapping[str, Any] = row["about"]

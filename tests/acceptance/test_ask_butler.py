@@ -48,9 +48,8 @@ async def asking(bench: Bench, request: pytest.FixtureRequest) -> AsyncIterator[
     try:
         yield fleet
         await fleet.stop()
-    except BaseException:
+    finally:
         await fleet.abandon()
-        raise
 
 
 async def test_a_butler_asks_another_and_tells_the_owner_what_it_found(asking: Fleet) -> None:

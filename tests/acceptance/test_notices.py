@@ -29,9 +29,8 @@ async def one(bench: Bench) -> AsyncIterator[Fleet]:
     try:
         yield fleet
         await fleet.stop()
-    except BaseException:
+    finally:
         await fleet.abandon()
-        raise
 
 
 async def test_what_the_owner_decides_meanwhile_is_in_the_next_result(one: Fleet) -> None:

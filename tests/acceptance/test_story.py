@@ -114,8 +114,9 @@ async def played(fleet: Fleet, said: str) -> None:
 
     await eventually(over)
     assert runs_of(fleet.house).read_text().split() == ["roses"]
-    steps = {row[0]: row[1] for row in await fleet.sql(STEPS)}
-    assert list(steps) == ["state_set", "state_get", "notify", "open_valve"]
+    rows = [tuple(row) for row in await fleet.sql(STEPS)]
+    assert [tool for tool, _ in rows] == ["state_set", "state_get", "notify", "open_valve"]
+    steps = dict(rows)
     # What is due begins as soon as its daemon is up; until the Messenger said that it is there, a message is queued.
     assert steps.pop("notify") in {"ok", "queued"}, fleet.logs()
     assert steps == {"state_set": "ok", "state_get": "ok", "open_valve": "pending_approval"}

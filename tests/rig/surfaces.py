@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import aiohttp
 
-from butlers.cli.session import as_owner, owner_id
+from butlers.cli.terminal import as_owner, owner_id
 from butlers.console.storage.sessions import make_sign_in_link
 from shared.gate.owner_decision import OwnerDecision, apply
 from tests.rig.bench import OWNER

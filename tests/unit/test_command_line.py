@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from butlers.cli.app import FILES, build
 from butlers.cli.logs import Reader
-from butlers.cli.session import instant, one_of
+from butlers.cli.terminal import instant, one_of
 from shared.errors import InvalidInput
 from shared.telemetry.logs import OwnFile
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from butlers.butler import Context
-from butlers.cli.session import GOES_ON, broken
+from butlers.cli.terminal import GOES_ON, broken
 from butlers.console import labels as console
 from messenger.cards import approval as cards
 from messenger.cards import closing, digest

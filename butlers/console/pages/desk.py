@@ -4,7 +4,6 @@ INVARIANT: a desk's token opens these three addresses and nothing else, and what
 it approves, allows and changes nothing.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
@@ -15,21 +14,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from butlers.console.live import LONGEST_STREAM, to_its_end
+from butlers.console.pages.approvals import owner_id
 from butlers.console.session import House
 from butlers.console.storage import sessions
 from butlers.daemon import discovery
 from butlers.daemon.directory import Desks
 from shared.auth.tokens import CONSOLE, Caller, Unauthorized, mint_desk_token
 from shared.db.pool import Record
-from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.loops import first_of
-from shared.storage import contacts
+from shared.display.question import own_words
+from shared.errors import InvalidInput, Unavailable
+from shared.loops import either
 from shared.storage import questions as rows
 from shared.telemetry.logs import logger
 
 log = logger("butlers.console")
 TOKEN_LASTS: Final = timedelta(days=365)
-LONGEST_ANSWER: Final = 10_000
 _LONGEST_BODY: Final = 64 * 1024
 _STILL_HERE: Final = 15.0
 _SPENT: Final = "This code has been used or has expired. Get a new one with `butlers desk pair`."
@@ -81,7 +80,7 @@ async def sign_in(house: House, request: Request) -> Response:
     async with house.context.db.work() as connection:
         good = isinstance(code, str) and await sessions.use_link(connection, code, "desk")
         if good:
-            await discovery.keep_token(connection, made.jti, CONSOLE, TOKEN_LASTS)
+            await discovery.keep_token(connection, made.jti, CONSOLE, TOKEN_LASTS, kind="desk")
     if not good:
         log.warning("desk code refused")
         return _refusal(403, _SPENT)
@@ -113,10 +112,7 @@ async def _changes(house: House, request: Request) -> AsyncIterator[str]:
             elif house.clock() - told >= _STILL_HERE:
                 told = house.clock()
                 yield ": still here\n\n"
-            try:
-                await asyncio.wait_for(first_of(ticket, house.stopping), house.watch.pace)
-            except TimeoutError:
-                continue
+            await either(house.watch.pace, ticket, house.stopping)
     except (Unauthorized, Unavailable):
         return
 
@@ -154,10 +150,7 @@ async def submit(house: House, request: Request) -> Response:
     async with house.context.db.work() as connection:
         if await rows.one(connection, question) is None:
             return _refusal(404, "There is no such question.")
-        owner = await contacts.owner(connection)
-        if owner is None:
-            raise Misconfigured("There is no owner yet.", "Run `butlers contacts add NAME --role owner`.")
-        counted = await rows.answer(connection, question, given, "desk", str(owner["id"]))
+        counted = await rows.answer(connection, question, given, "desk", await owner_id(connection))
     if counted:
         house.context.wakes["cards"]()
         house.context.wakes["settled"](question)
@@ -169,12 +162,8 @@ def _given(said: Mapping[str, object]) -> rows.Given:
     match (said.get("option_index"), said.get("text"), said.get("dismissed")):
         case (int(place), None, None) if not isinstance(place, bool) and 0 <= place < 10:  # noqa: PLR2004  # the table's bound
             return rows.Given(option_index=place)
-        case (None, str(text), None) if text.strip() and _is_storable(text):
-            return rows.Given(text=text)
+        case (None, str(text), None) if words := own_words(text):
+            return rows.Given(text=words)
         case (None, None, True):
             return rows.Given()
     raise InvalidInput("Give `option_index`, `text` or `dismissed`, and one of them only.")
-
-
-def _is_storable(text: str) -> bool:
-    return len(text) <= LONGEST_ANSWER and "\0" not in text and text.encode(errors="replace").decode() == text

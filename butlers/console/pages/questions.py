@@ -11,7 +11,7 @@ from butlers.console.pages.approvals import owner_id
 from butlers.console.queries.questions import one_question
 from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form
 from shared.db.pool import after_commit
-from shared.display.question import LONGEST_ANSWER
+from shared.display.question import own_words
 from shared.errors import InvalidInput
 from shared.storage import questions
 from shared.storage.questions import Given
@@ -42,10 +42,9 @@ async def submit(house: House, request: Request, session: Session) -> Response:
 
 def _given(choice: str, text: str) -> Given:
     """Return what the form answers; raise InvalidInput for what is no answer."""
-    words = text.replace("\r\n", "\n").strip()
     if choice == "dismiss":
         return Given()
-    if choice == "text" and 0 < len(words) <= LONGEST_ANSWER and "\0" not in words:
+    if choice == "text" and (words := own_words(text)):
         return Given(text=words)
     if choice.isdecimal() and len(choice) <= LONGEST_NUMBER:
         return Given(int(choice))

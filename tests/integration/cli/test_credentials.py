@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.cli.session import settings_of
+from butlers.cli.terminal import settings_of
 from shared.auth import keystore
 from shared.errors import Misconfigured
 

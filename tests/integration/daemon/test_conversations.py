@@ -20,7 +20,7 @@ from shared.display.visible import MARK, visible
 from shared.storage import contacts, routing_rules, sessions
 from shared.storage.routing_rules import NewRoute
 from shared.storage.sessions import Claimed, Terms
-from switchboard import router
+from switchboard import incoming
 from switchboard.storage import registry
 from tests.integration.daemon.test_routing import begun, bring, event, letter, there
 from tests.integration.doubts import all_cards, cards_written, closed, shown
@@ -126,14 +126,14 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
         beats = [(name, at, "butler", tools, "ready", False, name == "health") for name in BUTLERS]
         await registry.all_seen(connection, beats)
     for _ in range(2):
-        await router.route_waiting(still_house.context("switchboard"))
+        await incoming.route_waiting(still_house.context("switchboard"))
         await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = now() WHERE id = $1", row["id"])
     told = await still_house.sql.fetch(
         "SELECT envelope FROM shared.notifications WHERE origin_butler = 'switchboard'"
         " AND envelope #>> '{request_context,request_id}' = $1",
         row["request_context"]["request_id"],
     )
-    assert [one["envelope"]["delivery"]["message"] for one in told] == [router.NOT_READ.format(name="greeter")]
+    assert [one["envelope"]["delivery"]["message"] for one in told] == [incoming.NOT_READ.format(name="greeter")]
 
 
 async def card(house: House, message: str, chat: str) -> Mapping[str, object]:
@@ -197,7 +197,7 @@ async def test_a_stranger_is_added_or_ignored(house: House, message: str) -> Non
 async def test_the_owners_reply_to_the_card_is_work_about_that_conversation(still_house: House, message: str) -> None:
     chat = new_chat()
     theirs = await bring(still_house, event(f"{message} when is dinner?", chat))
-    await router.route_waiting(still_house.context("switchboard"))
+    await incoming.route_waiting(still_house.context("switchboard"))
     await cards_written(still_house)
     await all_cards(still_house)
     sent = still_house.cards(f"{message} when")[-1]
@@ -225,7 +225,7 @@ async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(stil
         await bring(still_house, event(f"{message} {n}", loud))
     await bring(still_house, event(f"{message} quiet", quiet))
     for _ in range(7):
-        await router.route_waiting(still_house.context("switchboard"))
+        await incoming.route_waiting(still_house.context("switchboard"))
     async with still_house.context("messenger").db.work() as connection:
         timings = still_house.settings.timings
         assert await stranger_cards.ask_strangers(connection, 3, timings) == 3

@@ -13,7 +13,7 @@ from shared.db.pool import Record
 from shared.errors import HopFailed
 from shared.rpc import Answer
 from shared.storage import routing_rules
-from switchboard import router
+from switchboard import incoming
 from switchboard.storage import inbox, registry
 from tests.integration.gate.test_threads import by_mail, by_telegram, mail, payload
 from tests.integration.house import House
@@ -274,11 +274,11 @@ async def test_what_a_process_left_is_taken_again_and_stays_where_it_went(still_
     async with context.db.work() as connection:
         [taken] = await inbox.claim(connection, "gone", timedelta(seconds=10), 10)
         assert (await inbox.route(connection, taken["id"], "gone", ("greeter", "then"), None))[0]
-    assert await router.route_waiting(context) == 0
+    assert await incoming.route_waiting(context) == 0
     await still_house.sql.execute(
         "UPDATE switchboard.inbox SET route_until = clock_timestamp() - interval '1 ms' WHERE id = $1", row["id"]
     )
-    assert await router.route_waiting(context) == 1
+    assert await incoming.route_waiting(context) == 1
     found = await still_house.row(FOUND, message)
     assert (found["routed_to"], found["routed_because"], found["route_until"]) == ("greeter", "then", None)
 
@@ -288,13 +288,13 @@ async def test_a_message_waits_until_a_butler_is_known(still_house: House, messa
     await waiting(still_house, new_chat(), message)
     await still_house.sql.execute("DELETE FROM switchboard.butlers")
     context = still_house.context("switchboard")
-    assert await router.route_waiting(context) == 0
+    assert await incoming.route_waiting(context) == 0
     assert (await still_house.row(FOUND, message))["route_until"] is not None
     await there(still_house)
     await still_house.sql.execute(
         "UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE text = $1", message
     )
-    assert await router.route_waiting(context) == 1
+    assert await incoming.route_waiting(context) == 1
     assert (await still_house.row(FOUND, message))["routed_to"] == "health"
 
 
@@ -313,7 +313,7 @@ async def test_only_the_owners_private_chat_is_the_owners_own(still_house: House
         await bring(still_house, given)
     async with still_house.context("switchboard").db.work() as connection:
         rows = await inbox.claim(connection, "a", timedelta(seconds=10), 10)
-    assert [row["text"] for row in rows if router.is_owners_own(row)] == [f"{message} own"]
+    assert [row["text"] for row in rows if incoming.is_owners_own(row)] == [f"{message} own"]
 
 
 async def begun(house: House, given: Mapping[str, object], *, thinks: bool = True) -> list[Record]:
@@ -325,7 +325,7 @@ async def begun(house: House, given: Mapping[str, object], *, thinks: bool = Tru
             beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", thinks)
             await registry.all_seen(connection, [beat])
     for _ in range(2):
-        await router.route_waiting(house.context("switchboard"))
+        await incoming.route_waiting(house.context("switchboard"))
         await house.sql.execute("UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE id = $1", row["id"])
     return list(await house.sql.fetch("SELECT * FROM shared.sessions WHERE prompt = $1", row["text"]))
 

@@ -1,4 +1,4 @@
-"""The router, which says of each received message to which butler it goes, and hands it over if it starts work."""
+"""What comes in: the loop that says of each received message to which butler it goes, and hands over what is work."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from shared.db.wake import tell
 from shared.errors import InvalidInput
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
-from shared.loops import apart
+from shared.loops import apart, either
 from shared.storage import notices, routing_rules, sessions
 from shared.storage.notices import Notice
 from shared.storage.turns import is_proved
@@ -29,7 +29,7 @@ from switchboard.routing import (
 )
 from switchboard.storage import inbox, registry
 
-log = logger("switchboard.router")
+log = logger("switchboard.incoming")
 AT_ONCE: Final = 16
 EDIT: Final = "edit"
 # What begins no work is shown to the owner, if it is somebody's words.
@@ -198,8 +198,5 @@ async def route_for_ever(context: Context, stopping: asyncio.Event) -> None:
         with apart(log, "routing not done"):
             while await route_waiting(context) and not stopping.is_set():
                 pass
-        waiting = [asyncio.ensure_future(ticket.wait()), asyncio.ensure_future(stopping.wait())]
         # What comes in wakes this loop; a tick finds only what another process left behind.
-        await asyncio.wait(waiting, timeout=context.settings.timings.unhurried, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        await either(context.settings.timings.unhurried, ticket, stopping)
