@@ -6,6 +6,8 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 STREAM: Final = "text/event-stream"
@@ -47,11 +49,19 @@ def _may_stream(scope: Scope) -> bool:
 
 
 async def _named_in_body(receive: Receive) -> tuple[str | None, Receive]:
-    """Return the tool that the body calls, if it calls one, and a `receive` that gives what was read once more."""
+    """Return the tool that the body calls, if it calls one, and a `receive` that gives what was read once more.
+
+    A body that is refused, or does not come whole, is so for the app, which answers that.
+    """
     read: list[Message] = []
     size, more = 0, True
+    broken: Exception | None = None
     while more and size <= LONGEST:
-        message = await receive()
+        try:
+            message = await receive()
+        except (HTTPException, ClientDisconnect) as refused:
+            broken = refused
+            break
         read.append(message)
         size += len(message.get("body", b""))
         more = message.get("more_body", False)
@@ -59,6 +69,8 @@ async def _named_in_body(receive: Receive) -> tuple[str | None, Receive]:
 
     async def again() -> Message:
         message = next(unread, None)
+        if message is None and broken is not None:
+            raise broken
         return await receive() if message is None else message
 
     return None if more else _called(b"".join(message.get("body", b"") for message in read)), again

@@ -300,7 +300,7 @@ def test_the_words_that_are_tried_would_show() -> None:
     assert list(hidden(HOSTILE, "\x1b[2K", "FORGED")) != []
 
 
-def test_nothing_prints_but_the_desk() -> None:
+def test_nothing_prints_but_the_terminal() -> None:
     folder = Path(butlers.cli.__file__).parent
     for path in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -310,7 +310,7 @@ def test_nothing_prints_but_the_desk() -> None:
                     | ast.Call(func=ast.Attribute(attr="echo" | "secho"))
                     | ast.Call(func=ast.Attribute(value=ast.Attribute(attr="stdout" | "stderr"), attr="write"))
                 ):
-                    assert path.name == "session.py", f"{path.name}:{node.lineno} prints by itself"
+                    assert path.name == "terminal.py", f"{path.name}:{node.lineno} prints by itself"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -184,6 +184,15 @@ async def test_a_body_of_too_many_things_is_413_before_it_is_taken_apart(greeter
             assert answer.status in status, await answer.text()
 
 
+async def test_it_is_413_for_a_client_of_event_streams_whose_tool_only_the_body_names(greeter: Served) -> None:
+    given, _ = request_of(greeter.house.tokens["greeter"], "notify", {}, 1)
+    headers = {name: value for name, value in given.items() if name.lower() != "mcp-name"}
+    headers |= {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    body = b"[" * (MOST_THINGS + 1)
+    async with greeter.http.post(f"http://127.0.0.1:{greeter.port}/mcp", data=body, headers=headers) as answer:
+        assert (answer.status, await answer.text()) == (413, http.HTTPStatus(413).phrase)
+
+
 @pytest.mark.parametrize("piece", [",", "\N{PILE OF POO}", "\x01"])
 async def test_the_longest_message_with_the_longest_context_fits_every_hop(piece: str) -> None:
     context = {"request_id": "1", "x": piece * 19_900}
