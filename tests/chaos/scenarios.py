@@ -164,8 +164,9 @@ async def stopped_by_sigterm(stage: Stage) -> None:
 
 
 async def claim_stands_still(stage: Stage) -> None:
-    """A Messenger stands still in the middle of claiming; the others go on."""
-    first = await stage.messenger(Armed("enqueue.put_before_commit", stop=True))
+    """A Messenger stands still in the middle of claiming what waited; the others go on."""
+    await stage.fleet.outside.fault("telegram", "sendMessage", "429", value=1, times=1)
+    first = await stage.messenger(Armed("claim.taken_before_commit", stop=True))
     one, other = await stage.person(1), await stage.person(2)
     telling = stage.telling("rule <1>", contact_id=one)
     await stage.stopped(first)
@@ -195,6 +196,7 @@ async def two_messages_of_one_request(stage: Stage) -> None:
     context = {"request_id": "one request"}
     for text in ("own <1>", "own <2>"):
         await stage.tell(text, request_context=context)
+        await stage.settled()
         stage.demand(await stage.sent(text), f"acknowledged, and never sent: {text}")
 
 

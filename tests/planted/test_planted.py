@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 from tests.planted.bugs import Bug, bugs
 from tests.rig import waiting
-from tests.rig.changes import changed_files
+from tests.rig.changes import changed_files, spread
 from tests.rig.code import edited, plant
 from tests.rig.forks import Forks, Order
 
@@ -53,13 +52,6 @@ def rotation(wanted: str) -> list[Bug]:
             return [bug for bug in BUGS if bug.name in chosen]
         case number:
             return spread(touched or BUGS, int(number))
-
-
-def spread(bugs: list[Bug], many: int) -> list[Bug]:
-    """So many of these, from all over them, beginning at a place the commit decides: neighbours cost alike."""
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    start, many = int(head.stdout.strip() or "0", 16), min(many, len(bugs))
-    return [bugs[(start + n * len(bugs) // many) % len(bugs)] for n in range(many)]
 
 
 @pytest.fixture
