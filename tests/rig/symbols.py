@@ -33,8 +33,9 @@ def find(root: Path, symbol: str) -> Place:
     places = [
         place
         for said, name in splits
-        for module, place in index(root).get((said[-1], name), ())
+        for module, path in modules(root).get(said[-1], ())
         if leads_to(said, module)
+        for place in defined(path).get(name, ())
     ]
     if len(places) != 1:
         raise LookupError(f"{symbol} stands at {len(places)} places: {', '.join(str(p.path) for p in places)}")
@@ -48,23 +49,25 @@ def leads_to(said: Sequence[str], module: Sequence[str]) -> bool:
 
 
 @cache
-def index(root: Path) -> Mapping[tuple[str, str], Sequence[tuple[Sequence[str], Place]]]:
-    """Every place, with the words of its module's name, by the last of these and by what it defines."""
-    found = defaultdict[tuple[str, str], list[tuple[Sequence[str], Place]]](list)
+def modules(root: Path) -> Mapping[str, Sequence[tuple[Sequence[str], Path]]]:
+    """Every file, with the words of its module's name, by the last of these."""
+    found = defaultdict[str, list[tuple[Sequence[str], Path]]](list)
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             words = path.relative_to(root).with_suffix("").parts
             words = words[:-1] if words[-1] == "__init__" else words
-            for name, place in defined(path):
-                found[words[-1], name].append((words, place))
+            found[words[-1]].append((words, path))
     return found
 
 
-def defined(path: Path) -> Iterator[tuple[str, Place]]:
+@cache
+def defined(path: Path) -> Mapping[str, Sequence[Place]]:
     """What a file defines, by qualified name, and the file itself."""
     text = path.read_text(encoding="utf-8")
-    yield WHOLE, Place(path, 0, len(text.splitlines()))
-    yield from _in(ast.parse(text).body, path, "")
+    found = defaultdict[str, list[Place]](list, {WHOLE: [Place(path, 0, len(text.splitlines()))]})
+    for name, place in _in(ast.parse(text).body, path, ""):
+        found[name].append(place)
+    return found
 
 
 def _in(body: list[ast.stmt], path: Path, within: str) -> Iterator[tuple[str, Place]]:
