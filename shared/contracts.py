@@ -169,8 +169,15 @@ class RouteTarget(Request):
 MOST_DEPTH = 3
 
 
+class Asking(Request):
+    """The context of a prompt as a butler brings it: the session to be, and the one of its own that asks, if any."""
+
+    session_id: UUID
+    asked_in: UUID | None = None
+
+
 class AskedSession(Request):
-    """The context of a prompt: the session to be, who asks, and where in which chain of such sessions it is."""
+    """The context of a prompt as its butler gets it: the session to be, who asks, and where in which chain it is."""
 
     session_id: UUID
     asked_by: ButlerName

@@ -22,6 +22,7 @@ from shared.telemetry.metrics import hop_seconds
 # Idle connections live shorter here than at the server (75 s), so that none is used half-closed.
 KEPT_SECONDS: Final = 60
 PROTOCOL: Final = "2026-07-28"
+TOO_LARGE: Final = 413
 Answer: TypeAlias = Mapping[str, object]
 # name -> base URLs of its ready instances, freshest first
 Finder: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
@@ -30,6 +31,10 @@ M = TypeVar("M", bound=BaseModel)
 
 class HopRefused(HopFailed):
     """What listens at the other end does not take our calls."""
+
+
+class HopTooLarge(HopFailed):
+    """What was brought is more than the other end takes, now and later."""
 
 
 class Local(Protocol):
@@ -132,6 +137,8 @@ class DaemonClient:
         async with self._session.post(f"{url}/mcp", data=_encoded(body), headers=headers) as response:
             if response.status in {401, 403, 404, 421}:
                 raise HopRefused(f"{target} refused this daemon ({response.status}).")
+            if response.status == TOO_LARGE:
+                raise HopTooLarge(f"{target} takes no request to {tool} of this size.")
             if response.status == 503:  # noqa: PLR2004
                 raise HopRefused(f"{target} is overloaded.", proved_not_begun=True)
             return tool_object(await response.read(), target, tool)

@@ -182,10 +182,13 @@ async def ingest(context: Context, call: ToolCall) -> Result:
         raise Forbidden(f"{call.caller.name} may not take in messages.")
     try:
         event = IngestEnvelope.model_validate(call.arguments)
+        async with context.db.work() as connection:
+            stored = await inbox.store(connection, event)
     except ValidationError as wrong:
-        raise InvalidInput(describe(wrong)) from None
-    async with context.db.work() as connection:
-        stored = await inbox.store(connection, event)
+        return Result({"status": "error", "error": describe(wrong)})
+    except InvalidInput as wrong:
+        # An answer like any other: whoever brought it knows that no second try will do.
+        return Result({"status": "error", "error": wrong.message})
     context.wakes["inbox"]()
     return Result({"status": "ok", "duplicate": stored is None})
 

@@ -63,7 +63,7 @@ async def hand_over(context: Context, message: Routed) -> None:
     async with context.db.work() as connection:
         thinks = await registry.has_runtime(connection, message.butler)
         is_played = await realms.is_played(connection, str(message.request_context["source_channel"]))
-        somebody_thinks = await registry.somebody_thinks(connection)
+        somebody_thinks = await sessions.somebody_thinks(connection)
         reads = thinks and not is_played
         if reads:
             await sessions.enqueue_message(

@@ -6,9 +6,19 @@ from dataclasses import dataclass
 from butlers.butler import Context
 from butlers.outcomes import rows_say
 from shared import answers
-from shared.contracts import Failure, NotifyEnvelope, NotifyResponse, RouteEnvelope, RouteInput, RouteResponse, wire
+from shared.contracts import (
+    Asking,
+    Failure,
+    NotifyEnvelope,
+    NotifyResponse,
+    RouteEnvelope,
+    RouteInput,
+    RouteResponse,
+    wire,
+)
 from shared.db.pool import Connection
 from shared.errors import ButlersError, HopFailed
+from shared.storage import sessions
 from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 from switchboard.storage import registry
@@ -40,9 +50,14 @@ async def forward(context: Context, route: RouteEnvelope, envelope: NotifyEnvelo
 
 
 async def forward_prompt(context: Context, route: RouteEnvelope, caller: str) -> Forwarded:
-    """Hand a prompt to its butler, in the name of whoever is proved to ask, and note the route."""
+    """Hand a prompt to its butler, in the name of whoever is proved to ask, and note the route.
+
+    INVARIANT: who asks is proved, and the place in a chain is read: nothing of that is the asker's word.
+    """
     started = time.perf_counter()
-    inside = {**(route.input.context or {}), "asked_by": caller}
+    asking = Asking.model_validate(route.input.context or {})
+    async with context.db.work() as connection:
+        inside = wire(await sessions.next_in_chain(connection, caller, asking))
     try:
         answer = await carry(
             context, route.model_copy(update={"input": RouteInput(prompt=route.input.prompt, context=inside)})

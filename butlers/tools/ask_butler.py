@@ -1,7 +1,8 @@
 """Butlers ask one another: `ask_butler`, `butler_answer`, and `route.execute`, which takes such a prompt in.
 
 INVARIANT: whom a butler may ask is the owner's list, which the Switchboard goes by. What is asked in a session belongs
-to its chain, which is bounded in depth and in each butler's share of it: butlers cannot ask each other for ever.
+to its chain, which is bounded in depth and in each butler's share of it: butlers cannot ask each other for ever. Where
+in a chain a session stands, the Switchboard reads in the row of the session that asks.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ from pydantic import ValidationError
 from butlers.butler import Answer, Arguments, Components, Context, Result, Tool, ToolCall
 from butlers.tools.notification_status import wait_for_news, wait_seconds
 from shared.contracts import (
-    MOST_DEPTH,
     AskedSession,
+    Asking,
     RequestContext,
     RouteEnvelope,
     RouteInput,
@@ -82,7 +83,7 @@ def _schema(properties: Answer, *required: str) -> Answer:
 async def ask(context: Context, call: ToolCall) -> Answer:
     """Bring a prompt to the Switchboard, which lets it through or refuses it; return the session it becomes."""
     target, prompt = _text(call.arguments, "butler"), _text(call.arguments, "prompt")
-    asked = await _asked(context, call.caller.session, f"{target}\n{prompt}")
+    asked = _asking(context, call.caller.session, f"{target}\n{prompt}")
     try:
         envelope = RouteEnvelope(
             request_context=RequestContext(
@@ -103,25 +104,11 @@ async def ask(context: Context, call: ToolCall) -> Answer:
     return {"status": "accepted", "session_id": str(asked.session_id), "butler": target}
 
 
-async def _asked(context: Context, session: str | None, words: str) -> AskedSession:
-    """Return the session to be, which in a session has the same id for the same words; raise Forbidden beyond depth."""
+def _asking(context: Context, session: str | None, words: str) -> Asking:
+    """Return the session to be, which in a session has the same id for the same words."""
     if session is None:
-        first = UUID(context.new_id())
-        return AskedSession(session_id=first, asked_by=context.name, chain=first, depth=1)
-    async with context.db.work() as connection:
-        about = await sessions.about(connection, context.name, session)
-    if about.depth >= MOST_DEPTH:
-        raise Forbidden(
-            "Butlers have passed this on too often already, so it cannot be asked of another one.",
-            "End with what you know.",
-        )
-    return AskedSession(
-        session_id=uuid5(UUID(session), words),
-        asked_by=context.name,
-        chain=UUID(about.chain or session),
-        depth=about.depth + 1,
-        occurrence_id=UUID(about.occurrence_id) if about.occurrence_id else None,
-    )
+        return Asking(session_id=UUID(context.new_id()))
+    return Asking(session_id=uuid5(UUID(session), words), asked_in=UUID(session))
 
 
 async def answer(context: Context, arguments: Arguments) -> Answer:

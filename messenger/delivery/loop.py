@@ -40,7 +40,9 @@ async def run(worker: Worker, stopping: asyncio.Event) -> None:
         except ButlersError as lost:
             log.warning("nothing claimed", why=lost.message)
         await either(wait, ticket, stopping)
-    worker.at_work = False
+    # A route that is queuing a delivery at this moment looks while it holds the lock, so none begins after this.
+    async with worker.claiming:
+        worker.at_work = False
     if worker.tasks:
         _, late = await asyncio.wait(worker.tasks, timeout=worker.timings.drain)
         for one in late:

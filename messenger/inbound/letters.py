@@ -7,10 +7,11 @@ from typing import Final
 from pydantic import ValidationError
 
 from butlers.butler import Context
+from messenger.inbound.ingest import bring
 from messenger.inbound.mailbox import Arrived
 from messenger.storage import strangers
-from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
-from shared.errors import HopFailed
+from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
+from shared.errors import InvalidInput
 from shared.telemetry.logs import logger
 
 # With the longest words, of whatever characters, it stays below what a daemon takes in one request.
@@ -19,27 +20,27 @@ log = logger("messenger.inbound.letters")
 LONGEST_ID: Final = 1000
 
 
-async def bring_in(context: Context, endpoint: str, server: str | None, arrived: Arrived) -> bool:
+async def bring_in(context: Context, endpoint: str, arrived: Arrived) -> bool:
     """Hand a mail to the Switchboard's inbox, which holds it once; return whether it is there, and new.
 
-    Raises HopFailed while the Switchboard is not there. What nobody could take is left where it is, in the mailbox.
+    Raises HopFailed while the Switchboard is not there. What nobody can ever take is left where it is, in the mailbox.
     """
     try:
         event = envelope(endpoint, arrived)
     except ValidationError as wrong:
         log.warning("a mail is nobody's message", fields=wrong.error_count())
         return False
-    # Where a server vouches for senders, a name that it does not vouch for is anybody's.
-    vouched = arrived.letter.verified or server is None
+    letter = arrived.letter
     size = len((event.payload.text + (event.payload.quoted or "")).encode())
-    async with context.db.work() as connection:
-        if not await strangers.takes_mail(connection, arrived.letter.sender, size, vouched=vouched):
-            return False
-        # In one unit of work with the count, so that what has to wait is not counted twice.
-        answer = await context.daemons.call("switchboard", "ingest", wire(event), 5)
-        if answer.get("status") != "ok":
-            raise HopFailed("The Switchboard did not take an inbound mail.")
-    return answer.get("duplicate") is False
+    try:
+        async with context.db.work() as connection:
+            if not await strangers.takes_mail(connection, letter.sender, size, vouched=letter.verified):
+                return False
+            # In one unit of work with the count, so that what has to wait is not counted twice.
+            return await bring(context, event)
+    except InvalidInput as unfit:
+        log.warning("a mail is passed over, since the Switchboard refuses it", mail=letter.event_id, why=unfit.message)
+        return False
 
 
 def envelope(endpoint: str, arrived: Arrived) -> IngestEnvelope:

@@ -22,7 +22,9 @@ from messenger.channels.smtp import Relay
 from messenger.inbound.dsn import LIMIT_BYTES, Bounce, is_report, parse
 from messenger.inbound.mail.letter import Letter, letter_of
 from shared.errors import Misconfigured, Unavailable
+from shared.telemetry.logs import logger
 
+log = logger("messenger.inbound.mailbox")
 # For connecting and for each answer; and how long new messages are taken up before the rest waits for the next look.
 ANSWER_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 30.0
@@ -172,7 +174,12 @@ class Mailbox:
         if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
             return ()
         raw, _ = _fetched(server, uid, "", f"<0.{LARGEST}>")
-        return (Arrived(letter_of(raw, self._server_name), at),) if raw else ()
+        try:
+            return (Arrived(letter_of(raw, self._server_name), at),) if raw else ()
+        except UNREADABLE as odd:
+            # Of one mail, and not of the mailbox, whose other mails would wait behind it for ever.
+            log.warning("a mail is passed over, since it cannot be read", number=uid, why=type(odd).__name__)
+            return ()
 
 
 def _numbers(server: IMAP4, done: int, since: date) -> list[int]:

@@ -12,15 +12,16 @@ from messenger.delivery.lease import Worker
 from messenger.inbound import commands
 from messenger.inbound.attachments import attached
 from messenger.inbound.callbacks import note_refusal
+from messenger.inbound.ingest import bring
 from messenger.storage import updates
 from messenger.storage.kinds import question_cards
 from shared.channels import realms
 from shared.channels.telegram import is_private_chat
-from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource, wire
+from shared.contracts import IngestEnvelope, IngestEvent, IngestPayload, IngestSender, IngestSource
 from shared.db.pool import Connection, Record
 from shared.display.question import LATE, own_words
 from shared.display.visible import visible
-from shared.errors import HopFailed, InvalidInput
+from shared.errors import InvalidInput
 from shared.storage import contacts, pairings, pending_actions, questions
 from shared.storage.questions import Given
 from shared.telemetry.logs import logger
@@ -136,9 +137,10 @@ async def _bring_in(worker: Worker, bot: str, update_id: int, message: Mapping[s
     except ValidationError:
         log.warning("an update is nobody's message", update=update_id)
         return
-    answer = await worker.context.daemons.call("switchboard", "ingest", wire(event), 5)
-    if answer.get("status") != "ok":
-        raise HopFailed("The Switchboard did not take an inbound message.")
+    try:
+        await bring(worker.context, event)
+    except InvalidInput as unfit:
+        log.warning("an update is passed over, since the Switchboard refuses it", update=update_id, why=unfit.message)
 
 
 def _place_of(message: Mapping[str, object]) -> str:

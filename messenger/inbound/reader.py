@@ -104,7 +104,7 @@ async def _carry_out(context: Context, source: Source, item: Bounce | Arrived) -
     """Carry out what one message means; return whether that was new, or None if it must be looked at again later."""
     if isinstance(item, Arrived):
         try:
-            return await bring_in(context, source.endpoint, source.server, item)
+            return await bring_in(context, source.endpoint, item)
         except HopFailed as failed:
             log.warning("a mail waits for the Switchboard", why=failed.message)
             return None

@@ -195,9 +195,9 @@ DELETE FROM messenger.pairings WHERE code_sha IN (
     ORDER BY code_sha LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
 STRANGERS: Final = """
-DELETE FROM messenger.strangers WHERE sender IN (
-    SELECT sender FROM messenger.strangers WHERE first_at < to_timestamp($1::float8)
-    ORDER BY sender LIMIT $2 FOR UPDATE SKIP LOCKED)
+DELETE FROM messenger.strangers WHERE (channel, sender) IN (
+    SELECT channel, sender FROM messenger.strangers WHERE first_at < to_timestamp($1::float8)
+    ORDER BY channel, sender LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
 REQUEST_WINDOWS: Final = """
 DELETE FROM shared.request_windows WHERE (origin_butler, request_sha) IN (

@@ -8,6 +8,7 @@ from messenger.cards import kinds
 from messenger.delivery import expire
 from messenger.delivery.lease import Worker
 from messenger.delivery.stop import NOT_SENT
+from messenger.maintenance.answers import tell_answers
 from messenger.storage import breakers, queries, rate_limits, transitions
 from messenger.storage import deliveries as store
 from shared import answers
@@ -15,17 +16,7 @@ from shared.db.pool import Connection
 from shared.errors import ButlersError
 from shared.gate.tool_call import RUN_WITHIN
 from shared.loops import either
-from shared.storage import (
-    deliveries,
-    notices,
-    notifications,
-    pairings,
-    pending_actions,
-    questions,
-    rules,
-    tool_calls,
-)
-from shared.storage.notices import Notice
+from shared.storage import deliveries, notifications, pairings, pending_actions, rules, tool_calls
 from shared.storage.pending_actions import Why
 from shared.telemetry.logs import logger
 from shared.telemetry.metrics import deliveries_total
@@ -85,19 +76,6 @@ async def close_unanswered(connection: Connection) -> int:
             answer = answers.failed(told, "forbidden" if begun else "timeout", said, retryable=False)
             await notifications.settle(connection, told, answer)
     return closed
-
-
-async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
-    """End the questions that nobody answered in time, and tell butlers the answers that none of their calls took.
-
-    The notice has the question's id, so that there is one, however often this is tried.
-    """
-    await questions.expire_questions(connection)
-    for row in await questions.untold(connection, heard_for):
-        what = "dismissed" if row["choice"] is None else f"answered “{row['choice']}” to"
-        said = f"The owner {what} your question “{row['title']}” (question_id {row['id']})."
-        told = Notice("owner", "answer", said, row["id"], "owner", "high", wakes=True, id=row["id"])
-        await notices.add(connection, row["origin_butler"], told)
 
 
 async def tidy(worker: Worker, stopping: asyncio.Event) -> None:

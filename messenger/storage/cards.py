@@ -89,6 +89,16 @@ WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.card_kind =
 ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """
+# What waits (`waits`: id, revision, origin_butler, at, had_one) and is to be shown now: of each butler as many as its
+# burst ($2) has room for, all its cards counted together, and whatever had a card before. The console shows the rest.
+WITHIN_BURST: Final = f"""
+placed AS (
+    SELECT *, row_number() OVER (PARTITION BY origin_butler ORDER BY at, id) AS place FROM waits WHERE NOT had_one),
+shown AS (
+    SELECT id, revision, origin_butler, at, true AS counted FROM placed LEFT JOIN ({SPENT}) s USING (origin_butler)
+    WHERE coalesce(s.cards, 0) + place <= $2
+    UNION ALL SELECT id, revision, origin_butler, at, false FROM waits WHERE had_one)
+"""
 # A question that waits in this revision; what stands in a digest, only once the owner has asked for it.
 ASK_APPROVALS: Final = f"""
 WITH unasked AS MATERIALIZED ({WITHIN}),

@@ -304,14 +304,6 @@ async def reaches_people(connection: Connection) -> bool:
     return bool(await connection.fetchval(LIVE))
 
 
-SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE kind = 'butler' AND has_runtime)"
-
-
-async def somebody_thinks(connection: Connection) -> bool:
-    """Return whether any butler has a runtime, so that what the owner writes can begin a session."""
-    return bool(await connection.fetchval(SOMEBODY_THINKS))
-
-
 WRITTEN_LATELY = "SELECT to_timestamp($1::float8) BETWEEN clock_timestamp() - $2::interval AND clock_timestamp() + $2"
 
 

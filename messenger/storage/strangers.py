@@ -1,4 +1,7 @@
-"""The limit on what is kept of strangers' messages: so much of each and of so many in a day; the rest is counted."""
+"""The limit on what is kept of strangers' messages: so much of each and of so many in a day; the rest is counted.
+
+Each channel counts its own, so that whoever floods one takes no place on another.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,15 +27,15 @@ Update = Mapping[str, object]
 KNOWN: Final = "SELECT lookup FROM shared.contact_info WHERE type = 'telegram' AND lookup = ANY ($1)"
 FORGET: Final = "DELETE FROM messenger.strangers WHERE first_at < clock_timestamp() - $1::interval"
 TAKE: Final = """
-INSERT INTO messenger.strangers AS s (sender, messages, bytes) SELECT $1, 1, $2::bigint
-WHERE $2::bigint <= $4::bigint AND (EXISTS (SELECT FROM messenger.strangers WHERE sender = $1)
-    OR (SELECT count(*) FROM messenger.strangers WHERE sender <> '') < $5)
-ON CONFLICT (sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $2
+INSERT INTO messenger.strangers AS s (sender, messages, bytes, channel) SELECT $1, 1, $2::bigint, $6
+WHERE $2::bigint <= $4::bigint AND (EXISTS (SELECT FROM messenger.strangers WHERE sender = $1 AND channel = $6)
+    OR (SELECT count(*) FROM messenger.strangers WHERE sender <> '' AND channel = $6) < $5)
+ON CONFLICT (channel, sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $2
 WHERE s.messages < $3 AND s.bytes + $2 <= $4 RETURNING sender
 """
 COUNT: Final = """
-INSERT INTO messenger.strangers AS s (sender, messages, bytes) VALUES ('', 1, $1)
-ON CONFLICT (sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $1 RETURNING messages
+INSERT INTO messenger.strangers AS s (sender, messages, bytes, channel) VALUES ('', 1, $1, $2)
+ON CONFLICT (channel, sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $1 RETURNING messages
 """
 
 
@@ -56,11 +59,8 @@ async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
         number, long = int(str(one["update_id"])), len(json.dumps(one, ensure_ascii=False).encode("utf-8", "replace"))
         if pairs and _text(one).startswith("/start "):
             continue
-        taken = (senders[number], long, MOST_MESSAGES, MOST_BYTES, MOST_SENDERS)
-        if await connection.fetchval(TAKE, *taken) is None:
+        if not await _takes(connection, "telegram", senders[number], long):
             over.add(number)
-            if await connection.fetchval(COUNT, long) == 1:
-                await cards.tell_of(connection, CARD)
     return over
 
 
@@ -72,21 +72,31 @@ SELECT EXISTS (SELECT FROM shared.contact_info WHERE type = 'email' AND lookup =
 async def takes_mail(connection: Connection, sender: str, long: int, *, vouched: bool) -> bool:
     """Return whether a mail is within the bounds; count one that is not, and tell the owner once a day.
 
-    A contact is known by its address only where nothing says that anybody may have written it.
+    A contact is known by its address only where the owner's own server vouches for it: anybody may have written it.
     """
     address = folded(sender)
     if vouched and await connection.fetchval(KNOWN_BY_MAIL, address):
         return True
     await connection.execute(FORGET, retention.STRANGERS)
-    taken = (address, min(long, MOST_BYTES), MOST_MESSAGES, MOST_BYTES, MOST_SENDERS)
+    return await _takes(connection, "email", address, min(long, MOST_BYTES))
+
+
+async def _takes(connection: Connection, channel: str, sender: str, long: int) -> bool:
+    """Count a stranger's message on its channel; return whether it is kept, else the owner is told once a day."""
+    taken = (sender, long, MOST_MESSAGES, MOST_BYTES, MOST_SENDERS, channel)
     if await connection.fetchval(TAKE, *taken) is not None:
         return True
-    if await connection.fetchval(COUNT, long) == 1:
+    await connection.execute(COUNT, long, channel)
+    row = await counted(connection)
+    if row is not None and row["messages"] == 1:
         await cards.tell_of(connection, CARD)
     return False
 
 
-COUNTED: Final = "SELECT first_at, messages, bytes FROM messenger.strangers WHERE sender = ''"
+COUNTED: Final = """
+SELECT min(first_at) AS first_at, sum(messages)::bigint AS messages, sum(bytes)::bigint AS bytes
+FROM messenger.strangers WHERE sender = '' HAVING count(*) > 0
+"""
 
 
 async def counted(connection: Connection) -> Record | None:

@@ -161,9 +161,11 @@ async def thread_butler(connection: Connection, message: Record, lasts: timedelt
     return found
 
 
-# INVARIANT: only the holder of a lease that lasts writes where a message went, and that is written once.
+# INVARIANT: only the holder of a lease that lasts writes where a message went, and that is written once. Only that it
+# goes to nobody comes later too: whoever was blocked while it waited reaches no butler.
 ROUTE: Final = """
-UPDATE switchboard.inbox SET routed_to = coalesce(routed_to, $3), routed_because = coalesce(routed_because, $4),
+UPDATE switchboard.inbox SET routed_to = CASE WHEN $3::text IS NOT NULL THEN coalesce(routed_to, $3) END,
+    routed_because = CASE WHEN $3 IS NOT NULL THEN coalesce(routed_because, $4) ELSE $4 END,
     answers = $5, concerns = $6
 WHERE id = $1 AND route_holder = $2 AND route_until > clock_timestamp() RETURNING routed_to
 """

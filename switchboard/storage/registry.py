@@ -57,14 +57,6 @@ async def has_runtime(connection: Connection, name: str) -> bool:
     return bool(await connection.fetchval(HAS_RUNTIME, name))
 
 
-SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE kind = 'butler' AND has_runtime)"
-
-
-async def somebody_thinks(connection: Connection) -> bool:
-    """Return whether something thinks for any butler."""
-    return bool(await connection.fetchval(SOMEBODY_THINKS))
-
-
 FORGET = """
 DELETE FROM switchboard.butlers WHERE last_seen_at < clock_timestamp() - $1::interval
     OR (status = 'gone' AND last_seen_at < clock_timestamp() - $2::interval)

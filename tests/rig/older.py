@@ -276,7 +276,12 @@ INSERT INTO shared.collapsed (origin_butler, key, notification_id)
     ),
     ("0014", "0032", OTHER_CARDS.format(column="", value="")),
     ("0032", "9999", OTHER_CARDS.format(column=", card_kind", value=", kind")),
-    ("0025", "9999", "INSERT INTO messenger.strangers (sender, messages, bytes) VALUES ('8888', 3, 300);"),
+    ("0025", "0058", "INSERT INTO messenger.strangers (sender, messages, bytes) VALUES ('8888', 3, 300);"),
+    (
+        "0058",
+        "9999",
+        "INSERT INTO messenger.strangers (channel, sender, messages, bytes) VALUES ('telegram', '8888', 3, 300);",
+    ),
 )
 
 

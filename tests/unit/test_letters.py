@@ -240,6 +240,15 @@ def test_an_odd_mail_is_kept_with_what_is_readable(raw: bytes) -> None:
     assert "\0" not in event.payload.text
 
 
+def test_fields_with_parameters_without_end_are_cut_before_they_are_read() -> None:
+    field = 'Content-Disposition: x; a="' + ";" * 9_000
+    parts = "".join(f"--b\r\n{field}\r\n\r\nx\r\n" for _ in range(100))
+    began = time.process_time()
+    letter_of(mail(PASS, OURS, "Content-Type: multipart/mixed; boundary=b", text=parts), SERVER)
+    assert time.process_time() - began < 2
+    assert not letter_of(mail(PASS, OURS, "Content-Type: text/plain; " + "x" * 9_000), SERVER).verified
+
+
 def test_no_mail_stops_the_reader() -> None:
     draw = random.Random(7)
     whole = mail(PASS, OURS, "Content-Type: multipart/mixed; boundary=b", text="--b\r\n\r\nx\r\n--b--")

@@ -17,6 +17,9 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 HEAD_CHARACTERS: Final = 65_536
+# The standard library takes the square of a field's length to tell its parameters apart.
+PARAMETERS: Final = ("Content-Type", "Content-Disposition")
+LONGEST_PARAMETERS: Final = 1_000
 MOST_PARTS: Final = 100
 DEEPEST: Final = 8
 PLAIN: Final = "text/plain"
@@ -161,7 +164,16 @@ def _fields(text: str) -> tuple[Message, bool, str]:
     head, _, body = ("", "", text[1:]) if text.startswith("\n") else text.partition("\n\n")
     fields = readable(lambda: HeaderParser().parsestr(head[:HEAD_CHARACTERS]), Message())
     fields.set_payload(body)
-    return fields, len(head) <= HEAD_CHARACTERS, body
+    return fields, len(head) <= HEAD_CHARACTERS and not _shortened(fields), body
+
+
+def _shortened(fields: Message) -> bool:
+    """Cut the fields with parameters that are longer than anybody needs; return whether any was."""
+    long = [(name, value) for name in PARAMETERS for value in all_of(fields, name) if len(value) > LONGEST_PARAMETERS]
+    for name, value in long:
+        del fields[name]
+        fields[name] = value[:LONGEST_PARAMETERS]
+    return bool(long)
 
 
 def _encoding(fields: Message) -> str:

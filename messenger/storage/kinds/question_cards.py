@@ -2,28 +2,23 @@
 
 from typing import Final
 
-from messenger.storage.cards import QUEUE, SPENT
+from messenger.storage.cards import QUEUE, WITHIN_BURST
 from messenger.storage.queries import SHOWN_IN_TELEGRAM
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.storage.tool_calls import REALM
 
-# Of each butler as many as its burst ($2) has room for, with its other cards; the console shows the rest. The second
-# card of an urgent one reminds of it, and counts against nobody.
+# The second card of an urgent one reminds of it, and counts against nobody.
 ASK_QUESTIONS: Final = f"""
 WITH waits AS (
-    SELECT q.id, CASE WHEN remind_at <= clock_timestamp() THEN 2 ELSE 1 END AS revision, origin_butler, asked_at,
+    SELECT q.id, CASE WHEN remind_at <= clock_timestamp() THEN 2 ELSE 1 END AS revision, origin_butler,
+        asked_at AS at,
         EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'question' AND d.about = q.id) AS had_one
     FROM shared.questions q WHERE status = 'open' AND expires_at > clock_timestamp() AND show_at <= clock_timestamp()),
-placed AS (
-    SELECT *, row_number() OVER (PARTITION BY origin_butler ORDER BY asked_at, id) AS place FROM waits
-    WHERE NOT had_one),
+{WITHIN_BURST},
 a AS (
     SELECT 'question' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, revision,
-        origin_butler, asked_at AS at, true AS counted, {REALM} AS realm
-    FROM placed LEFT JOIN ({SPENT}) s USING (origin_butler) WHERE coalesce(s.cards, 0) + place <= $2
-    UNION ALL SELECT 'question', NULL, id, NULL, revision, origin_butler, asked_at, false, {REALM}
-    FROM waits WHERE had_one)
+        origin_butler, at, counted, {REALM} AS realm FROM shown)
 {QUEUE}
 """
 

@@ -3,6 +3,8 @@
 from typing import Final
 from uuid import UUID
 
+from asyncpg import LockNotAvailableError
+
 from messenger.storage.cards import QUEUE
 from messenger.storage.queries import SHOWN_IN_TELEGRAM
 from shared.config.timings import Timings
@@ -30,8 +32,25 @@ a AS (
 """
 
 
+# The inbox is the Switchboard's, who may lock it for as long as it likes.
+LOOK: Final = "SAVEPOINT look; LOCK TABLE switchboard.inbox IN ACCESS SHARE MODE NOWAIT"
+LEAVE: Final = "ROLLBACK TO look"
+
+
+async def can_be_read(connection: Connection) -> bool:
+    """Return whether the inbox can be read now, so that no other card waits for this kind."""
+    try:
+        await connection.execute(LOOK)
+    except LockNotAvailableError:
+        await connection.execute(LEAVE)
+        return False
+    return True
+
+
 async def ask_strangers(connection: Connection, burst: int, timings: Timings) -> int:
-    """Queue the cards about what strangers wrote."""
+    """Queue the cards about what strangers wrote, unless the Switchboard keeps it locked."""
+    if not await can_be_read(connection):
+        return 0
     within = (timings.card_elsewhere, burst, timings.bounce_told, timings.burst_window)
     return len(await connection.fetch(ASK_STRANGERS, *within))
 
@@ -74,5 +93,5 @@ ORDER BY d.created_at LIMIT 20
 
 
 async def strangers_over(connection: Connection) -> list[Record]:
-    """Return the cards in Telegram about words to which the owner has said something."""
-    return list(await connection.fetch(STRANGERS_OVER))
+    """Return the cards in Telegram about words to which the owner has said something, unless that is locked."""
+    return list(await connection.fetch(STRANGERS_OVER)) if await can_be_read(connection) else []

@@ -2,28 +2,22 @@
 
 from typing import Final
 
-from messenger.storage.cards import QUEUE, SPENT
+from messenger.storage.cards import QUEUE, WITHIN_BURST
 from messenger.storage.queries import IN_TELEGRAM, SHOWN_IN_TELEGRAM
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.storage.tool_calls import REALM
 
-# Of each butler as many as its burst ($2) has room for, messages and calls together; the console shows the rest.
 ASK_CALLS: Final = f"""
 WITH waits AS (
-    SELECT q.id, q.revision, q.origin_butler, q.requested_at,
+    SELECT q.id, q.revision, q.origin_butler, q.requested_at AS at,
         EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'tool_call' AND d.action_id = q.id) AS had_one
     FROM shared.pending_actions q JOIN shared.tool_calls c USING (id)
     WHERE q.status = 'pending' AND q.notification_id IS NULL AND q.expires_at > clock_timestamp()),
-placed AS (
-    SELECT *, row_number() OVER (PARTITION BY origin_butler ORDER BY requested_at, id) AS place
-    FROM waits WHERE NOT had_one),
+{WITHIN_BURST},
 a AS (
     SELECT 'tool_call' AS card_kind, id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision,
-        origin_butler, requested_at AS at, true AS counted, {REALM} AS realm
-    FROM placed LEFT JOIN ({SPENT}) s USING (origin_butler) WHERE coalesce(s.cards, 0) + place <= $2
-    UNION ALL SELECT 'tool_call', id, NULL, NULL, revision, origin_butler, requested_at, false, {REALM}
-    FROM waits WHERE had_one)
+        origin_butler, at, counted, {REALM} AS realm FROM shown)
 {QUEUE}
 """
 

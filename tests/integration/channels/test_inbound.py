@@ -161,6 +161,17 @@ async def test_so_many_strangers_a_day_are_let_in_and_whoever_is_known_always(st
     assert await beyond(still_house, press) == set(), "a press is refused one by one"
 
 
+async def test_who_floods_the_mailbox_takes_no_place_on_telegram(still_house: House) -> None:
+    await still_house.sql.execute(NOBODY_YET)
+    async with still_house.context("messenger").db.work() as connection:
+        taken = [
+            await strangers.takes_mail(connection, f"{n}@flood.example", 10, vouched=False)
+            for n in range(strangers.MOST_SENDERS + 1)
+        ]
+    assert taken == [True] * strangers.MOST_SENDERS + [False]
+    assert await beyond(still_house, said(1, fresh.chat(), "hello")) == set()
+
+
 async def test_a_good_pairing_code_is_heard_through_any_flood(still_house: House) -> None:
     await still_house.sql.execute(NOBODY_YET)
     one, code = fresh.chat(), fresh.words("code")

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from messenger.inbound.reader import Pace, Source
 from messenger.storage.strangers import MOST_MESSAGES
 from shared.db.pool import Record
 from shared.errors import HopFailed
+from shared.rpc import HopTooLarge
 from tests.integration.daemon.test_routing import AT, there
 from tests.integration.gate.test_threads import mail as sent_mail
 from tests.integration.house import OWNER_EMAIL, House
@@ -60,10 +61,11 @@ def source(box: Mailbox) -> Source:
 
 
 @asynccontextmanager
-async def reading(house: House, box: Mailbox) -> AsyncIterator[None]:
+async def reading(house: House, box: Mailbox, server: str | None = SERVER) -> AsyncIterator[None]:
     """The reader at work, until the block is left."""
     stopping, unread = asyncio.Event(), dict[str, str]()
-    run = reader.run(house.context("messenger"), source(box), unread, stopping, Pace(0.01, 20.0, 0.01))
+    read = replace(source(box), server=server)
+    run = reader.run(house.context("messenger"), read, unread, stopping, Pace(0.01, 20.0, 0.01))
     running = asyncio.ensure_future(run)
     try:
         yield
@@ -234,14 +236,44 @@ async def test_a_mail_waits_for_the_switchboard(house: House, box: Mailbox) -> N
     assert (await came(house, waits))["text"] == "patience"
 
 
+class Refusing:
+    """A Switchboard that takes all but one mail, and that one never."""
+
+    def __init__(self, house: House, refused: str) -> None:
+        self.daemons, self.refused = house.context("messenger").daemons, refused
+
+    async def call(self, target: str, tool: str, arguments: Mapping[str, object], wait: float) -> Mapping[str, object]:
+        if self.refused in str(arguments):
+            raise HopTooLarge("It is too large.")
+        return await self.daemons.call(target, tool, arguments, wait)
+
+
+async def test_a_mail_that_is_refused_for_good_stops_no_other(house: House, box: Mailbox) -> None:
+    await there(house)
+    large, after = named(), named()
+    box.put(letter("large", "anna@example.org", large))
+    box.put(letter("after", "anna@example.org", after))
+    opened = Box(source(box).account, SERVER)
+    refusing = replace(house.context("messenger"), daemons=Refusing(house, large))  # type: ignore[arg-type]  # as above
+    try:
+        assert (await reader.look(refusing, source(box), opened, asyncio.Event()))[0] == 1
+        assert (await reader.look(house.context("messenger"), source(box), opened, asyncio.Event()))[0] == 0
+    finally:
+        await asyncio.to_thread(opened.close)
+    assert await house.sql.fetchrow(BY_ID, f"{AT} {large}") is None
+    assert await house.sql.fetchrow(BY_ID, f"{AT} {after}") is not None
+
+
 async def test_strangers_fill_no_mailbox_without_end(house: House, box: Mailbox) -> None:
     await there(house)
+    sender = f"{uuid4().hex}@example.org"
+    await house.contact("Anna", email=sender)  # whom nobody vouches for
     flood = [named() for _ in range(MOST_MESSAGES + 3)]
     for each in flood:
-        box.put(letter("buy", "flood@example.org", each))
+        box.put(letter("buy", sender, each))
     after = named()
-    box.put(letter("hello", "calm@example.org", after))
-    async with reading(house, box):
+    box.put(letter("hello", f"{uuid4().hex}@example.org", after))
+    async with reading(house, box, None):
         await came(house, after)
     kept = [each for each in flood if await house.sql.fetchrow(BY_ID, f"{AT} {each}")]
     assert kept == flood[:MOST_MESSAGES]

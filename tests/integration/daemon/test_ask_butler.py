@@ -126,7 +126,7 @@ async def test_only_the_switchboard_brings_a_prompt_and_it_says_who_asks(still_h
         "source_endpoint_identity": "switchboard",
         "source_sender_identity": "owner",
     }
-    asked = {"session_id": str(uuid4()), "asked_by": "messenger", "chain": str(uuid4()), "depth": 1}
+    asked = {"session_id": str(uuid4()), "asked_in": await running(still_house)}
     route = {
         "schema_version": "route.v1",
         "request_context": about,
@@ -136,7 +136,27 @@ async def test_only_the_switchboard_brings_a_prompt_and_it_says_who_asks(still_h
     with pytest.raises(HopFailed, match="may not bring a prompt"):
         await still_house.hop("greeter", "health", "route.execute", route)
     assert (await still_house.hop("greeter", "switchboard", "route", route))["status"] == "accepted"
-    assert (await row(still_house, asked))["asked_by"] == "greeter"
-    worse = {**route, "input": {"prompt": message, "context": {**asked, "depth": 99}}}
-    refused = await still_house.hop("greeter", "switchboard", "route", worse)
-    assert refused["error"]["class"] == "validation_error"  # type: ignore[index]  # the error object
+    made = await row(still_house, asked)
+    assert (made["asked_by"], str(made["chain"]), made["depth"]) == ("greeter", asked["asked_in"], 1)
+
+
+async def test_where_in_a_chain_it_stands_is_not_the_askers_word(still_house: House, message: str) -> None:
+    about = dict.fromkeys(("request_id", "source_channel", "source_endpoint_identity"), "x")
+    deep, others = await running(still_house), await running(still_house, "health")
+    place = "UPDATE shared.sessions SET asked_by = 'health', chain = $2, depth = $3 WHERE id = $1"
+    await still_house.sql.execute(place, UUID(deep), uuid4(), MOST_DEPTH)
+
+    async def refused(**context: object) -> object:
+        envelope = {
+            "schema_version": "route.v1",
+            "request_context": {**about, "source_sender_identity": "greeter"},
+            "target": {"butler": "health", "tool": "route.execute"},
+            "input": {"prompt": message, "context": {"session_id": str(uuid4()), **context}},
+        }
+        told = await still_house.hop("greeter", "switchboard", "route", envelope)
+        return told["error"]["class"]  # type: ignore[index]  # the error object
+
+    assert await refused(asked_in=deep) == "forbidden"
+    assert await refused(asked_in=others) == "validation_error"
+    assert await refused(asked_by="greeter", chain=str(uuid4()), depth=1) == "validation_error"
+    assert not await still_house.sql.fetch("SELECT FROM shared.sessions WHERE prompt = $1", message)

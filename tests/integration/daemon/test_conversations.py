@@ -1,5 +1,6 @@
 """Who may begin work by writing, what a session is asked then, and what becomes of everybody else's words."""
 
+import asyncio
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
@@ -11,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from butlers.sessions.prompt import TO_THEM, Worded, worded
+from messenger.cards import closing
 from messenger.cards.strangers import stranger
 from messenger.storage.kinds import stranger_cards
 from shared.db.pool import Record
@@ -236,6 +238,19 @@ async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(stil
     )
     assert {row["text"] for row in rows} == {f"{message} 0", f"{message} 1", f"{message} quiet"}
     await still_house.sql.execute("UPDATE messenger.deliveries SET status = 'cancelled' WHERE status = 'queued'")
+
+
+async def test_an_inbox_that_the_switchboard_keeps_locked_stops_no_card(still_house: House, message: str) -> None:
+    asked = await still_house.notify(recipient=new_chat(), message=message)
+    async with still_house.context("switchboard").db.work() as connection:
+        await connection.execute("LOCK TABLE switchboard.inbox")
+        async with asyncio.timeout(3):
+            await cards_written(still_house)
+            async with still_house.context("messenger").db.work() as other:
+                await closing.over(other)
+    text = "SELECT count(*) FROM messenger.deliveries WHERE action_id = $1 AND class = 'card'"
+    assert await still_house.sql.fetchval(text, asked["action_id"]) == 1
+    await all_cards(still_house)
 
 
 async def test_no_injection_begins_a_session_or_passes_for_the_house(still_house: House, message: str) -> None:

@@ -27,7 +27,7 @@ from butlers.sessions.notices import BEGINS, begin_one, settle
 from butlers.sessions.prompt import worded
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier, mint_client_token, mint_session_token
-from shared.errors import InvalidInput
+from shared.errors import ButlersError, InvalidInput
 from shared.storage import notices, sessions
 from shared.storage.notices import Notice, Pace
 from shared.storage.sessions import Claimed, Terms
@@ -318,6 +318,26 @@ async def test_a_storm_is_bounded_and_counted(butler: Served) -> None:
             await notices.add(connection, "greeter", Notice("watch", "changed", "x", key=str(n)))
     rows = await butler.house.sql.fetch("SELECT kind, more FROM shared.notices ORDER BY created_at")
     assert [(row["kind"], row["more"]) for row in rows] == [("changed", 0)] * 30 + [("left-out", 69)]
+
+
+async def test_nobody_waits_for_a_butlers_unfinished_notice(butler: Served) -> None:
+    house = butler.house
+    async with house.context("greeter").db.work() as open_still, house.context("messenger").db.work() as other:
+        await notices.add(open_still, "greeter", Notice("watch", "changed", "x"))
+        async with asyncio.timeout(2):
+            await notices.add(other, "greeter", Notice("messenger", "sent", "x"))
+    assert len(await states(house)) == 2
+
+
+async def test_the_switchboard_tells_a_butler_what_the_owner_wrote_and_nothing_else(butler: Served) -> None:
+    context = butler.house.context("switchboard")
+    for no in (Notice("owner", "answer", "Yes.", trust="owner"), Notice("messenger", "message", "It was sent.")):
+        with pytest.raises(ButlersError, match="InsufficientPrivilege"):
+            async with context.db.work() as connection:
+                await notices.add(connection, "greeter", no)
+    async with context.db.work() as connection:
+        await notices.add(connection, "greeter", Notice("owner", "message", "Pay him.", trust="owner"))
+    assert await states(butler.house) == ["queued"]
 
 
 async def test_a_butler_cannot_speak_for_the_owner(butler: Served) -> None:

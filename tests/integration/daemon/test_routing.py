@@ -10,9 +10,8 @@ from uuid import uuid4
 import pytest
 
 from shared.db.pool import Record
-from shared.errors import HopFailed
 from shared.rpc import Answer
-from shared.storage import routing_rules
+from shared.storage import contacts, routing_rules
 from switchboard import incoming
 from switchboard.storage import inbox, registry
 from tests.integration.gate.test_threads import by_mail, by_telegram, mail, payload
@@ -208,8 +207,8 @@ async def test_an_event_that_does_not_fit_is_refused_and_stored_nowhere(
     house: House, wrong: Mapping[str, Mapping[str, object]]
 ) -> None:
     before = await house.sql.fetchval("SELECT count(*) FROM switchboard.inbox WHERE sender = '7'")
-    with pytest.raises(HopFailed):
-        await house.hop("messenger", "switchboard", "ingest", event("x", 7, **wrong))
+    told = await house.hop("messenger", "switchboard", "ingest", event("x", 7, **wrong))
+    assert (told["status"], bool(told["error"])) == ("error", True)
     assert await house.sql.fetchval("SELECT count(*) FROM switchboard.inbox WHERE sender = '7'") == before
 
 
@@ -281,6 +280,25 @@ async def test_what_a_process_left_is_taken_again_and_stays_where_it_went(still_
     assert await incoming.route_waiting(context) == 1
     found = await still_house.row(FOUND, message)
     assert (found["routed_to"], found["routed_because"], found["route_until"]) == ("greeter", "then", None)
+
+
+async def test_who_was_blocked_meanwhile_reaches_no_butler_by_what_waits(still_house: House, message: str) -> None:
+    await still_house.sql.execute("UPDATE switchboard.inbox SET route_until = NULL")
+    owner, chat = await contacts.owner(still_house.sql), new_chat()
+    assert owner is not None
+    await waiting(still_house, chat, message)
+    context = still_house.context("switchboard")
+    async with context.db.work() as connection:
+        [taken] = await inbox.claim(connection, "gone", timedelta(seconds=10), 10)
+        assert (await inbox.route(connection, taken["id"], "gone", ("health", "then"), None))[0]
+    await routing_rules.block(still_house.sql, "telegram", chat, owner["id"])
+    await still_house.sql.execute(
+        "UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE text = $1", message
+    )
+    assert await incoming.route_waiting(context) == 1
+    found = await still_house.row(FOUND, message)
+    assert (found["routed_to"], found["stranger"], found["route_until"]) == (None, None, None)
+    assert found["routed_because"].startswith("blocked by rule")
 
 
 async def test_a_message_waits_until_a_butler_is_known(still_house: House, message: str) -> None:

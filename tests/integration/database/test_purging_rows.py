@@ -42,7 +42,7 @@ INSERT: Final = {
 (request_id, origin_butler, target_butler, tool, status, at) VALUES ($1, 'greeter', 'messenger', 'x', 'ok', $2)
 """,
     "messenger.updates": "(bot, update_id, body, handled_at) VALUES ($1, 1, '{}', $2)",
-    "messenger.strangers": "(sender, first_at, messages, bytes) VALUES ($1, $2, 1, 1)",
+    "messenger.strangers": "(channel, sender, first_at, messages, bytes) VALUES ('email', $1, $2, 1, 1)",
     "messenger.pairings": "(code_sha, expires_at) VALUES ($1, $2)",
     "switchboard.inbox": """
 (channel, endpoint_identity, external_event_id, sender, text, request_context, received_at)
