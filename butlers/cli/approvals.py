@@ -64,6 +64,7 @@ RevisionOption = Annotated[
     int | None, typer.Option("--revision", min=1, help="Only if it is still this revision, as `show` printed it.")
 ]
 NOTHING_ELSE = "No rule allows it."
+UNCERTAIN_ONLY = "`butlers approvals list --status uncertain` lists those."
 STATUSES = ("pending", "approved", "denied", "expired", "cancelled", "executing", "executed", "failed", "uncertain")
 
 
@@ -202,6 +203,34 @@ def edit(
         return edit(connection, Edit(about.action_id, text, about.by, "cli", asked_anew, about.revision))
 
     _carry_out(action_id, home_folder, change)
+
+
+@app.command()
+def resolve(
+    action_id: IdArgument,
+    word: Annotated[str, typer.Argument(metavar="ran|again|leave", help="What you know, or want.")],
+    home_folder: HomeOption = None,
+) -> None:
+    """Resolve a tool call whose outcome is not known: it ran, run it again, or leave it."""
+    from shared.gate.owner_decision import CALL_WORDS, Resolve, resolve_call  # noqa: PLC0415  # keeps --help quick
+
+    chosen = next((one for one in CALL_WORDS if one == word), None)
+    if chosen is None:
+        raise InvalidInput(f"`{word}` is not a valid answer.", "Use ran, again or leave.")
+
+    async def carry() -> "Outcome":
+        async with as_owner(settings_of(None, home_folder)) as connection:
+            row = await _one(connection, action_id)
+            call = await tool_calls.one(connection, row["id"])
+            if call is None or call["status"] != "uncertain":
+                raise ButlersError("It is no tool call of unknown outcome.", UNCERTAIN_ONLY)
+            said = Resolve(call["id"], call["attempt"], chosen, await owner_id(connection), "cli")
+            return await resolve_call(connection, said)
+
+    outcome = asyncio.run(carry())
+    if outcome.code != "resolved":
+        raise ButlersError(outcome.text)
+    say(outcome.text)
 
 
 def _say_word(

@@ -37,7 +37,30 @@ DRAIN_SECONDS: Final = {signal.SIGTERM: 20.0, signal.SIGINT: 4.0}
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handling: one stop of the process stops all daemons in it."""
+    """uvicorn without its own signal handling: one stop of the process stops all daemons in it.
+
+    It waits to be told to stop, instead of looking ten times a second, which a hundred butlers at rest would feel; the
+    process says the time to all of them (`butlers/daemon/process.py::Process.say_time`).
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._asked_to_exit = asyncio.Event()
+        super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether the server is to stop."""
+        return self._asked_to_exit.is_set()
+
+    @should_exit.setter
+    def should_exit(self, asked: bool) -> None:
+        if asked:
+            self._asked_to_exit.set()
+
+    async def main_loop(self) -> None:
+        """Serve until the server is to stop."""
+        await self.on_tick(0)
+        await self._asked_to_exit.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -25,12 +25,13 @@ from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display import owner
 from shared.display.approval import NO_ADDRESS, clipped, measured, titled
-from shared.display.fates import ANSWERED
+from shared.display.fates import ANSWERED, CALL
 from shared.display.owner import Sheet
+from shared.display.visible import in_line
 from shared.errors import Unreadable
 from shared.loops import apart
 from shared.model import Decision, Finding
-from shared.storage import notifications, pending_actions
+from shared.storage import notifications, pending_actions, tool_calls
 from shared.storage.addressees import Addressee, addressee
 from shared.telemetry.logs import logger
 
@@ -40,6 +41,7 @@ MOST: Final = 20
 IN_A_ROW: Final = 5
 OVER: Final = "All of these have been handled."
 NO_ANSWER_HERE: Final = "None of these is sent unless you approve it. Press a button to see the whole message."
+NO_ANSWER_TO_CALLS: Final = "None of these is done unless you approve it. Press a button to see the whole request."
 # What Telegram says of an edit that changes nothing.
 AS_IT_IS: Final = "message is not modified"
 NAME_ROOM: Final = 32
@@ -86,7 +88,13 @@ async def _sound(connection: Connection, read: Callable[[], Awaitable[list[Recor
     return rows
 
 
+def _is_call(row: Record) -> bool:
+    return row["tool_name"] is not None
+
+
 def _readable(row: Record) -> bool:
+    if _is_call(row):
+        return True
     try:
         notifications.envelope_of(row)
     except Unreadable:
@@ -106,7 +114,7 @@ async def _wires(connection: Connection, claimed: Claimed, rows: list[Record], c
 
 def _page(context: Context, rows: list[Record]) -> str:
     """Return the link to the page that lists what this butler asks, whatever others ask."""
-    butler = notifications.envelope_of(rows[0]).origin_butler
+    butler = rows[0]["origin_butler"]
     return f"{base.link(context, 'approvals')}?{urlencode({'butler': butler})}"
 
 
@@ -117,8 +125,13 @@ def _people(context: Context) -> str:
 
 async def recipients_of(connection: Connection, rows: list[Record]) -> list[Addressee]:
     """Return whom each question is for, as its card will say: looked up by the house itself."""
-    channels = [notifications.envelope_of(row).delivery.channel for row in rows]
-    return [await addressee(connection, row["whom"], channel) for row, channel in zip(rows, channels, strict=True)]
+    return [await _recipient_of(connection, row) for row in rows]
+
+
+async def _recipient_of(connection: Connection, row: Record) -> Addressee:
+    if _is_call(row):
+        return Addressee("", "")
+    return await addressee(connection, row["whom"], notifications.envelope_of(row).delivery.channel)
 
 
 def words(rows: list[Record], to: Sequence[Addressee], where: str, people: str) -> tuple[str, Sheet]:
@@ -126,15 +139,14 @@ def words(rows: list[Record], to: Sequence[Addressee], where: str, people: str) 
 
     `where` is the page that lists those for which there is no room, `people` that of all contacts.
     """
-    total, butler = rows[0]["total"], notifications.envelope_of(rows[0]).origin_butler
-    title = f"{titled(butler)} needs your approval for {total} more message{'' if total == 1 else 's'}"
+    total, what = rows[0]["total"], "request" if any(map(_is_call, rows)) else "message"
+    title = f"{titled(rows[0]['origin_butler'])} needs your approval for {total} more {what}{'' if total == 1 else 's'}"
     listed, links = lines_of(rows, to, people)
     numbered = [f"{n}. {one}" for n, one in enumerate(listed, start=1)]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []
     said = base.near(where) if more or links else []
-    return title, Sheet(
-        f"{title}:", foot="\n".join([*numbered, *more, *said, "", NO_ANSWER_HERE]), links=(where, *links)
-    )
+    ends = NO_ANSWER_TO_CALLS if any(map(_is_call, rows)) else NO_ANSWER_HERE
+    return title, Sheet(f"{title}:", foot="\n".join([*numbered, *more, *said, "", ends]), links=(where, *links))
 
 
 def lines_of(rows: list[Record], to: Sequence[Addressee], people: str) -> tuple[list[str], list[str]]:
@@ -153,7 +165,13 @@ def lines_of(rows: list[Record], to: Sequence[Addressee], people: str) -> tuple[
 
 
 def line(row: Record, one: Addressee) -> str:
-    """Return whom it is for, by which channel, and how long it is: no word of the message itself."""
+    """Return whom it is for, by which channel, and how long it is: no word of the message itself.
+
+    Of a tool's call return its name, whether its risk is high, and how long its arguments are.
+    """
+    if _is_call(row):
+        risk = "high risk, " if row["risk"] == "high" else ""
+        return f"to run {in_line(row['tool_name'])}, {risk}arguments of {measured(row['arguments'])}"
     delivery = notifications.envelope_of(row).delivery
     address = one.address or NO_ADDRESS
     to = f"{clipped(one.name or 'unknown', NAME_ROOM)} ({clipped(address, ADDRESS_ROOM)})"
@@ -177,7 +195,8 @@ async def pressed(connection: Connection, press: Press, presser: Presser, contex
 
     Return the outcome, and the words for the owner.
     """
-    action = await pending_actions.open_action(connection, press.about)
+    message = await pending_actions.open_action(connection, press.about)
+    action = message or await tool_calls.one(connection, press.about)
     if action is None or not approval.genuine(context.secret, action, press):
         return base.STALE, base.NOT_VALID
     if not realms.may_decide("telegram", realms.realm_of(context.settings, "telegram"), action["realm"]):
@@ -187,7 +206,7 @@ async def pressed(connection: Connection, press: Press, presser: Presser, contex
         await cards.adopt(connection, KIND.name, digest_id, 1, presser.message_id)
     if not action["open"]:
         status = "expired" if action["status"] == "pending" else action["status"]
-        return "late", f"{ANSWERED[status]}."
+        return "late", f"{(ANSWERED if message is not None else CALL)[status]}."
     if not await cards.ask_now(connection, press.about, action["revision"]):
         return "shown_before", "It is already shown in this chat."
     await tell(connection, "cards")

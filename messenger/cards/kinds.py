@@ -13,6 +13,7 @@ from messenger.cards import (
 )
 from messenger.cards.base import CardKind, Press, read
 from messenger.cards.calls import outcome, request
+from messenger.cards.calls import uncertain as uncertain_call
 from messenger.cards.questions import question
 from messenger.cards.strangers import stranger, too_many
 from messenger.storage import cards
@@ -21,7 +22,7 @@ from shared.config.timings import Timings
 from shared.db.pool import Connection
 
 _OF_MESSAGES: Final = (approval, digest, uncertain, bounced, not_delivered)
-_ALL: Final = (*_OF_MESSAGES, channel_paused, restored, too_many, stranger, request, outcome, question)
+_ALL: Final = (*_OF_MESSAGES, channel_paused, restored, too_many, stranger, request, outcome, uncertain_call, question)
 KINDS: Final[dict[str, CardKind]] = {one.KIND.name: one.KIND for one in _ALL}
 
 

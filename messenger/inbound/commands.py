@@ -23,7 +23,7 @@ from shared.display.owner import Sheet
 from shared.display.visible import MARK
 from shared.errors import ButlersError
 from shared.loops import pause
-from shared.storage import brakes, contacts, notifications, sessions
+from shared.storage import brakes, contacts, sessions
 from shared.storage.brakes import Scope
 from shared.telemetry.logs import logger
 
@@ -190,9 +190,10 @@ async def _pending(connection: Connection, worker: Worker) -> Mapping[str, objec
         return owner.bubbles(Sheet("Nothing needs your approval.", foot="\n".join(held[1:])))[-1].fields
     to, total = await digest.recipients_of(connection, rows), rows[0]["total"]
     listed, links = digest.lines_of(rows, to, base.link(context, "contacts"))
-    head = f"{total} message{' needs' if total == 1 else 's need'} your approval:"
+    what = "request" if any(row["tool_name"] for row in rows) else "message"
+    head = f"{total} {what}{' needs' if total == 1 else 's need'} your approval:"
     lines = [
-        f"{n}. {titled(notifications.envelope_of(row).origin_butler)} {one}"
+        f"{n}. {titled(row['origin_butler'])} {'wants ' if row['tool_name'] else ''}{one}"
         for n, (row, one) in enumerate(zip(rows, listed, strict=True), start=1)
     ]
     more = [f"and {total - len(rows)} more: {where}"] if total > len(rows) else []

@@ -149,12 +149,14 @@ DELETE FROM shared.tool_calls WHERE id IN (
     ORDER BY a.requested_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
 """
 OTHER_ACTIONS: Final = f"""
-DELETE FROM shared.pending_actions WHERE id IN (
+WITH over AS (
     SELECT a.id FROM shared.pending_actions a WHERE a.notification_id IS NULL
         AND a.status NOT IN {OPEN}
         AND a.requested_at < to_timestamp($1::float8)
         AND NOT EXISTS (SELECT FROM messenger.deliveries c WHERE c.action_id = a.id)
-    ORDER BY a.requested_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+    ORDER BY a.requested_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+listed AS (DELETE FROM messenger.digest_items WHERE action_id IN (SELECT id FROM over))
+DELETE FROM shared.pending_actions WHERE id IN (SELECT id FROM over)
 """
 CARDS_ALONE: Final = """
 DELETE FROM messenger.deliveries WHERE id IN (

@@ -10,6 +10,7 @@ from uuid import UUID
 from messenger.storage.deliveries import ended, log_ends
 from shared.config.timings import Timings
 from shared.db.pool import Connection
+from shared.storage import tool_calls
 
 # INVARIANT: of what is live the sandbox is shown nothing. Where no other channel is left it is asked on the console.
 MAY_ASK: Final = "(o.realm <> 'sandbox' OR a.realm = 'sandbox')"
@@ -30,13 +31,17 @@ OWNERS_CHANGE: Final = """
 EXISTS (SELECT FROM shared.approval_events e WHERE e.action_id = q.id AND e.actor = 'owner' AND q.revision > 1
     AND e.detail @> jsonb_build_object('revision', q.revision))
 """
-REALM: Final = "(SELECT n.realm FROM shared.notifications n WHERE n.id = q.notification_id)"
-# Questions nobody was shown, which count against their butler. What had a card before is asked anew for a
-# reason that is not the butler's, and counts against nobody. What is about no message cannot be shown on a card.
+REALM: Final = f"""
+coalesce((SELECT n.realm FROM shared.notifications n WHERE n.id = q.notification_id), {tool_calls.REALM})
+"""
+# Questions nobody was shown, which count against their butler: messages, and calls of gated tools. What had a card
+# before is asked anew for a reason that is not the butler's, and counts against nobody.
 UNASKED: Final = f"""
 SELECT id, revision, origin_butler, requested_at, notification_id FROM shared.pending_actions q
-WHERE status = 'pending' AND expires_at > clock_timestamp() AND notification_id IS NOT NULL
-    AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'approval' AND d.action_id = q.id)
+WHERE status = 'pending' AND expires_at > clock_timestamp()
+    AND (notification_id IS NOT NULL OR EXISTS (SELECT FROM shared.tool_calls c WHERE c.id = q.id))
+    AND NOT EXISTS (SELECT FROM messenger.deliveries d
+        WHERE d.card_kind IN ('approval', 'tool_call') AND d.action_id = q.id)
     AND NOT EXISTS (SELECT FROM messenger.digest_items t WHERE t.action_id = q.id) AND NOT {OWNERS_CHANGE}
     AND (EXISTS (SELECT FROM messenger.owner_at WHERE realm <> 'sandbox') OR {REALM} = 'sandbox')
 """
@@ -89,21 +94,12 @@ WHERE {MAY_ASK} AND (SELECT true FROM messenger.deliveries d WHERE d.card_kind =
 ORDER BY a.at LIMIT 50
 ON CONFLICT DO NOTHING RETURNING id
 """
-# What waits (`waits`: id, revision, origin_butler, at, had_one) and is to be shown now: of each butler as many as its
-# burst ($2) has room for, all its cards counted together, and whatever had a card before. The console shows the rest.
-WITHIN_BURST: Final = f"""
-placed AS (
-    SELECT *, row_number() OVER (PARTITION BY origin_butler ORDER BY at, id) AS place FROM waits WHERE NOT had_one),
-shown AS (
-    SELECT id, revision, origin_butler, at, true AS counted FROM placed LEFT JOIN ({SPENT}) s USING (origin_butler)
-    WHERE coalesce(s.cards, 0) + place <= $2
-    UNION ALL SELECT id, revision, origin_butler, at, false FROM waits WHERE had_one)
-"""
 # A question that waits in this revision; what stands in a digest, only once the owner has asked for it.
 ASK_APPROVALS: Final = f"""
 WITH unasked AS MATERIALIZED ({WITHIN}),
 waits AS (
-    SELECT id, revision, origin_butler, requested_at, notification_id, true AS counted FROM unasked WHERE fits
+    SELECT id, revision, origin_butler, requested_at, notification_id, true AS counted FROM unasked
+    WHERE fits AND notification_id IS NOT NULL
     UNION ALL
     SELECT q.id, q.revision, q.origin_butler, q.requested_at, q.notification_id, false FROM shared.pending_actions q
     WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NOT NULL
@@ -257,7 +253,8 @@ async def ask_not_delivered(connection: Connection, burst: int, timings: Timings
 # The owner wants to see a question: its card is sent where the owner said so, and counts against nobody.
 ASK_NOW: Final = f"""
 INSERT INTO messenger.deliveries (class, card_kind, channel, address, realm, action_id, revision, origin_butler)
-SELECT 'card', 'approval', o.channel, o.address, o.realm, q.id, q.revision, q.origin_butler
+SELECT 'card', CASE WHEN q.notification_id IS NULL THEN 'tool_call' ELSE 'approval' END, o.channel, o.address,
+    o.realm, q.id, q.revision, q.origin_butler
 FROM shared.pending_actions q JOIN messenger.owner_at o ON o.channel = 'telegram'
 WHERE q.id = $1 AND q.revision = $2 AND q.status = 'pending' AND q.expires_at > clock_timestamp()
     AND (o.realm <> 'sandbox' OR {REALM} = 'sandbox')

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from shared.addresses import folded
 from shared.db.pool import Connection, Record
+from shared.storage import tool_calls
 
 # A lease that ends further off than its own length ($1) was written by a clock that was wrong, and is none.
 LASTS: Final = "(lease_until > clock_timestamp() AND lease_until <= clock_timestamp() + $1::interval)"
@@ -258,17 +259,22 @@ async def approvals_over(connection: Connection) -> list[Record]:
     return list(await connection.fetch(APPROVALS_OVER))
 
 
+# A message or a call of a gated tool, as a digest lists it.
+ASKED_OF_OWNER = f"""
+SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, coalesce(n.realm, {tool_calls.REALM}) AS realm,
+    n.envelope, n.owner_text, n.whom, q.origin_butler, c.tool_name, c.risk, c.arguments, count(*) OVER () AS total
+"""
+ABOUT_WHAT = """
+LEFT JOIN shared.notifications n ON n.id = q.notification_id LEFT JOIN shared.tool_calls c ON c.id = q.id
+WHERE (n.id IS NOT NULL OR c.id IS NOT NULL) AND q.status = 'pending' AND q.expires_at > clock_timestamp()
+"""
 # What a digest lists in this realm now: what waits in it and has no card of its own, the oldest first, and how many
 # that are. Of what is live the sandbox lists nothing.
-DIGEST_ITEMS = """
-SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
-    n.whom, count(*) OVER () AS total
-FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id
-JOIN shared.notifications n ON n.id = q.notification_id
-WHERE t.digest_id = $1 AND ($2 <> 'sandbox' OR n.realm = 'sandbox')
-    AND q.status = 'pending' AND q.expires_at > clock_timestamp() AND NOT EXISTS (
+DIGEST_ITEMS = f"""
+{ASKED_OF_OWNER} FROM messenger.digest_items t JOIN shared.pending_actions q ON q.id = t.action_id {ABOUT_WHAT}
+    AND t.digest_id = $1 AND ($2 <> 'sandbox' OR coalesce(n.realm, {tool_calls.REALM}) = 'sandbox') AND NOT EXISTS (
     SELECT FROM messenger.deliveries d
-    WHERE d.card_kind = 'approval' AND d.action_id = q.id AND d.revision = q.revision)
+    WHERE d.card_kind IN ('approval', 'tool_call') AND d.action_id = q.id AND d.revision = q.revision)
 ORDER BY q.requested_at, q.id LIMIT $3
 """
 
@@ -282,11 +288,9 @@ async def digest_items(connection: Connection, digest_id: str, realm: str, most:
 
 
 # As a digest lists its own, whoever asks and whatever has a card.
-QUESTIONS = """
-SELECT q.id::text, q.revision, q.content_sha, q.notification_id::text, n.realm, n.envelope, n.owner_text,
-    n.whom, count(*) OVER () AS total
-FROM shared.pending_actions q JOIN shared.notifications n ON n.id = q.notification_id
-WHERE ($1 <> 'sandbox' OR n.realm = 'sandbox') AND q.status = 'pending' AND q.expires_at > clock_timestamp()
+QUESTIONS = f"""
+{ASKED_OF_OWNER} FROM shared.pending_actions q {ABOUT_WHAT}
+    AND ($1 <> 'sandbox' OR coalesce(n.realm, {tool_calls.REALM}) = 'sandbox')
 ORDER BY q.requested_at, q.id LIMIT $2
 """
 

@@ -4,9 +4,10 @@ There is one decision, however many presses there are: the first commit wins, an
 to the bytes rendered in this very transaction; if they are not what the card showed, the card asks anew.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
@@ -32,7 +33,7 @@ from shared.storage.pending_actions import Revision, Verdict, Why
 class Outcome:
     """What became of the owner's word, as a code and as a sentence for the owner."""
 
-    code: Literal["approved", "denied", "edited", "late", "changed", "impossible", "not_here"]
+    code: Literal["approved", "denied", "edited", "late", "changed", "impossible", "not_here", "resolved"]
     text: str
 
 
@@ -124,6 +125,55 @@ def _late_call(call: Record) -> Outcome:
     status = "expired" if call["status"] == "pending" else call["status"]
     when = f" ({local(call['decided_at'])})" if call["decided_at"] is not None else ""
     return Outcome("late", f"Already answered: {CALL[status]}{when}.")
+
+
+CallWord = Literal["ran", "again", "leave"]
+CALL_WORDS: Final[tuple[CallWord, ...]] = ("ran", "again", "leave")
+# What it is then, what the owner is told, and what the butler is.
+_RESOLVED: Final[Mapping[CallWord, tuple[str, str, str]]] = {
+    "ran": ("executed", "You confirmed that it ran.", "says that it ran: {about}."),
+    "again": ("approved", "You had it run again.", "has it run again: {about}."),
+    "leave": ("failed", "You left it. It is not run again.", "left it, so it does not run again: {about}."),
+}
+CALL_LATE: Final = "Nothing was changed: its outcome is known, it was answered already, or the same call waits anew."
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """What the owner says of a call that may have run: of which attempt, who, by which surface."""
+
+    action_id: str
+    attempt: int
+    word: CallWord
+    by: str
+    surface: str
+    # If the surface is a channel: the realm in which it works.
+    realm: str | None = None
+
+
+async def resolve_call(connection: Connection, said: Resolve) -> Outcome:
+    """Carry out the owner's word on a call that may have run, in the caller's transaction.
+
+    INVARIANT: to run it again is a yes, bound to the call as it lies in its row; the gate asks again before it runs.
+    """
+    call = await tool_calls.one(connection, said.action_id)
+    if call is None:
+        return Outcome("impossible", "There is no such tool call.")
+    if not realms.may_decide(said.surface, said.realm, call["realm"]):
+        return Outcome("not_here", realms.NOT_HERE)
+    sha = tool_calls.sha_of(call)
+    if said.word == "again" and sha != call["content_sha"]:
+        return Outcome("impossible", "The stored call was changed after it was asked. Leave it.")
+    status, done, told = _RESOLVED[said.word]
+    bound = {"content": sha, "tool": call["tool_name"]} if said.word == "again" else {}
+    why = Why("owner", done, surface=said.surface, contact=said.by)
+    if not await pending_actions.resolve_call(connection, call["id"], said.attempt, status, why, bound):
+        return Outcome("late", CALL_LATE)
+    about = f"your call of `{call['tool_name']}` ({call['id']})"
+    await _tell_butler(connection, call["origin_butler"], call["id"], f"The owner {told.format(about=about)}")
+    await tell(connection, "released")
+    await tell(connection, "cards")
+    return Outcome("resolved", done)
 
 
 async def edit(connection: Connection, change: Edit) -> Outcome:

@@ -165,11 +165,14 @@ async def begin_call(
 
 
 async def finish_call(connection: Connection, origin: str, begun: Begun, holder: str, came: tuple[str, str]) -> None:
-    """Write down what came of an attempt, as its state and its result; a late answer ends an uncertainty too."""
+    """Write down what came of an attempt, as its state and its result.
+
+    A late answer ends an uncertainty too, and what was to run again because of it.
+    """
     state, result = came
     why = Why(origin, None if state == "executed" else str(json.loads(result).get("error", "")))
     if await tool_calls.end_call(connection, begun.id, holder, begun.attempt, result):
-        await pending_actions.move_call(connection, begun.id, ["executing", "uncertain"], state, why)
+        await pending_actions.move_call(connection, begun.id, ["executing", "uncertain", "approved"], state, why)
         await tell(connection, "cards")
 
 

@@ -39,7 +39,7 @@ class Why:
     surface: str | None = None
     contact: str | None = None
 
-    def line(self, event_type: str) -> tuple[object, ...]:
+    def line(self, event_type: str) -> tuple[str, UUID | None, str, str | None, dict[str, str]]:
         """Return what the action's line in the audit says, as WRITTEN takes it."""
         named = {"surface": self.surface, "contact": self.contact}
         detail = {name: value for name, value in named.items() if value is not None}
@@ -249,6 +249,31 @@ async def decide(connection: Connection, verdict: Verdict) -> str | None:
 async def decide_call(connection: Connection, verdict: Verdict) -> bool:
     """Write the verdict on a tool call; return False if it came second or too late."""
     return await _decide(connection, verdict) is not None
+
+
+# Of a call that may have run: an open call with the same content would be a second one beside it.
+RESOLVE_CALL = f"""
+WITH moved AS (
+    UPDATE shared.pending_actions a SET status = $1,
+        decided_by = CASE $1 WHEN 'approved' THEN $8 ELSE decided_by END,
+        decided_at = CASE $1 WHEN 'approved' THEN clock_timestamp() ELSE decided_at END
+    WHERE id = $6 AND status = 'uncertain' AND notification_id IS NULL
+        AND EXISTS (SELECT FROM shared.tool_calls c WHERE c.id = a.id AND c.attempt = $7)
+        AND ($1 <> 'approved' OR NOT EXISTS (SELECT FROM shared.pending_actions o
+            WHERE o.origin_butler = a.origin_butler AND o.content_sha = a.content_sha AND o.notification_id IS NULL
+                AND o.status IN ('pending', 'approved', 'executing')))
+    {WRITTEN}
+SELECT id FROM moved
+"""
+
+
+async def resolve_call(
+    connection: Connection, call_id: str, attempt: int, to: str, why: Why, bound: Mapping[str, str]
+) -> bool:
+    """Write what the owner says of an attempt that may have run; return False if it came second or cannot be."""
+    event_type, rule, actor, reason, named = why.line(to)
+    args = (event_type, rule, actor, reason, {**named, **bound}, UUID(call_id), attempt, UUID(why.contact or ""))
+    return await connection.fetchval(RESOLVE_CALL, *args) is not None
 
 
 @dataclass(frozen=True, slots=True)

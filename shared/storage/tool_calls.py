@@ -109,7 +109,8 @@ async def due_calls(connection: Connection, butler: str, within: timedelta) -> l
 
 # Whoever comes here has moved the pending action to `executing`, which one alone can.
 LEASE: Final = """
-UPDATE shared.tool_calls SET holder = $2, attempt = attempt + 1, lease_until = clock_timestamp() + $3::interval
+UPDATE shared.tool_calls SET holder = $2, attempt = attempt + 1, lease_until = clock_timestamp() + $3::interval,
+    result = NULL, ended_at = NULL
 WHERE id = $1 RETURNING attempt
 """
 

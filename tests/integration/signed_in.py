@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
+from secrets import token_hex
 
 from butlers.console.storage.sessions import make_sign_in_link
 from tests.integration.console_runner import Running, browsing, served
@@ -22,8 +23,8 @@ async def signed_in(house: House) -> AsyncIterator[Running]:
         http = await held.enter_async_context(browsing())
         running = Running(url, daemon.app, daemon.context, house.sql, http)  # type: ignore[arg-type]
         async with daemon.context.db.work() as connection:
-            await make_sign_in_link(connection, url, "module")
-        assert (await running.post("/sign-in", code="module")).status == 303
+            await make_sign_in_link(connection, url, code := token_hex(8))
+        assert (await running.post("/sign-in", code=code)).status == 303
         yield running
         await daemon.context.daemons.close()
 

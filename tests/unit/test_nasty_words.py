@@ -264,6 +264,7 @@ def item(**delivery: object) -> Record:
         exclude_none=True
     )
     row = {"id": ID, "revision": 1, "content_sha": SHA, "envelope": envelope, "owner_text": None}
+    row |= {"origin_butler": "health", "tool_name": None}
     return cast("Record", {**row, "total": 1})
 
 

@@ -11,12 +11,13 @@ from butlers.console.queries import decided as views_decided
 from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form
 from shared.db.pool import Connection
 from shared.errors import InvalidInput, Misconfigured
-from shared.gate.owner_decision import Edit, OwnerDecision, apply, edit
+from shared.gate.owner_decision import CALL_WORDS, CallWord, Edit, OwnerDecision, Resolve, apply, edit, resolve_call
 from shared.storage import contacts
 
 LONGEST_REASON: Final = 500
 LONGEST_NUMBER: Final = 6
 WORDS: Final = {"approve": True, "deny": False}
+LONGEST_ATTEMPT: Final = 3
 CHANGED: Final = "It has changed since you opened it, so nothing was decided. This is the current version."
 
 
@@ -39,6 +40,9 @@ async def submit(house: House, request: Request, session: Session) -> Response:
     """Carry out the owner's word on the revision the form was made for, or show how it stands instead."""
     form = await read_form(request)
     demand_csrf(house, session, form)
+    resolved = next((one for one in CALL_WORDS if one == form.get("word")), None)
+    if resolved is not None:
+        return await _resolve(house, request, session, resolved, form.get("attempt", ""))
     action_id, word, revision = demand_id(request), form.get("word", ""), form.get("revision", "")
     if word not in {*WORDS, "edit"} or not revision.isdecimal() or len(revision) > len("999999999"):
         raise InvalidInput("The form neither approves nor denies.", "Reload the page and try again.")
@@ -60,6 +64,19 @@ async def submit(house: House, request: Request, session: Session) -> Response:
         return RedirectResponse(f"/approvals/{action_id}", status_code=303)
     notice = CHANGED if outcome.code == "changed" else outcome.text
     return await _page(house, request, session, notice=notice)
+
+
+async def _resolve(house: House, request: Request, session: Session, word: CallWord, attempt: str) -> Response:
+    """Carry out what the owner says of the attempt of a tool call that the form was made for."""
+    if not attempt.isdecimal() or len(attempt) > LONGEST_ATTEMPT:
+        raise InvalidInput("The form does not say which attempt it is about.", "Reload the page and try again.")
+    action_id = demand_id(request)
+    async with house.context.db.work() as connection:
+        by = await owner_id(connection)
+        outcome = await resolve_call(connection, Resolve(action_id, int(attempt), word, by, "console"))
+    if outcome.code == "resolved":
+        return RedirectResponse(f"/approvals/{action_id}", status_code=303)
+    return await _page(house, request, session, notice=outcome.text)
 
 
 async def owner_id(connection: Connection) -> str:

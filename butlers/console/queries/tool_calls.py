@@ -31,6 +31,8 @@ class CallQuestion:
     words: str
     open: bool
     moving: bool
+    uncertain: bool
+    attempt: int
     shown: str
     hash: str
     reason: str
@@ -63,6 +65,8 @@ async def call_question(connection: Connection, call_id: str) -> CallQuestion | 
         words=CALL[status],
         open=row["open"],
         moving=status in {"approved", "executing"},
+        uncertain=status == "uncertain",
+        attempt=row["attempt"],
         shown=tool_calls.sha_of(row),
         hash=short(row["content_sha"]),
         reason=visible(row["decision_reason"] or ""),

@@ -1,4 +1,4 @@
-"""The card that tells the owner of a gated tool that failed, or of which nobody knows whether it ran."""
+"""The card that tells the owner of a gated tool that failed, or did not run in time."""
 
 import json
 from typing import Final
@@ -38,7 +38,7 @@ def words(call: Record) -> tuple[str, Sheet]:
 async def authorize(connection: Connection, claimed: Claimed, context: Context) -> Authorized | Blocked:
     """Return the wires of the notice about a call that did not end well."""
     call = await tool_calls.one(connection, str(claimed.action_id))
-    if call is None or call["status"] not in SAID:
+    if call is None or call["status"] not in SAID or call["status"] == "uncertain":
         return Blocked("cancelled", (Finding("over", "It has ended otherwise."),))
     stopped = await base.elsewhere(connection, claimed, call["realm"], context)
     if stopped is not None:

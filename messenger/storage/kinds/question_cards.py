@@ -2,12 +2,13 @@
 
 from typing import Final
 
-from messenger.storage.cards import QUEUE, WITHIN_BURST
+from messenger.storage.cards import QUEUE, SPENT
 from messenger.storage.queries import SHOWN_IN_TELEGRAM
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.storage.tool_calls import REALM
 
+# Of each butler as many as its burst ($2) has room for, all its cards counted together; the console shows the rest.
 # The second card of an urgent one reminds of it, and counts against nobody.
 ASK_QUESTIONS: Final = f"""
 WITH waits AS (
@@ -15,7 +16,12 @@ WITH waits AS (
         asked_at AS at,
         EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'question' AND d.about = q.id) AS had_one
     FROM shared.questions q WHERE status = 'open' AND expires_at > clock_timestamp() AND show_at <= clock_timestamp()),
-{WITHIN_BURST},
+placed AS (
+    SELECT *, row_number() OVER (PARTITION BY origin_butler ORDER BY at, id) AS place FROM waits WHERE NOT had_one),
+shown AS (
+    SELECT id, revision, origin_butler, at, true AS counted FROM placed LEFT JOIN ({SPENT}) s USING (origin_butler)
+    WHERE coalesce(s.cards, 0) + place <= $2
+    UNION ALL SELECT id, revision, origin_butler, at, false FROM waits WHERE had_one),
 a AS (
     SELECT 'question' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, revision,
         origin_butler, at, counted, {REALM} AS realm FROM shown)

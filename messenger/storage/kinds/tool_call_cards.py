@@ -2,22 +2,25 @@
 
 from typing import Final
 
-from messenger.storage.cards import QUEUE, WITHIN_BURST
+from messenger.storage.cards import QUEUE, WITHIN
 from messenger.storage.queries import IN_TELEGRAM, SHOWN_IN_TELEGRAM
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.storage.tool_calls import REALM
 
+# Of each butler as many as its burst ($2) has room for, messages and calls together; the rest stands in a digest.
 ASK_CALLS: Final = f"""
-WITH waits AS (
-    SELECT q.id, q.revision, q.origin_butler, q.requested_at AS at,
-        EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'tool_call' AND d.action_id = q.id) AS had_one
-    FROM shared.pending_actions q JOIN shared.tool_calls c USING (id)
-    WHERE q.status = 'pending' AND q.notification_id IS NULL AND q.expires_at > clock_timestamp()),
-{WITHIN_BURST},
+WITH unasked AS MATERIALIZED ({WITHIN}),
+waits AS (
+    SELECT id, revision, origin_butler, requested_at, true AS counted FROM unasked
+    WHERE fits AND notification_id IS NULL
+    UNION ALL
+    SELECT q.id, q.revision, q.origin_butler, q.requested_at, false FROM shared.pending_actions q
+    WHERE q.status = 'pending' AND q.expires_at > clock_timestamp() AND q.notification_id IS NULL
+        AND EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'tool_call' AND d.action_id = q.id)),
 a AS (
     SELECT 'tool_call' AS card_kind, id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision,
-        origin_butler, at, counted, {REALM} AS realm FROM shown)
+        origin_butler, requested_at AS at, counted, {REALM} AS realm FROM waits)
 {QUEUE}
 """
 
@@ -27,22 +30,26 @@ async def ask_calls(connection: Connection, burst: int, timings: Timings) -> int
     return len(await connection.fetch(ASK_CALLS, timings.card_elsewhere, burst, timings.burst_window))
 
 
-# A butler whose calls fail in numbers is told of in so many cards ($2) within $4; the console shows the rest.
+# A butler whose calls fail in numbers is told of in so many cards ($2) within $4; the console shows the rest. What was
+# uncertain and failed then has its card. The revision of each is the attempt it is about.
 ASK_ENDED: Final = f"""
 WITH ended AS (
-    SELECT q.id, q.revision, q.origin_butler, q.requested_at,
+    SELECT q.id, greatest(c.attempt, 1) AS revision, q.origin_butler, q.requested_at,
+        CASE q.status WHEN 'uncertain' THEN 'call_uncertain' ELSE 'call_ended' END AS card_kind,
         row_number() OVER (PARTITION BY q.origin_butler ORDER BY q.requested_at, q.id) AS place
     FROM shared.pending_actions q JOIN shared.tool_calls c USING (id)
     WHERE q.notification_id IS NULL AND q.requested_at > clock_timestamp() - $3::interval
         AND (q.status IN ('failed', 'uncertain')
             OR (q.status = 'expired' AND (q.decided_by IS NOT NULL OR q.rule_id IS NOT NULL)))
-        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'call_ended' AND d.action_id = q.id)),
+        AND NOT EXISTS (SELECT FROM messenger.deliveries d WHERE d.action_id = q.id
+            AND d.revision = greatest(c.attempt, 1)
+            AND (d.card_kind = 'call_uncertain' OR (d.card_kind = 'call_ended' AND q.status <> 'uncertain')))),
 told AS (
     SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
-    WHERE card_kind = 'call_ended' AND created_at > clock_timestamp() - $4::interval
+    WHERE card_kind IN ('call_ended', 'call_uncertain') AND created_at > clock_timestamp() - $4::interval
         AND created_at <= clock_timestamp() GROUP BY origin_butler),
 a AS (
-    SELECT 'call_ended' AS card_kind, id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision,
+    SELECT card_kind, id AS action_id, NULL::uuid AS about, NULL::uuid AS digest_id, revision,
         origin_butler, requested_at AS at, false AS counted, {REALM} AS realm
     FROM ended LEFT JOIN told USING (origin_butler) WHERE place + coalesce(cards, 0) <= $2)
 {QUEUE}
@@ -73,3 +80,18 @@ ORDER BY created_at LIMIT 20
 async def calls_over(connection: Connection) -> list[Record]:
     """Return the cards in Telegram that do not show how their call stands."""
     return list(await connection.fetch(CALLS_OVER))
+
+
+# A card about an attempt of which more is known, or more was said, than it shows.
+UNCERTAIN_OVER: Final = f"""
+SELECT d.id::text, d.address, a.id::text AS action_id, {REALM} AS realm, p.provider_id, p.shown, 'closed' AS shows
+FROM messenger.deliveries d JOIN shared.pending_actions a ON a.id = d.action_id
+JOIN shared.tool_calls c ON c.id = a.id {SHOWN_IN_TELEGRAM}
+    AND d.card_kind = 'call_uncertain' AND (a.status <> 'uncertain' OR greatest(c.attempt, 1) <> d.revision)
+ORDER BY d.created_at LIMIT 20
+"""
+
+
+async def uncertain_over(connection: Connection) -> list[Record]:
+    """Return the cards in Telegram about calls whose outcome is known, or answered, by now."""
+    return list(await connection.fetch(UNCERTAIN_OVER))

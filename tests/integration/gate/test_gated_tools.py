@@ -347,8 +347,8 @@ async def test_what_a_silent_daemon_began_is_repeated_only_if_declared_so(
     await garden.house.sql.execute(SILENT, str(asked["action_id"]), "gone")
     if runs == 1:
         await garden.ended(asked["action_id"], "uncertain")
-        [told] = await eventually(partial(_told, garden, bed, "may or may not have run"))
-        assert "stopped responding" in str(told)
+        told = await eventually(partial(_doubtful, garden, bed, 0))
+        assert "stopped responding" in str(told["payload"])
         assert (await garden.stands(asked["action_id"]))["status"] == "uncertain"
         once_more = await garden.call(tool, bed=bed, hold=True)
         assert once_more["status"] == "pending_approval"
@@ -356,6 +356,71 @@ async def test_what_a_silent_daemon_began_is_repeated_only_if_declared_so(
     garden.valves.hold.set()
     await garden.ended(asked["action_id"], ends)
     assert garden.valves.of(bed) == runs
+
+
+async def left_in_doubt(garden: Garden, bed: str) -> str:
+    """A call whose daemon fell silent while it ran; the daemon that asked goes on."""
+    garden.valves.hold.clear()
+    asked = str((await garden.call("prune", bed=bed, hold=True))["action_id"])
+    await garden.house.decide(asked)
+    await garden.ended(asked, "executing")
+    await garden.house.sql.execute(SILENT, asked, "gone")
+    await garden.ended(asked, "uncertain")
+    garden.valves.hold.set()
+    return asked
+
+
+async def _doubtful(garden: Garden, bed: str, number: int) -> Mapping[str, object] | None:
+    found = [one for one in garden.house.cards(bed) if "may or may not have run" in str(one["payload"])]
+    return found[number] if len(found) > number else None
+
+
+async def test_the_owner_has_a_call_of_unknown_outcome_run_again_and_then_leaves_it(garden: Garden, bed: str) -> None:
+    asked = await left_in_doubt(garden, bed)
+    first = await eventually(partial(_doubtful, garden, bed, 0))
+    garden.valves.hold.clear()
+    assert (await garden.house.press(first, "ca"))["outcome"] == "resolved"
+    await garden.ended(asked, "executing")
+    assert garden.valves.of(bed) == 2
+    await garden.house.sql.execute(SILENT, asked, "gone")
+    await garden.ended(asked, "uncertain")
+    garden.valves.hold.set()
+    second = await eventually(partial(_doubtful, garden, bed, 1))
+    assert (await garden.house.press(first, "cr"))["outcome"] == "stale", "it is about the first attempt"
+    assert (await garden.house.press(second, "cl"))["outcome"] == "resolved"
+    assert (await garden.house.press(second, "ca"))["outcome"] == "late"
+    await garden.ended(asked, "failed")
+    assert [(e["event_type"], e["actor"]) for e in await garden.events(asked)][-6:] == [
+        ("executing", "greeter"), ("uncertain", "messenger"), ("approved", "owner"),
+        ("executing", "greeter"), ("uncertain", "messenger"), ("failed", "owner"),
+    ]  # fmt: skip
+    await asyncio.sleep(0.5)
+    assert garden.valves.of(bed) == 2
+
+
+async def test_the_owner_says_on_the_page_or_the_command_line_that_it_ran(garden: Garden, bed: str) -> None:
+    page_of, line = await left_in_doubt(garden, f"{bed} a"), await left_in_doubt(garden, f"{bed} b")
+    async with signed_in(garden.house) as console:
+        html = await page(console, f"/approvals/{page_of}")
+        sent = {"csrf": fields(html)["csrf"], "word": "ran"}
+        assert (await console.post(f"/approvals/{page_of}", **sent, attempt="2")).status == 409
+        assert (await console.post(f"/approvals/{page_of}", **sent, attempt="1")).status == 303
+        assert "You confirmed that it ran." in plain(await page(console, f"/approvals/{page_of}"))
+    assert "You confirmed that it ran." in await said(garden.house, "approvals", "resolve", line, "ran")
+    for asked in (page_of, line):
+        assert (await garden.stands(asked))["status"] == "ok"
+    late = await asyncio.to_thread(call, garden.house, "approvals", "resolve", line, "again")
+    assert late.exception is not None
+    assert garden.valves.of(f"{bed} a") == garden.valves.of(f"{bed} b") == 1
+
+
+async def test_it_does_not_run_again_beside_the_same_call_that_waits(garden: Garden, bed: str) -> None:
+    asked = await left_in_doubt(garden, bed)
+    assert (await garden.call("prune", bed=bed, hold=True))["status"] == "pending_approval"
+    refused = await asyncio.to_thread(call, garden.house, "approvals", "resolve", asked, "again")
+    assert refused.exception is not None
+    assert "waits anew" in str(refused.exception)
+    assert (await garden.row(asked))["status"] == "uncertain"
 
 
 async def test_after_three_noes_a_tool_is_not_asked_about_for_a_while(garden: Garden, bed: str) -> None:

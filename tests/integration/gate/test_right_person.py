@@ -115,7 +115,9 @@ async def test_what_was_sent_is_shown_with_its_delivery_and_who_has_that_address
 async def test_a_digest_lists_what_each_resolves_to(still_house: House) -> None:
     told, address, name = await lied(still_house)
     rows = await still_house.sql.fetch(
-        "SELECT id::text, envelope, owner_text, whom, 1 AS total FROM shared.notifications WHERE id = $1", told
+        "SELECT id::text, envelope, owner_text, whom, origin_butler, NULL AS tool_name, 1 AS total "
+        "FROM shared.notifications WHERE id = $1",
+        told,
     )
     _, sheet = digest.words(rows, await digest.recipients_of(still_house.sql, rows), "here", "there")
     assert f"unknown ({address})" in sheet.foot
