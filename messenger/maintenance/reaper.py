@@ -12,6 +12,7 @@ from messenger.storage import breakers, queries, rate_limits, transitions
 from messenger.storage import deliveries as store
 from shared import answers
 from shared.db.pool import Connection
+from shared.display import question
 from shared.errors import ButlersError
 from shared.gate.tool_call import RUN_WITHIN
 from shared.loops import either
@@ -94,9 +95,7 @@ async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
     """
     await questions.expire_questions(connection)
     for row in await questions.untold(connection, heard_for):
-        what = "dismissed" if row["choice"] is None else f"answered “{row['choice']}” to"
-        said = f"The owner {what} your question “{row['title']}” (question_id {row['id']})."
-        told = Notice("owner", "answer", said, row["id"], "owner", "high", wakes=True, id=row["id"])
+        told = Notice("owner", "answer", question.told(row), row["id"], "owner", "high", wakes=True, id=row["id"])
         await notices.add(connection, row["origin_butler"], told)
 
 

@@ -83,6 +83,20 @@ async def test_an_open_question_comes_by_the_stream_and_the_first_answer_counts(
     assert (row["status"], row["choice"], row["surface"]) == ("accepted", "Oat", "desk")
 
 
+async def test_butlers_take_turns_on_the_screen(house: House, console: Running) -> None:
+    desk = await paired(house, console)
+    many = [await asked(house, options=[str(n)], urgency="high") for n in range(10)]
+    calm = NewQuestion(str(uuid4()), "health", "Dentist", "Which day?", urgency="low")
+    assert await questions.ask(house.sql, calm, TIMES)
+    async with contextlib.aclosing(desk.questions()) as stream:
+        first = await anext(stream)
+    assert [one.id for one in first] == [many[0], calm.id, *many[1:3]]
+    assert [row["id"] for row in await questions.open_questions(house.sql, 2)] == [many[0], calm.id]
+    for one in many:
+        await questions.withdraw_question(house.sql, one, "greeter")
+    await questions.withdraw_question(house.sql, calm.id, "health")
+
+
 async def test_what_is_answered_elsewhere_leaves_the_stream(house: House, console: Running) -> None:
     desk = await paired(house, console)
     question = await asked(house)
