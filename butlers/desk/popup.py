@@ -100,6 +100,7 @@ class Child:
             self._settle(PopupEnd(how))
             with suppress(ProcessLookupError):
                 self._process.kill()
+            await asyncio.wait([self._reading], timeout=_GOES_WITHIN)
 
 
 async def start(popup: Popup) -> Child:
