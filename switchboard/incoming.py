@@ -69,9 +69,9 @@ async def hand_over(context: Context, message: Routed) -> None:
             await sessions.enqueue_message(
                 connection, message.message_id, message.butler, message.text, message.request_context
             )
-            if message.is_news:
+            if message.is_news and len(message.text) <= notices.LONGEST:
                 # A session that runs is told it at once; where none is, its own begins. Its row says which, so never
-                # both.
+                # both. What a notice cannot hold begins its own.
                 words = Notice(
                     "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
                 )

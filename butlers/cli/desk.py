@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Popups and notifications on your own screen.")
 KEPT: Final = "desk.json"
 FOLDER: Final = Path.home() / ".config" / "butlers"
+OPEN_WAY: Final = (
+    "This address begins with http: whoever is on the way can read your questions and take this desk's token. "
+    "Use https."
+)
 FolderOption = Annotated[Path, typer.Option("--folder", help="Where this desk keeps its tokens.")]
 
 
@@ -79,8 +83,10 @@ def sign_in(
     folder: FolderOption = FOLDER,
 ) -> None:
     """Sign this desk in at the console, by a code from `butlers desk pair`."""
-    from butlers.desk.console import Console  # noqa: PLC0415  # help should not wait for it
+    from butlers.desk.console import Console, is_private  # noqa: PLC0415  # help should not wait for it
 
+    if not is_private(url):
+        remark(OPEN_WAY)
     token = asyncio.run(Console(url).sign_in(code))
     _keep(folder / KEPT, json.dumps({"console": url, "token": token}))
     say("Signed in. Start it with `butlers desk run`, or have it started with `butlers desk install`.")

@@ -31,6 +31,7 @@ from butlers.console.pages import (
     desk,
     questions,
     rules,
+    settings,
     sign_in,
 )
 from butlers.console.queries import start_page
@@ -139,6 +140,7 @@ def _routes(house: House) -> list[Route | Mount]:
         owner("/butlers/{id}", butler.show),
         owner("/butlers/{id}", butler.submit, "POST"),
         owner("/audit", audit.index),
+        owner("/settings", settings.index),
         owner("/brake", brakes.submit, "POST"),
         owner("/events", events),
         owner("/confirm", sign_in.confirm),

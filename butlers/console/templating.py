@@ -17,6 +17,7 @@ NAVIGATION: Final = (
     ("/contacts", "Contacts"),
     ("/rules", "Rules"),
     ("/audit", "Audit"),
+    ("/settings", "Settings"),
 )
 _TITLES: Final = {
     403: "Not allowed",

@@ -5,9 +5,11 @@ By hand and over two kinds of connection, since an HTTP client would weigh more 
 
 import asyncio
 import http.client
+import ipaddress
 import json
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
@@ -125,6 +127,14 @@ class Console:
 
     def _away(self) -> Unavailable:
         return Unavailable(f"The console at {self.url} does not answer.", "Is it running, and is the address right?")
+
+
+def is_private(url: str) -> bool:
+    """Return whether nobody on the way can read what is said to this address: it is encrypted, or on this computer."""
+    to = urlsplit(url)
+    with suppress(ValueError):
+        return to.scheme == "https" or ipaddress.ip_address(to.hostname or "").is_loopback
+    return to.hostname == "localhost"
 
 
 def _port(to: SplitResult) -> int:

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from butlers.desk.desktop import MOST_BUTTONS, Closed, Ending, Note, full_text
+from shared.display.visible import in_line
 from shared.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -87,9 +88,9 @@ class Dbus:
             "Butlers",
             0,
             "",
-            _plain(note.title)[:_LONGEST_TITLE],
+            in_line(note.title)[:_LONGEST_TITLE],
             escape(_plain(body), quote=False) if "body-markup" in self._can else _plain(body),
-            [_plain(one) for one in pressed] if has_buttons else [],
+            [in_line(one) for one in pressed] if has_buttons else [],
             {"urgency": Variant("y", _URGENCY[note.urgency])},
             0 if note.timeout is None else int(note.timeout * 1000),
         )

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from shared.display.visible import in_line, visible
+
 Urgency = Literal["low", "normal", "high"]
 # `plain`: shown where nothing can be pressed. `gone`: nobody can tell, because the bus or its server went away.
 Ending = Literal["pressed", "dismissed", "expired", "withdrawn", "plain", "gone"]
@@ -98,14 +100,15 @@ def plain_command(platform: str, note: Note) -> Sequence[str]:
     """Return the command that shows it: no text of others is ever part of a program."""
     body = full_text(note, has_buttons=False)
     if platform == "darwin":
-        return ("osascript", *_SCRIPT, note.title, body)
-    texts: Mapping[str, str] = {"title": note.title, "body": body}
+        # After the dashes nothing is an option, whatever it begins with.
+        return ("osascript", *_SCRIPT, "--", in_line(note.title), body)
+    texts: Mapping[str, str] = {"title": in_line(note.title), "body": body}
     coded = {name: base64.b64encode(text.encode(errors="replace")).decode() for name, text in texts.items()}
     return ("powershell", "-NoProfile", "-NonInteractive", "-Command", _TOAST.format(**coded))
 
 
 def full_text(note: Note, *, has_buttons: bool) -> str:
-    """Return the text, and where to answer if this desktop offers no way or too few buttons."""
+    """Return the visible text, and where to answer if this desktop offers no way or too few buttons."""
     if (has_buttons and 0 < len(note.buttons) <= MOST_BUTTONS) or not note.elsewhere:
-        return note.body
-    return f"{note.body}\n{note.elsewhere}"
+        return visible(note.body)
+    return f"{visible(note.body)}\n{visible(note.elsewhere)}"

@@ -5,11 +5,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from butlers.desk import theme
+from shared.display.visible import in_line, visible
 
 Theme = Literal["auto", "light", "dark"]
 # `busy`: a question stands, and a message that waits for no answer does not cover it. `broken`: its process died.
@@ -99,6 +100,7 @@ class Child:
             self._settle(PopupEnd(how))
             with suppress(ProcessLookupError):
                 self._process.kill()
+            await asyncio.wait([self._reading], timeout=_GOES_WITHIN)
 
 
 async def start(popup: Popup) -> Child:
@@ -114,8 +116,14 @@ async def start(popup: Popup) -> Child:
         limit=_LONGEST_LINE,
     )
     if process.stdin is not None:
-        process.stdin.write(json.dumps({**looks, **asdict(popup)}).encode() + b"\n")
+        process.stdin.write(json.dumps({**looks, **asdict(_as_seen(popup))}).encode() + b"\n")
     return Child(process)
+
+
+def _as_seen(popup: Popup) -> Popup:
+    """Return the popup with nothing hidden in its words."""
+    history = [(visible(said), visible(answered)) for said, answered in popup.history]
+    return replace(popup, message=visible(popup.message), title=in_line(popup.title), history=history)
 
 
 def _looks(name: Theme) -> Mapping[str, object]:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from shared.db.pool import Connection
+from shared.display import question
 from shared.storage import notices, questions
 from shared.storage.notices import Notice
 
@@ -14,7 +15,5 @@ async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
     """
     await questions.expire_questions(connection)
     for row in await questions.untold(connection, heard_for):
-        what = "dismissed" if row["choice"] is None else f"answered “{row['choice']}” to"
-        said = f"The owner {what} your question “{row['title']}” (question_id {row['id']})."
-        told = Notice("owner", "answer", said, row["id"], "owner", "high", wakes=True, id=row["id"])
+        told = Notice("owner", "answer", question.told(row), row["id"], "owner", "high", wakes=True, id=row["id"])
         await notices.add(connection, row["origin_butler"], told)

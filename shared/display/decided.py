@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterator
 from typing import Final
 
+from shared.display.quotes import in_marks
+
 LONGEST_TEXT: Final = 1200
 MOST_CHANGES: Final = 6
 
@@ -12,7 +14,7 @@ def message_decided(verb: str, about: str, text: str | None, asked: str | None, 
     """Return what was decided of a message, with its final text, and what of the butler's words is not in it."""
     said = [f"The owner {verb} {about}.{f' Reason: {reason}' if reason else ''}"]
     if text:
-        said.append(f"Text: “{text[:LONGEST_TEXT]}{'…' if len(text) > LONGEST_TEXT else ''}”")
+        said.append(f"Text: {in_marks(text, LONGEST_TEXT)}")
     if text and asked and text != asked:
         said.append(f"The owner changed: {'; '.join(changes(asked, text))}.")
     return "\n".join(said)
@@ -27,10 +29,10 @@ def changes(before: str, after: str) -> list[str]:
 
 def _changes(before: list[str], after: list[str]) -> Iterator[str]:
     for kind, first, last, begin, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        old, new = (" ".join(words)[:160] for words in (before[first:last], after[begin:end]))
+        old, new = (in_marks(" ".join(words), 160) for words in (before[first:last], after[begin:end]))
         if kind == "replace":
-            yield f"“{old}” is now “{new}”"
+            yield f"{old} is now {new}"
         elif kind == "delete":
-            yield f"“{old}” is gone"
+            yield f"{old} is gone"
         elif kind == "insert":
-            yield f"“{new}” is added"
+            yield f"{new} is added"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from shared.display.approval import titled
-from shared.display.quotes import Quote
+from shared.display.quotes import Quote, in_marks
 from shared.display.visible import in_line
 from shared.hashing import reference
 
@@ -21,6 +21,9 @@ SURFACES: Final[Mapping[str, str]] = {
     "desk": "at your desk",
 }
 LONGEST_ANSWER: Final = 10_000
+LONGEST_TITLE: Final = 200
+# Of a longer answer its butler is told the beginning.
+LONGEST_TOLD: Final = 3000
 LATE: Final = "It had already been answered, or had ended."
 
 
@@ -82,3 +85,15 @@ def what_became(row: Row) -> str:
     if row["choice"] is None:
         return f"Dismissed {where}."
     return f"Answered {where}: {offered(row['choice'])}"
+
+
+def told(row: Row) -> str:
+    """Return what its butler is told of an answer: outside quotation marks stand our words and the owner's alone."""
+    about = f"your question {in_marks(row['title'], LONGEST_TITLE)} (question_id {row['id']})"
+    words = row["choice"]
+    if words is None:
+        return f"The owner dismissed {about}."
+    if not row["typed"]:
+        return f"The owner chose {in_marks(words, LONGEST_TITLE)} for {about}."
+    cut = "… (cut; question_status has it whole)" if len(words) > LONGEST_TOLD else ""
+    return f"The owner answered {about}: {words[:LONGEST_TOLD]}{cut}"

@@ -1,6 +1,7 @@
 """Words of others among lines of ours. Pure."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from shared.display.visible import quoted
 
@@ -11,6 +12,15 @@ class Quote:
 
     text: str
     label: str = ""
+
+
+_MARKS: Final = str.maketrans(dict.fromkeys('“”„‟«»"', "'"))
+
+
+def in_marks(text: str, most: int) -> str:
+    """Return words on one line in “quotation marks” that nothing in them can end; of longer ones the beginning."""
+    said = " ".join(text.split()).translate(_MARKS)
+    return f"“{said[:most]}{'…' if len(said) > most else ''}”"
 
 
 def quotation(quote: Quote) -> str:

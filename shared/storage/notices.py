@@ -12,6 +12,7 @@ from uuid import UUID
 
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
+from shared.display.quotes import in_marks
 from shared.model import Priority, Trust
 from shared.storage.sessions import storable
 
@@ -201,6 +202,17 @@ async def unread_by(connection: Connection, butler: str, who: str) -> Sequence[R
     return await connection.fetch(LATEST, butler, who)
 
 
+ONE = """
+SELECT id::text, source, kind, key, text, trust, priority, created_at, more, again, state FROM shared.notices
+WHERE butler = $1 AND shown_in = $2 AND id::text = $3
+"""
+
+
+async def shown_once(connection: Connection, butler: str, who: str, notice_id: str) -> Sequence[Record]:
+    """Return the notice of that id in full, if this reader was shown it, however long ago."""
+    return await connection.fetch(ONE, butler, who, notice_id)
+
+
 # Whoever asked is told only what its own call has not: that is answered within fourteen seconds, or by the question.
 NEWS = """
 SELECT n.origin_butler, n.envelope #>> '{delivery,channel}' AS channel,
@@ -216,5 +228,5 @@ async def add_outcome(
     """Tell a message's butler what became of it, if its call cannot have been answered with that already."""
     row = await connection.fetchrow(NEWS, UUID(notification_id), always)
     if row is not None:
-        text = f"Your {row['channel']} message {notification_id} {said} It said: “{row['words']}”"
+        text = f"Your {row['channel']} message {notification_id} {said} It said: {in_marks(row['words'] or '', 200)}"
         await add(connection, row["origin_butler"], Notice("messenger", kind, text, key=notification_id))

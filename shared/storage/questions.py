@@ -154,15 +154,22 @@ async def own_question(connection: Connection, question_id: str, butler: str) ->
     return found if found is not None and found["origin_butler"] == butler else None
 
 
+# INVARIANT: butlers take turns, so that no number of questions of one hides another's.
 OPEN: Final = f"""
-{ROW} WHERE status = 'open' AND expires_at > clock_timestamp()
-ORDER BY array_position(ARRAY['high', 'normal', 'low'], urgency), asked_at, id LIMIT $1
+SELECT * FROM (SELECT q.*, row_number() OVER (PARTITION BY origin_butler
+        ORDER BY NOT shown, array_position(ARRAY['high', 'normal', 'low'], urgency), asked_at, id) AS turn
+    FROM ({ROW} WHERE status = 'open' AND expires_at > clock_timestamp()) q) turns
+WHERE turn <= $2
+ORDER BY turn, array_position(ARRAY['high', 'normal', 'low'], urgency), asked_at, id LIMIT $1
 """
 
 
-async def open_questions(connection: Connection, most: int = 100) -> list[Record]:
-    """Return what waits for the owner's answer, the urgent first; what is not `shown` yet is to make no sound."""
-    return list(await connection.fetch(OPEN, most))
+async def open_questions(connection: Connection, most: int = 100, of_each: int = MOST_OPEN) -> list[Record]:
+    """Return what waits for the owner's answer, each butler's first, then its second; of one's own the urgent first.
+
+    What is not `shown` yet is to make no sound.
+    """
+    return list(await connection.fetch(OPEN, most, of_each))
 
 
 LATEST: Final = f"{ROW} ORDER BY asked_at DESC, id LIMIT $1"
@@ -212,7 +219,7 @@ UPDATE shared.questions SET told = true WHERE id IN (
     SELECT id FROM shared.questions WHERE surface IS NOT NULL AND NOT told
         AND coalesce(heard_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval, true)
     ORDER BY closed_at LIMIT 50 FOR UPDATE SKIP LOCKED)
-RETURNING id::text, origin_butler, title, status, choice
+RETURNING id::text, origin_butler, title, status, choice, typed
 """
 
 

@@ -276,11 +276,16 @@ SELECT coalesce(sum((used ->> 'dollars')::float8), 0) AS spent,
     coalesce(sum(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::float8), 0) AS promised
 FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interval '1 day'
 """
+# INVARIANT: only a session that the owner or a schedule began is told the owner's words in place of one of their own:
+# one that works for somebody else could make something else of them. That the owner wrote a message says its notice,
+# which no butler can write.
 CLAIM = """
 UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), runtime = $3, holder = $4,
     lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1, nonce = coalesce(nonce, $7),
-    hears = $8
-WHERE id = $1 AND butler = $2 RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, hears
+    hears = $8::boolean AND (cause = 'ask' OR cause LIKE 'schedule:%' OR EXISTS (SELECT FROM shared.notices n
+        WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
+WHERE id = $1 AND butler = $2
+RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AS hears
 """
 OVER = """
 UPDATE shared.sessions SET status = $3, outcome = $4, untold = $5, ended_at = clock_timestamp()

@@ -35,7 +35,7 @@ ACTORS: Final = {
     "A6": "a compromised Switchboard",
     "A7": "a reader of the database",
 }
-CLASSES: Final = tuple(range(1, 47))
+CLASSES: Final = tuple(range(1, 48))
 NAME: Final = re.compile(r"\$\{([a-z_0-9]+)\}")
 _ATTEMPT: Final = {"name", "actor", "given", "steps", "later", "rows", "each", "allows"}
 _FILE: Final = {"class", "name", "settings", "prepare", "restore", "outcomes", "attempt", "control"}

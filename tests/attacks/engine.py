@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from tests.attacks import doors, forging, looking, oracle, people, rows
+from tests.attacks import asking, doors, forging, looking, oracle, people, rows
 from tests.attacks.corpus import AttackClass, Attempt, Step, filled
 from tests.attacks.world import Seen, World
 
-VERBS: Final = {**doors.VERBS, **forging.VERBS, **looking.VERBS, **people.VERBS, **rows.VERBS}
+VERBS: Final = {**asking.VERBS, **doors.VERBS, **forging.VERBS, **looking.VERBS, **people.VERBS, **rows.VERBS}
 OUTRIGHT: Final = ("Traceback (most recent call last)", "Internal Server Error")
 
 

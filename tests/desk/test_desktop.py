@@ -195,7 +195,7 @@ async def test_other_systems_show_it_plainly_and_run_no_text_of_others(
     assert await Plain(platform).show(note) == Closed("plain")
     told = (tmp_path / "told").read_bytes().split(b"\0")
     if platform == "darwin":
-        assert told[-3:-1] == [b"Title'; rm -rf", b'Body" & $(evil)\nAnswer on the console.']
+        assert told[-4:-1] == [b"--", b"Title'; rm -rf", b'Body" & $(evil)\nAnswer on the console.']
     else:
         assert b"evil" not in b"".join(told)
     stub(stubs, command, "exit 1")

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from butlers.desk.autostart import write_autostart
-from butlers.desk.console import Question
+from butlers.desk.console import Question, is_private
 from butlers.desk.dbus import Dbus
 from butlers.desk.popup import Popups
 from butlers.desk.run import WRITE, Following
@@ -89,6 +90,24 @@ async def test_a_button_and_a_swipe_are_answers(address: str) -> None:
         assert len(server.shown) == 2
         server.end(2, 2)
         assert (await answered(console, 2))[1] == ("q2", {"dismissed": True})
+
+
+async def test_what_hides_in_a_question_is_written_out(address: str) -> None:
+    async with following(address) as (console, server, _, _said):
+        console.open.put_nowait([replace(MILK, title="Milk\n\u202eliO", question="a\u200bb", buttons=["Y\u202ees"])])
+        await server.until_shown()
+        assert server.shown[0][3:6] == [
+            "Question from greeter: Milk<U+000A><U+202E>liO",
+            "a<U+200B>b",
+            ["0", "Y<U+202E>es"],
+        ]
+        server.end(1, 1)
+
+
+def test_a_way_that_others_can_read_is_told() -> None:
+    private = ("https://home.example", "http://127.0.0.1:8", "http://[::1]:8", "http://localhost:8/console")
+    others = ("http://home.example", "http://192.168.0.7:8", "http://127.0.0.1.example", "nonsense")
+    assert [is_private(one) for one in (*private, *others)] == [True] * 4 + [False] * 4
 
 
 async def test_what_is_answered_elsewhere_goes_and_what_expires_stays_unanswered(address: str) -> None:

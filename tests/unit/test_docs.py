@@ -300,10 +300,10 @@ def test_the_glossary_has_each_word_once_and_a_sentence_for_it() -> None:
     assert [word for word, said in entries if not said.strip().endswith(".")] == []
 
 
-def test_the_screenshot_is_there_and_not_heavy() -> None:
-    picture = (ROOT / "docs" / "sandbox.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) < 200_000
+def test_the_pictures_are_there_and_not_heavy() -> None:
+    pictures = [file.read_bytes() for file in sorted((ROOT / "docs").glob("*.png"))]
+    assert len(pictures) >= 6
+    assert all(one.startswith(b"\x89PNG") and len(one) < 200_000 for one in pictures)
 
 
 def test_the_demo_butler_is_the_one_the_readme_speaks_of() -> None:

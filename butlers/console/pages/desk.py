@@ -31,6 +31,8 @@ log = logger("butlers.console")
 TOKEN_LASTS: Final = timedelta(days=365)
 _LONGEST_BODY: Final = 64 * 1024
 _STILL_HERE: Final = 15.0
+# So many questions of one butler stand on a screen at a time; the next comes when one of them is over.
+AT_ONCE: Final = 3
 _SPENT: Final = "This code has been used or has expired. Get a new one with `butlers desk pair`."
 
 
@@ -119,7 +121,7 @@ async def _changes(house: House, request: Request) -> AsyncIterator[str]:
 
 async def _open(house: House) -> str:
     async with house.context.db.work() as connection:
-        found = await rows.open_questions(connection)
+        found = await rows.open_questions(connection, of_each=AT_ONCE)
     return json.dumps({"questions": [_shown(row) for row in found if row["shown"]]})
 
 

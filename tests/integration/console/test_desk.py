@@ -19,7 +19,7 @@ from shared.storage import questions
 from shared.storage.questions import Given, NewQuestion, Times
 from tests.integration.console_runner import Running, browsing
 from tests.integration.house import House
-from tests.integration.signed_in import signed_in
+from tests.integration.signed_in import page, plain, signed_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TIMES = Times(timedelta(hours=1), timedelta(seconds=10))
@@ -81,6 +81,30 @@ async def test_an_open_question_comes_by_the_stream_and_the_first_answer_counts(
     row = await questions.one(house.sql, question)
     assert row is not None
     assert (row["status"], row["choice"], row["surface"]) == ("accepted", "Oat", "desk")
+
+
+async def test_the_settings_show_each_token_that_counts_and_how_to_end_it(house: House, console: Running) -> None:
+    await paired(house, console)
+    [*_, made] = await discovery.tokens(house.sql)
+    shown = plain(await page(console, "/settings"))
+    assert f"A desk, which answers questions and approves nothing. since {made['made_at']:%Y-%m-%d}" in shown
+    assert f"butlers tokens revoke {made['id'][:8]}" in shown
+    await discovery.revoke_token(house.sql, made["id"])
+    assert made["id"][:8] not in await page(console, "/settings")
+
+
+async def test_butlers_take_turns_on_the_screen(house: House, console: Running) -> None:
+    desk = await paired(house, console)
+    many = [await asked(house, options=[str(n)], urgency="high") for n in range(10)]
+    calm = NewQuestion(str(uuid4()), "health", "Dentist", "Which day?", urgency="low")
+    assert await questions.ask(house.sql, calm, TIMES)
+    async with contextlib.aclosing(desk.questions()) as stream:
+        first = await anext(stream)
+    assert [one.id for one in first] == [many[0], calm.id, *many[1:3]]
+    assert [row["id"] for row in await questions.open_questions(house.sql, 2)] == [many[0], calm.id]
+    for one in many:
+        await questions.withdraw_question(house.sql, one, "greeter")
+    await questions.withdraw_question(house.sql, calm.id, "health")
 
 
 async def test_what_is_answered_elsewhere_leaves_the_stream(house: House, console: Running) -> None:

@@ -191,13 +191,13 @@ async def test_of_calls_at_once_one_takes_what_waits(butler: Served, token: str)
     assert sum("notification" in body for _, body in answers) == 1
 
 
-async def begun(house: House, *, hears: bool = True, prompt: str = "Paint.") -> tuple[Claimed, str]:
+async def begun(house: House, *, hears: bool = True, prompt: str = "Paint.", cause: str = "ask") -> tuple[Claimed, str]:
     """A session that runs, as its runner claims it, and its token."""
     session_id, context = str(uuid4()), house.context("greeter")
     limits = {"minutes": 1.0, "turns": 1.0, "tokens": 1.0, "dollars": 1.0}
     terms = Terms("agent", "me", 3, timedelta(minutes=1), limits, 9.0, nonce=NONCE, hears=hears)
     async with context.db.work() as connection:
-        await sessions.enqueue(connection, session_id=session_id, butler="greeter", cause="ask", prompt=prompt)
+        await sessions.enqueue(connection, session_id=session_id, butler="greeter", cause=cause, prompt=prompt)
         claimed = await sessions.claim_waiting(connection, "greeter", terms)
     assert claimed is not None
     signer = Signer("greeter", keystore.read(house.settings.home, "greeter").private_pem, time.time)
@@ -269,6 +269,29 @@ async def test_the_owner_s_words_reach_the_session_that_runs_and_begin_none(butl
     assert row is not None
     assert (row["status"], row["outcome"][:21]) == ("done", "It was told to the se")
     assert await claim(butler.house) is None
+
+
+@pytest.mark.parametrize("cause", ["message", "butler:health", "notice"])
+async def test_a_session_that_somebody_else_began_takes_none_of_the_owner_s_words(butler: Served, cause: str) -> None:
+    _, bearer = await begun(butler.house, cause=cause)  # a contact's message has no notice in the owner's name
+    message_id = await words(butler.house)
+    assert await reads(butler, bearer) == ""
+    own = await claim(butler.house)
+    assert own is not None
+    assert own.id == message_id
+    await added(butler.house)
+    assert "build" in await reads(butler, bearer)  # what is for every session it reads
+
+
+async def test_words_that_are_cut_are_read_whole_by_their_id_and_by_their_reader_alone(butler: Served) -> None:
+    _, bearer = await begun(butler.house)
+    long = "Make it blue. " * 250
+    message_id = await words(butler.house, long)
+    assert f"… (cut; the tool notices has it whole: id {message_id})" in await reads(butler, bearer)
+    await reads(butler, bearer)
+    for who, whole in ((bearer, [long.strip()]), ((await begun(butler.house))[1], [])):
+        _, body = await butler.post(who, "notices", {"id": message_id})
+        assert [one["text"] for one in json.loads(body)["result"]["structuredContent"]["notices"]] == whole
 
 
 async def test_the_owner_s_words_that_nobody_was_told_begin_a_session_and_are_told_no_other(butler: Served) -> None:

@@ -1,0 +1,156 @@
+"""The whole way: a butler asks, a window opens on the screen, a person types, and the call that waits is answered.
+
+And whichever process is killed on that way, the person answers once and the answer is not lost.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from butlers.desk.run import WRITE
+from tests.desk.bus import Scripted, scripted, session_bus
+from tests.desk.screen import Screen
+from tests.rig.bench import Bench
+from tests.rig.fleet import Fleet
+from tests.rig.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+ANSWER: Final = "SELECT choice FROM shared.questions WHERE id = $1::text::uuid AND surface = 'desk'"
+TOLD: Final = "SELECT count(*) FROM shared.notices WHERE key = $1"
+PARTS: Final = ("desk", "console", "health", "messenger")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with session_bus() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def home(bench: Bench) -> AsyncIterator[Fleet]:
+    made = await Fleet.start(await bench.house(), "each")
+    yield made
+    await made.abandon()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def folder(home: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a desk keeps that was paired and signed in by the two commands."""
+    made = tmp_path_factory.mktemp("desk")
+    code, said, wrong = await home.house.butlers("desk", "pair")
+    assert code == 0, wrong
+    command = said.split()
+    assert command[:3] == ["butlers", "desk", "sign-in"]
+    code, said, wrong = await home.house.butlers(*command[1:], "--folder", str(made))
+    assert (code, said.startswith("Signed in."), wrong) == (0, True, "")
+    return made
+
+
+class Desk:
+    """`butlers desk run` in a process of its own, which may be killed and started again."""
+
+    def __init__(self, folder: Path, address: str, display: str) -> None:
+        self._command = [sys.executable, "-m", "butlers.cli", "desk", "run", "--folder", str(folder)]
+        self._env = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": address, "DISPLAY": display}
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        quiet = asyncio.subprocess.DEVNULL
+        self._process = await asyncio.create_subprocess_exec(*self._command, env=self._env, stdout=quiet, stderr=quiet)
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def at_work(folder: Path, address: str, seen: Screen) -> AsyncIterator[tuple[Desk, Scripted]]:
+    desk = Desk(folder, address, seen.display)
+    async with scripted(address, "actions") as server:
+        await desk.start()
+        try:
+            yield desk, server
+        finally:
+            await desk.kill()
+
+
+async def shown(server: Scripted, title: str, after: int = 0) -> tuple[int, list[str]]:
+    """The number of the notification with that title, and its buttons, once it stands."""
+
+    async def look() -> tuple[int, list[str]] | None:
+        found = [(n, one) for n, one in enumerate(server.shown, 1) if n > after and str(one[3]).endswith(f": {title}")]
+        return (found[-1][0], [str(part) for part in found[-1][1][5]]) if found else None  # type: ignore[attr-defined]
+
+    return await eventually(look)
+
+
+async def test_what_a_person_types_into_the_window_answers_the_call_that_waits(
+    home: Fleet, folder: Path, address: str, seen: Screen
+) -> None:
+    asked = {"title": "Milk", "question": "Which milk?", "options": ["Oat", "Soy"], "allow_text": True}
+    async with at_work(folder, address, seen) as (_, server):
+        call = asyncio.create_task(home.call("health", "ask_user", {**asked, "wait_for_response": True, "timeout": 60}))
+        number, buttons = await shown(server, "Milk")
+        assert buttons == ["0", "Oat", "1", "Soy", "2", WRITE]
+        server.press(number, "2")
+        await asyncio.to_thread(seen.window, "health: Milk", 10)
+        await asyncio.to_thread(seen.type, "Rice")
+        await asyncio.to_thread(seen.key, "Return")
+        answer = await asyncio.wait_for(call, 10)
+        assert answer == {
+            "response": "accepted",
+            "choice": "Rice",
+            "text": "Rice",
+            "channel": "desk",
+            "question_id": answer["question_id"],
+        }
+
+
+@pytest.mark.parametrize("moment", ["before", "while", "after"])
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_kill_loses_no_answer(  # a step and a part
+    home: Fleet, folder: Path, address: str, seen: Screen, part: str, moment: str
+) -> None:
+    """Killed while the question stands, while the answer is given, and right after that."""
+    title = f"{part} {moment}"
+    async with at_work(folder, address, seen) as (desk, server):
+
+        async def kill() -> None:
+            await (desk.kill() if part == "desk" else home.kill(part))
+
+        async def back() -> None:
+            await (desk.start() if part == "desk" else home.restart(part))
+
+        asked = {"title": title, "question": "Which?", "options": ["Oat", "Soy"]}
+        question = (await home.call("health", "ask_user", asked))["question_id"]
+        number, _ = await shown(server, title)
+        if moment == "before":
+            await kill()
+            await back()
+            if part == "desk":
+                number, _ = await shown(server, title, number)
+            server.press(number, "0")
+        else:
+            if moment == "while":
+                await kill()
+            server.press(number, "0")
+            if moment == "after":
+                await asyncio.sleep(0.05)
+                await kill()
+            await back()
+            if part == "desk" and await home.value(ANSWER, question) is None:  # what a dead desk had not brought yet
+                number, _ = await shown(server, title, number)
+                server.press(number, "0")
+        assert await eventually(partial(home.value, ANSWER, question)) == "Oat"
+        assert await eventually(partial(home.value, TOLD, question)) == 1
+        status = await home.call("health", "question_status", {"question_id": question})
+        assert status["choice"] == "Oat"
