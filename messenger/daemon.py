@@ -13,6 +13,7 @@ from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import lease, loop
 from messenger.inbound import commands, mailbox, poller, reader, updates
+from messenger.inbound.files import Files, fetch_attachment
 from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
@@ -29,7 +30,7 @@ SENDERS: Final[dict[str, Callable[[Configured], Channel]]] = {
 
 
 def build(context: Context) -> Components:
-    """Build the Messenger's one tool, its channels, and its loops."""
+    """Build the Messenger's two tools, its channels, and its loops."""
     set_up = configured(context.settings)
     telegram = TelegramChannel(set_up.telegram_url, set_up.token.reveal())
     channels: dict[str, Channel] = {"telegram": telegram, **{name: open_(set_up) for name, open_ in SENDERS.items()}}
@@ -38,6 +39,10 @@ def build(context: Context) -> Components:
     paused: dict[str, str] = {}
     unread: dict[str, str] = {}
     tool = Tool("route.execute", "Deliver what a route.v1 envelope holds.", OBJECT, partial(execute, worker), hop=True)
+
+    bot, source = set_up.token.reveal().partition(":")[0], _mailbox(context.settings)
+    fetching = partial(fetch_attachment, context, Files(telegram, bot, source))
+    fetch = Tool("fetch_attachment", "Fetch a file of a message from its channel.", OBJECT, fetching, hop=True)
 
     async def close() -> None:
         for channel in channels.values():
@@ -52,7 +57,7 @@ def build(context: Context) -> Components:
         partial(circuit_breaker.run, context, channels, paused),
         partial(rechecker.run, context),
         partial(updater.run, context, telegram),
-        *_inbound(worker, telegram, set_up.token.reveal().partition(":")[0], unread),
+        *_inbound(worker, telegram, bot, source, unread),
         partial(purger.run, context, jitter),
         partial(sealer.run, context),
         partial(metrics.run, context),
@@ -62,12 +67,13 @@ def build(context: Context) -> Components:
     def remarks() -> list[str]:
         return [*paused.values(), *unread.values(), *filter(None, [worker.witness.trouble])]
 
-    return Components([tool], loops, remarks=remarks, close=close)
+    return Components([tool, fetch], loops, remarks=remarks, close=close)
 
 
-def _inbound(worker: lease.Worker, telegram: TelegramChannel, bot: str, unread: dict[str, str]) -> Sequence[Loop]:
+def _inbound(
+    worker: lease.Worker, telegram: TelegramChannel, bot: str, source: reader.Source | None, unread: dict[str, str]
+) -> Sequence[Loop]:
     """Return the loops by which something comes in: updates, commands, and mails where there is a mailbox."""
-    source = _mailbox(worker.context.settings)
     return [
         partial(poller.poll, worker, telegram, bot),
         partial(updates.handle, worker, telegram, bot),

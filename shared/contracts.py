@@ -229,6 +229,14 @@ class RouteResponse(Response):
     timing: Timing
 
 
+class AttachmentRequest(Request):
+    """Which file of which message, for the butler that the message was routed to."""
+
+    message_id: UUID
+    number: Annotated[int, Field(ge=1, le=32, strict=True)] = 1
+    butler: ButlerName | None = None
+
+
 class IngestSource(Request):
     """Where an inbound event came in."""
 

@@ -64,6 +64,24 @@ class Degraded(ButlersError):
     retryable = True
 
 
+class Gone(ButlersError):
+    """What somebody sent cannot be had any more."""
+
+    code = "gone"
+
+    def __init__(self, whose: str) -> None:
+        super().__init__(f"{whose} does not have this file any more.", "Ask for it to be sent again.")
+
+
+class TooLarge(ButlersError):
+    """What somebody sent is larger than anything that is fetched."""
+
+    code = "too_large"
+
+    def __init__(self) -> None:
+        super().__init__("This file is larger than 20 MB.", "Ask for a smaller one.")
+
+
 class Misconfigured(ButlersError):
     """The installation is not in order; a person has to change something."""
 

@@ -23,6 +23,7 @@ REQUEST_WINDOWS: Final = timedelta(days=1)
 STRANGERS: Final = timedelta(days=1)
 TOKENS: Final = timedelta(days=30)
 PAIRINGS: Final = timedelta(days=1)
+FETCHED: Final = timedelta(days=1)
 
 WIPED: Final = "[wiped]"
 """What stands in the place of words that are no longer kept."""
@@ -78,6 +79,13 @@ LIST: Final = (
         "removed",
         WORDS,
         "after it was added, read or not",
+    ),
+    Kept(
+        "shared.attachments",
+        "butler body",
+        "removed",
+        FETCHED,
+        "after it was fetched, or with the tenth file after it; its channel keeps it",
     ),
     Kept(
         "shared.schedules",

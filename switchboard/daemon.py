@@ -28,6 +28,7 @@ from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
 from shared.storage import calls
 from shared.telemetry.logs import logger
+from switchboard.attachment import pass_on
 from switchboard.incoming import route_for_ever
 from switchboard.route import Forwarded, forward, forward_prompt, refuse
 from switchboard.storage import inbox, registry
@@ -198,6 +199,7 @@ def build(context: Context) -> Components:
     tools = [
         Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context), hop=True),
         Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, Heartbeats(context.db)), hop=True),
+        Tool("fetch_attachment", "Have a file of a message fetched.", OBJECT, partial(pass_on, context), hop=True),
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 

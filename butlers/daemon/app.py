@@ -38,7 +38,7 @@ from butlers.daemon.mcp_server import ServedTool, ToolServer, skip_header_schema
 from butlers.daemon.notify_route import add_notify_route
 from butlers.refusals import note_refusal
 from butlers.sessions.notices import Showing
-from butlers.tools import ask_user, contacts, notices, notification_status, notify, withdraw
+from butlers.tools import ask_user, attachment, contacts, notices, notification_status, notify, withdraw
 from butlers.tools.gated import Gated
 from shared.auth.tokens import Caller, NotForHere, Unauthorized, Verifier
 from shared.contracts import AnswerStatus
@@ -51,7 +51,9 @@ from shared.telemetry.metrics import metrics_text
 
 log = logger("butlers.daemon.app")
 # What every butler has.
-CORE: Final = tuple(tool.MODULE for tool in (notify, notification_status, withdraw, contacts, ask_user, notices))
+CORE: Final = tuple(
+    tool.MODULE for tool in (notify, notification_status, withdraw, contacts, attachment, ask_user, notices)
+)
 
 
 @dataclass(frozen=True, slots=True)

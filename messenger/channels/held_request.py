@@ -20,6 +20,7 @@ from telegram.request import BaseRequest, RequestData
 
 from messenger.channels.base import Reason, StillHeld, unconditionally
 from shared.channels.telegram import canonical
+from shared.errors import TooLarge
 
 # Shorter than any server or router keeps a silent connection, so that none dies unseen between two sends.
 IDLE_SECONDS: Final = 25.0
@@ -94,6 +95,16 @@ class Connections:
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.timeout),
             )
         return self._session
+
+    async def get(self, url: str, most: int) -> tuple[int, bytes]:
+        """Return the status and the whole body of what lies there; raise TooLarge for more than so many bytes."""
+        body = bytearray()
+        async with self.session().get(url, allow_redirects=False) as response:
+            async for some in response.content.iter_any():
+                body += some
+                if len(body) > most:
+                    raise TooLarge
+            return response.status, bytes(body)
 
     async def close(self) -> None:
         """Close the connections; what a server does not take in that moment is lost."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+import aiohttp
 from telegram import Bot, BotCommand, ReactionType
 
 from messenger.channels.base import Prepared, Reason, Receipt, SendFailed, StillHeld, too_late, unconditionally
 from messenger.channels.held_request import Answer, Broken, Connections, HeldRequest, Late
 from shared.channels.base import Wire
 from shared.channels.telegram import canonical
-from shared.errors import ButlersError, InvalidInput, Misconfigured
+from shared.errors import ButlersError, Gone, InvalidInput, Misconfigured, TooLarge, Unavailable
 
 _TOKEN = re.compile(r"[0-9A-Za-z:_-]{1,128}", re.ASCII)
 _METHOD = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
@@ -32,6 +33,8 @@ PROBE_SECONDS = 10.0
 # What Bot API numbers can be at most: they fit a double without loss.
 MAX_ID = 2**53
 _HOST = re.compile(r"[0-9A-Za-z.:_-]+", re.ASCII)
+_FILE_PATH = re.compile(r"(?!.*\.\.)[0-9A-Za-z_-][0-9A-Za-z_./-]{0,300}", re.ASCII)
+LATER = "Try again in a minute."
 LISTS = {"reaction": ReactionType.de_list, "commands": BotCommand.de_list}
 
 
@@ -132,6 +135,29 @@ class TelegramChannel:
         if answer.status in _SUCCESS and document.get("ok") is True:
             return document
         raise ProviderRefused(self._redacted(_refusal(answer.status, document)), answer.status)
+
+    async def file(self, file_id: str, most: int) -> bytes:
+        """Return a file that somebody sent to the bot; raise Gone, TooLarge, or Unavailable if it cannot be had now."""
+        try:
+            found = (await self.call("getFile", {"file_id": file_id})).get("result")
+        except ProviderRefused as refused:
+            if refused.failed.reason != "provider_rejected":
+                raise Unavailable(f"Telegram does not hand out files now: {refused.message}", LATER) from None
+            raise (TooLarge() if "too big" in refused.message else Gone("Telegram")) from None
+        path = found.get("file_path") if isinstance(found, Mapping) else None
+        # INVARIANT: what a server says of a path can name nothing but one of its files.
+        if not isinstance(path, str) or not _FILE_PATH.fullmatch(path):
+            raise Unavailable("Telegram names no file.", LATER)
+        url = f"{self._base_url}/file/bot{self._token}/{path}"
+        try:
+            status, body = await self._connections.get(url, most)
+        except (aiohttp.ClientError, OSError) as lost:  # whose own words quote the URL, and with it the token
+            raise Unavailable(f"Telegram cannot be reached ({type(lost).__name__}).", LATER) from None
+        if status == HTTPStatus.NOT_FOUND:
+            raise Gone("Telegram")
+        if status != HTTPStatus.OK:
+            raise Unavailable(f"Telegram does not hand out the file (HTTP {status}).", LATER)
+        return body
 
     async def probe(self) -> SendFailed | None:
         """Ask by getMe whether the Bot API answers to this token; return None if it does."""

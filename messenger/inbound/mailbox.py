@@ -10,11 +10,12 @@ import select
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from imaplib import IMAP4, IMAP4_SSL
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from messenger.channels.email import trust
@@ -25,6 +26,7 @@ from shared.errors import Misconfigured, Unavailable
 from shared.telemetry.logs import logger
 
 log = logger("messenger.inbound.mailbox")
+T = TypeVar("T")
 # For connecting and for each answer; and how long new messages are taken up before the rest waits for the next look.
 ANSWER_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 30.0
@@ -122,9 +124,27 @@ class Mailbox:
             raise
         except UNREADABLE as failed:
             self.close()
-            said = " ".join(str(failed).split()) or type(failed).__name__
-            said = said.replace(self.account.password, "***") if self.account.password else said
-            raise Unavailable(f"The mailbox cannot be read: {said[:200]}.", "Butlers retries by itself.") from None
+            raise self._unreadable(failed) from None
+
+    def _unreadable(self, failed: Exception) -> Unavailable:
+        said = " ".join(str(failed).split()) or type(failed).__name__
+        said = said.replace(self.account.password, "***") if self.account.password else said
+        return Unavailable(f"The mailbox cannot be read: {said[:200]}.", "Butlers retries by itself.")
+
+    def read_once(self, read: Callable[[IMAP4], T]) -> T:
+        """Return what is read of the mailbox over a connection of its own.
+
+        Raises what `read` does, Misconfigured, or Unavailable in words that hold no secret.
+        """
+        try:
+            self._server = self._connected()
+            _log_in(self._server, self.account)
+            _demand(*self._server.select("INBOX", readonly=True))
+            return read(self._server)
+        except UNREADABLE as failed:
+            raise self._unreadable(failed) from None
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Log out and close the connection, if there is one."""
@@ -168,18 +188,23 @@ class Mailbox:
 
     def _item(self, server: IMAP4, uid: int, mails_from: datetime | None) -> tuple[Bounce | Arrived, ...]:
         """Return what this message is: bounces, a mail, or nothing that is read."""
-        header, at = _fetched(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
+        header, at = fetched_piece(server, uid, "HEADER.FIELDS (CONTENT-TYPE)", "")
         if is_report(header):
-            return parse(_fetched(server, uid, "", f"<0.{LIMIT_BYTES}>")[0])
+            return parse(fetched_piece(server, uid, "", f"<0.{LIMIT_BYTES}>")[0])
         if mails_from is None or (at is not None and at < mails_from - CLOCKS_APART):
             return ()
-        raw, _ = _fetched(server, uid, "", f"<0.{LARGEST}>")
+        raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         try:
-            return (Arrived(letter_of(raw, self._server_name), at),) if raw else ()
+            letter = letter_of(raw, self._server_name)
         except UNREADABLE as odd:
             # Of one mail, and not of the mailbox, whose other mails would wait behind it for ever.
             log.warning("a mail is passed over, since it cannot be read", number=uid, why=type(odd).__name__)
             return ()
+        if len(raw) >= LARGEST and letter.attachments:
+            # Of the last one only the beginning was read.
+            cut = letter.attachments[-1].model_copy(update={"size": None})
+            letter = replace(letter, attachments=(*letter.attachments[:-1], cut))
+        return (Arrived(letter, at),) if raw else ()
 
 
 def _numbers(server: IMAP4, done: int, since: date) -> list[int]:
@@ -188,7 +213,13 @@ def _numbers(server: IMAP4, done: int, since: date) -> list[int]:
     return [int(number) for number in (found[0] or b"").split()]
 
 
-def _fetched(server: IMAP4, uid: int, section: str, beginning: str) -> tuple[bytes, datetime | None]:
+def all_named(server: IMAP4, message_id: str) -> list[int]:
+    """Return the numbers of the mails with that Message-ID, in order of arrival; anybody may have used it again."""
+    found = _demand(*server.uid("SEARCH", "HEADER", "MESSAGE-ID", _quoted(message_id)))
+    return sorted(int(number) for number in (found[0] or b"").split())
+
+
+def fetched_piece(server: IMAP4, uid: int, section: str, beginning: str) -> tuple[bytes, datetime | None]:
     """Fetch a piece of a message, which stays unread; return it, empty where the message is gone, and when it came."""
     items = _demand(*server.uid("FETCH", str(uid), f"(INTERNALDATE BODY.PEEK[{section}]{beginning})"))
     piece = next((item[1] for item in items if isinstance(item, tuple)), b"")

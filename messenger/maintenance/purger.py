@@ -219,6 +219,10 @@ NOTICES: Final = """
 DELETE FROM shared.notices WHERE id IN (
     SELECT id FROM shared.notices WHERE created_at < to_timestamp($1::float8) ORDER BY created_at LIMIT $2)
 """
+ATTACHMENTS: Final = """
+DELETE FROM shared.attachments WHERE (message_id, number, piece) IN (SELECT message_id, number, piece
+    FROM shared.attachments WHERE fetched_at < to_timestamp($1::float8) ORDER BY fetched_at LIMIT $2)
+"""
 OCCURRENCES: Final = """
 DELETE FROM shared.occurrences WHERE id IN (
     SELECT id FROM shared.occurrences WHERE ended_at < to_timestamp($1::float8) ORDER BY ended_at LIMIT $2)
@@ -296,6 +300,7 @@ CHORES: Final = (
     Chore("shared.client_tokens", "removed", retention.TOKENS, TOKENS),
     Chore("shared.sessions", "removed", retention.WORDS, SESSIONS),
     Chore("shared.notices", "removed", retention.WORDS, NOTICES),
+    Chore("shared.attachments", "removed", retention.FETCHED, ATTACHMENTS),
     Chore("shared.occurrences", "removed", retention.WORDS, OCCURRENCES),
     Chore("shared.schedules", "removed", retention.WORDS, SCHEDULES),
     Chore("messenger.deliveries", "removed", retention.WORDS, CARDS_OF_QUESTIONS),

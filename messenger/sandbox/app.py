@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from messenger.sandbox.botapi.app import BotApi
+from messenger.sandbox.botapi.app import BotApi, download
 from messenger.sandbox.mail.imap import start_imap
 from messenger.sandbox.mail.smtp import start_smtp
 from messenger.sandbox.sandbox import Sandbox, open_sandbox
@@ -78,6 +78,7 @@ def create_app(
 def _routes(sandbox: Sandbox) -> list[Route | Mount]:
     return [
         Route("/bot{token}/{method}", BotApi(sandbox)),
+        Route("/file/bot{token}/{path:path}", download),
         Route("/healthz", _healthy),
         Route("/readyz", _healthy),
         Mount("/static", StaticFiles(directory=HERE / "static")),

@@ -1,6 +1,7 @@
 """The sandbox itself: the world, its two files, the faults, and a bell that wakes all who wait for a change."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -50,6 +51,15 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that a person sends along."""
+
+    name: str
+    type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Saying:
     """What a person writes; without `token_id` every bot gets it, without `name` the person keeps the known one."""
 
@@ -59,6 +69,7 @@ class Saying:
     reply_to: int | None = None
     token_id: str = ""
     name: str = ""
+    file: Upload | None = None
 
 
 @dataclass(slots=True)
@@ -112,11 +123,26 @@ class Sandbox:
         at, message_id = int(self.clock().timestamp()), self.world.next_message_id
         if saying.name:
             self.world.people[saying.who] = saying.name
+        document = self._keep(saying.file) if saying.file is not None else None
         given = Message(
-            saying.chat, message_id, at, saying.who, by_bot=False, text=saying.text, reply_to=saying.reply_to
+            saying.chat,
+            message_id,
+            at,
+            saying.who,
+            by_bot=False,
+            text=saying.text,
+            reply_to=saying.reply_to,
+            document=document,
         )
         self._tell(shapes.message_update(self.world, given), saying.token_id)
         return self.world.messages[message_id]
+
+    def _keep(self, file: Upload) -> Mapping[str, object]:
+        """Keep a file's bytes; return the file as the Bot API describes it."""
+        file_id = f"file-{len(self.world.files) + 1}"
+        self._event({"kind": "file", "file_id": file_id, "base64": b64encode(file.body).decode()})
+        about = {"file_id": file_id, "file_unique_id": file_id, "file_size": len(file.body)}
+        return {**about, "file_name": file.name, "mime_type": file.type}
 
     def write(self, mail: Mapping[str, str]) -> Written:
         """Put a mail that a person wrote into the butlers' mailbox."""

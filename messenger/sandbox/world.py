@@ -6,6 +6,7 @@ restart went through the same code as what happened live. Pure.
 
 import dataclasses
 import zlib
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,8 @@ class Message:
     edited_at: int | None = None
     reactions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     sender_name: str = ""
+    # The file that came with it, as the Bot API describes it.
+    document: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ class World:
         self.pollings: dict[str, Polling] = {}
         self.people: dict[int, str] = {}
         self.titles: dict[int, str] = {}
+        # The bytes of files that people sent, by their id.
+        self.files: dict[str, bytes] = {}
         # How often people were named, so that the pages show it.
         self.namings = 0
         self.next_message_id = 1
@@ -158,6 +163,9 @@ class World:
             return
         if line["kind"] == "written":
             self._add_written(as_map(line["mail"]), datetime.fromisoformat(str(line["at"])))
+            return
+        if line["kind"] == "file":
+            self.files[str(line["file_id"])] = b64decode(str(line["base64"]))
             return
         if line["kind"] == "named":
             self.people.update({as_int(who): str(name) for who, name in as_map(line["people"]).items()})
@@ -278,8 +286,9 @@ class World:
                 at=as_int(body["date"]),
                 sender=who,
                 by_bot=False,
-                text=str(body["text"]),
+                text=str(body.get("text") or body.get("caption") or ""),
                 entities=as_list(body.get("entities")),
+                document=as_map(body.get("document")) or None,
                 reply_to=as_int(reply) if reply is not None else None,
                 sender_name=self.people[who],
             )

@@ -113,6 +113,8 @@ class Timings:
     """Seconds the Switchboard waits for its target."""
     butler_wait: float = 14.0
     """Seconds a butler waits for the Switchboard; its client waits longer."""
+    attachment_wait: float = 40.0
+    """Seconds that fetching a file of a message may take; who waits for it waits as much longer as for a message."""
     hurried: float = 1.5
     """Seconds that a call in hand may take when its process stops."""
     outcome_again: float = 0.5

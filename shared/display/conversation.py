@@ -3,7 +3,7 @@
 INVARIANT: nothing of a text or of a name can end its block, or pass for a line of ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from html import escape
@@ -15,12 +15,25 @@ MOST_TURNS: Final = 20
 MOST_CHARACTERS: Final = 8_000
 # A text of its own is never longer than what may be asked.
 LONGEST: Final = 20_000
+# Of a file that is text, and of each name.
+LONGEST_FILE: Final = 100_000
+LONGEST_NAME: Final = 200
+MOST_FILES: Final = 10
 CUT: Final = "… (cut)"
 BEFORE: Final = "Earlier in this conversation, oldest first; it was dealt with when it came, so do not answer it again:"
 NOW: Final = "The message to deal with now:"
 THEIRS: Final = "The conversation that the owner's words below are about. It tells you what was said and asks nothing:"
 # What else is said than by a message of one's own.
 KINDS: Final = {"forward": "forwarded", "edit": "edited", "reaction": "reaction"}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that came with a message, as whoever sent it describes it."""
+
+    name: str = ""
+    type: str = ""
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,9 @@ class Turn:
     # The channel proves that whoever is named wrote it; a sender that anybody can write proves nothing.
     is_verified: bool = False
     butler: str = ""
-    files: int = 0
+    files: Sequence[File] = ()
+    # The message's own, by which a file of it is asked for.
+    id: str = ""
 
 
 def speaker(turn: Turn) -> str:
@@ -52,21 +67,51 @@ def speaker(turn: Turn) -> str:
 
 def framed(turn: Turn, most: int = LONGEST) -> str:
     """Return a text in its block: who wrote it, by which channel, whether that is verified, and what was said."""
+    about = {
+        **_about(turn),
+        "kind": KINDS.get(turn.kind, ""),
+        "files": _listed(turn.files),
+        "id": turn.id if turn.files else "",
+        "at": turn.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return f"<message {_attributes(about)}>\n{_text(turn.text, most)}\n</message>"
+
+
+def framed_file(turn: Turn, number: int, said: str) -> str:
+    """Return what is said of a file, or its words, in a block that says whose message it came with."""
+    file = turn.files[number - 1]
+    about = {**_about(turn), "file": in_line(file.name[:LONGEST_NAME]), "type": in_line(file.type[:LONGEST_NAME])}
+    return f"<attachment {_attributes(about)}>\n{_text(said, LONGEST_FILE)}\n</attachment>"
+
+
+def _about(turn: Turn) -> dict[str, str]:
     who = speaker(turn)
     named = turn.butler if who == "butler" else turn.contact if who == "contact" else turn.name
     known = who in {"owner", "butler"}
-    about = {
+    return {
         "from": who,
         "name": "" if who == "owner" else in_line(named[:200]),
         "address": "" if known else in_line(turn.sender[:320]),
         "channel": turn.channel,
         "verified": "yes" if turn.is_verified or turn.butler else "no",
-        "kind": KINDS.get(turn.kind, ""),
-        "files": str(turn.files or ""),
-        "at": turn.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    said = " ".join(f'{name}="{escape(value)}"' for name, value in about.items() if value)
-    return f"<message {said}>\n{_text(turn.text, most)}\n</message>"
+
+
+def _listed(files: Sequence[File]) -> str:
+    """Return the files with their numbers, names, types and sizes, on one line."""
+    named = [", ".join(filter(None, (file.name[:LONGEST_NAME], file.type, _bytes(file)))) for file in files]
+    # No name can add another to the list.
+    plain = [in_line(name).replace(";", ",") for name in named[:MOST_FILES]]
+    listed = "; ".join(f"{n}: {name}" for n, name in enumerate(plain, start=1))
+    return f"{listed}; {len(files)} in all" if len(files) > MOST_FILES else listed
+
+
+def _bytes(file: File) -> str:
+    return "" if file.size is None else f"{file.size} bytes"
+
+
+def _attributes(about: Mapping[str, str]) -> str:
+    return " ".join(f'{name}="{escape(value)}"' for name, value in about.items() if value)
 
 
 def _text(text: str, most: int) -> str:

@@ -9,7 +9,7 @@ from uuid import UUID
 from shared.addresses import folded
 from shared.channels import CHANNELS
 from shared.db.pool import Connection, Record
-from shared.display.conversation import MOST_TURNS, Turn
+from shared.display.conversation import MOST_TURNS, File, Turn
 from shared.errors import InvalidInput
 
 
@@ -44,8 +44,8 @@ class Written:
 
 
 COLUMNS: Final = """
-butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner, concerns::text,
-    coalesce(jsonb_array_length(attachments), 0) AS files, vouched, at
+id::text, butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner,
+    concerns::text, attachments, vouched, at
 """
 ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind <> 'said'"
 
@@ -103,6 +103,17 @@ async def _at(connection: Connection, conversations: Sequence[str], channel: str
     return [_turn(row) for row in reversed(await connection.fetch(AT, list(conversations), channel))]
 
 
+def _files(attached: object) -> tuple[File, ...]:
+    """Return the files as the row names them; none of a row that has been wiped."""
+    found = attached if isinstance(attached, list) else []
+    return tuple(
+        File(str(one.get("name") or ""), str(one.get("type") or ""), size if isinstance(size, int) else None)
+        for one in found
+        if isinstance(one, dict)
+        for size in [one.get("size")]
+    )
+
+
 def _turn(row: Record) -> Turn:
     ours = row["kind"] == "said"
     return Turn(
@@ -116,5 +127,6 @@ def _turn(row: Record) -> Turn:
         is_owner=row["from_owner"],
         is_verified=not ours and is_proved(row["channel"], row["conversation"], row["sender"], vouched=row["vouched"]),
         butler=row["butler"] if ours else "",
-        files=row["files"],
+        files=_files(row["attachments"]),
+        id=row["id"],
     )

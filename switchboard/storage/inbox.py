@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import Final
+from uuid import UUID
 
 from shared.addresses import folded
 from shared.channels import CHANNELS, channel_of
@@ -143,6 +144,14 @@ async def ours_answered(connection: Connection, message: Record) -> Record | Non
     numbers = [one.rpartition(":")[2] for one in spellings] if form.address is not None else list(spellings)
     place = message["channel"], message["endpoint_identity"], folded(message["conversation"])
     return await connection.fetchrow(ANSWERED, *place, numbers)
+
+
+WENT_TO: Final = "SELECT EXISTS (SELECT FROM switchboard.inbox WHERE id = $1 AND routed_to = $2)"
+
+
+async def went_to(connection: Connection, message_id: UUID, butler: str) -> bool:
+    """Return whether a message was routed to that butler."""
+    return bool(await connection.fetchval(WENT_TO, message_id, butler))
 
 
 THREAD: Final = """

@@ -82,6 +82,12 @@ TABLES: Final = {
         "state",
         "INSERT INTO shared.notices (butler, source, kind, text) VALUES ($1, 'x', 'x', 'x')",
     ),
+    "shared.attachments": (
+        "butler",
+        "body",
+        """INSERT INTO shared.attachments (message_id, number, piece, butler, body)
+        VALUES (gen_random_uuid(), 1, 0, $1, '')""",
+    ),
     "shared.schedules": (
         "butler",
         "prompt",

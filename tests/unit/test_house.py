@@ -97,6 +97,7 @@ LEAST_ALONE = 60
 SHORT_FILES: dict[str, str] = {
     "butlers/cli/*.py": "a file for each word of the command line",
     "messenger/cards/*.py": "a file for each kind of card",
+    "switchboard/attachment.py": "whose wish for a file is let through, which is looked for by that name",
     "messenger/inbound/bounces.py": "what came back, which is looked for by that name",
 }
 FORBIDDEN_WORDS = ("manager", "service", "helper", "utils", "common", "dispatcher", "staffer")

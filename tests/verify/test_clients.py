@@ -11,14 +11,20 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from tests.integration.daemon.test_daemon import Served
+from tests.integration.daemon.test_notices import Got, gets_the_block, painting, token_for_notices
+from tests.integration.house import opened
 from tests.rig import fresh
 from tests.rig.bench import OWNER
+from tests.rig.cluster import Cluster
 from tests.rig.fleet import Fleet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +130,20 @@ async def printed(fleet: Fleet, tmp_path: Path) -> Path:
     return file
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def painter(cluster: Cluster) -> AsyncIterator[Served]:
+    """A butler with a tool for each kind of result."""
+    async with opened(cluster) as house:
+        async for one in painting(house):
+            yield one
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def noticing(painter: Served) -> str:
+    """A client's token that was made for notices."""
+    return await token_for_notices(painter.house)
+
+
 def server_in(file: Path) -> dict[str, object]:
     found: dict[str, object] = json.loads(file.read_text())["mcpServers"]["health"]
     return found
@@ -143,6 +163,23 @@ async def test_a_client_program_tells_the_owner(client: str, installed: Installe
     answer = json.loads(await installed.ran(*command, str(printed), said))
     entry = await fleet.outside.arrived(said, OWNER)
     assert (answer["status"], answer["delivery"]["delivery_id"]) == ("ok", entry.provider_id)
+
+
+async def by_typescript(installed: Installed, butler: Served, token: str, tool: str) -> Got:
+    """What the TypeScript SDK's client gets of a tool."""
+    program = str(installed.node / "results.mjs")
+    said = json.loads(await installed.ran("node", program, f"{butler.url}/mcp", token, tool))
+    texts = [one["text"] for one in said["content"] if one["type"] == "text"]
+    pictures = sum(one["type"] == "image" for one in said["content"])
+    return Got(texts, pictures, said.get("structuredContent"), said.get("isError") is True)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("tool", ["number", "told", "drawn", "refused"])
+async def test_the_typescript_client_gets_notices_with_every_kind_of_result(
+    tool: str, installed: Installed, painter: Served, noticing: str
+) -> None:
+    await gets_the_block(painter, partial(by_typescript, installed, painter, noticing, tool))
 
 
 @pytest.mark.modes("one")

@@ -125,7 +125,11 @@ def _words(mime: Mime) -> str:
     return plain if plain.strip() else "\n".join(seen_text(part.text()) for part in words if part.kind != PLAIN)
 
 
+def files_of(mime: Mime) -> list[Part]:
+    """Return the files that came with a mail, in their order."""
+    return [part for part in mime.parts if not part.is_words][:MOST_ATTACHMENTS]
+
+
 def _attachments(mime: Mime) -> Iterator[IngestAttachment]:
-    files: list[Part] = [part for part in mime.parts if not part.is_words]
-    for part in files[:MOST_ATTACHMENTS]:
+    for part in files_of(mime):
         yield IngestAttachment(name=(part.name or "")[:255] or None, type=part.kind[:127], size=part.size)

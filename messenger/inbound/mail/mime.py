@@ -4,7 +4,9 @@ The standard library reads header fields and encodings. Its parser of whole mail
 apart here: so much of a mail, so many parts, so deep and no further; the rest is left out, and nothing raises.
 """
 
+import quopri
 import re
+from binascii import a2b_base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.errors import MessageError
@@ -44,6 +46,8 @@ class Part:
     fields: Message
     kind: str
     body: str
+    # Its place among the others, as IMAP counts them.
+    path: str = "1"
 
     @property
     def name(self) -> str | None:
@@ -63,6 +67,13 @@ class Part:
         if _encoding(self.fields) != "base64":
             return len(self.body)
         return len("".join(self.body.split()).rstrip("=")) * 3 // 4
+
+    def content(self, body: bytes) -> bytes:
+        """Return what it holds, decoded from its body as that came."""
+        encoding = _encoding(self.fields)
+        if encoding == "base64":
+            return readable(lambda: a2b_base64(body + b"=="), b"")
+        return quopri.decodestring(body) if encoding == "quoted-printable" else body
 
     def text(self) -> str:
         """Return it as characters, whatever it is."""
@@ -86,7 +97,7 @@ def taken_apart(raw: bytes) -> Mime:
     """Return what a mail, or the beginning of one, is made of."""
     text = _LINE_END.sub("\n", raw.decode("ascii", "surrogateescape"))
     fields, is_short, _ = _fields(text)
-    found = tuple(islice(_parts(text, 0), MOST_PARTS + 1))
+    found = tuple(islice(_parts(text, ()), MOST_PARTS + 1))
     # Where another program sees other lines, it may have vouched for another mail.
     whole = is_short and len(found) <= MOST_PARTS and _LONE_CR.search(raw) is None
     return Mime(fields, found[:MOST_PARTS], whole)
@@ -127,7 +138,7 @@ def readable(read: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _parts(text: str, depth: int) -> Iterator[Part]:
+def _parts(text: str, path: tuple[int, ...]) -> Iterator[Part]:
     """Yield the parts that hold no others, in order.
 
     INVARIANT: every piece yields at least one, so that whoever stops taking them ends the work.
@@ -135,14 +146,15 @@ def _parts(text: str, depth: int) -> Iterator[Part]:
     fields, _, body = _fields(text)
     kind = readable(fields.get_content_type, PLAIN)
     boundary = readable(fields.get_boundary, None) if kind.startswith("multipart/") else None
-    pieces = _pieces(boundary, f"\n{body}") if boundary and depth < DEEPEST else None
+    pieces = _pieces(boundary, f"\n{body}") if boundary and len(path) < DEEPEST else None
     first = next(pieces, None) if pieces else None
     if first is None or pieces is None:
-        yield Part(fields, PLAIN if kind.startswith("multipart/") and not boundary else kind, body)
+        plain = kind.startswith("multipart/") and not boundary
+        yield Part(fields, PLAIN if plain else kind, body, ".".join(map(str, path or (1,))))
         return
-    yield from _parts(first, depth + 1)
-    for piece in pieces:
-        yield from _parts(piece, depth + 1)
+    yield from _parts(first, (*path, 1))
+    for number, piece in enumerate(pieces, start=2):
+        yield from _parts(piece, (*path, number))
 
 
 def _pieces(boundary: str, body: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from messenger.sandbox.botapi.checks import Params, Refused, bad, decoded
-from messenger.sandbox.botapi.methods import METHODS, Call
+from messenger.sandbox.botapi.methods import FOLDER, METHODS, Call
 from messenger.sandbox.botapi.updates import Pollers
 from messenger.sandbox.connections import connection_of, gone, reset, until
 from messenger.sandbox.faults import TELEGRAM_FAULTS, Fault
@@ -118,6 +118,18 @@ class BotApi:
     async def _pause(self, receive: Receive, seconds: float) -> None:
         stopped = asyncio.create_task(self._sandbox.stopping.wait())
         await until(receive, stopped, seconds)
+
+
+async def download(request: Request) -> Response:
+    """Hand out a file that a person sent, by the path that getFile returned."""
+    sandbox: Sandbox = request.app.state.sandbox
+    try:
+        _token_id(str(request.path_params["token"]))
+    except Refused as refused:
+        return _not_ok(refused)
+    folder, _, file_id = str(request.path_params["path"]).partition("/")
+    body = sandbox.world.files.get(file_id) if folder == FOLDER else None
+    return _not_ok(Refused(404, "Not Found")) if body is None else Response(body, media_type="application/octet-stream")
 
 
 def _token_id(token: str) -> str:

@@ -8,6 +8,9 @@ from messenger.sandbox.botapi.checks import Params, bad
 from messenger.sandbox.sandbox import Accepted, Sandbox
 from messenger.sandbox.world import FIRST_UPDATE_ID, Message, Polling, as_list
 
+# What a file's path begins with.
+FOLDER = "documents"
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -116,6 +119,16 @@ def send_chat_action(call: Call) -> object:
     return True
 
 
+def get_file(call: Call) -> object:
+    """Return where a file that a person sent can be downloaded."""
+    file_id = str(call.params.get("file_id", ""))
+    body = call.sandbox.world.files.get(file_id)
+    if body is None:
+        raise bad("invalid file_id")
+    about = {"file_id": file_id, "file_unique_id": file_id, "file_size": len(body)}
+    return {**about, "file_path": f"{FOLDER}/{file_id}"}
+
+
 METHODS: Mapping[str, Callable[[Call], object]] = {
     "getMe": get_me,
     "sendMessage": send_message,
@@ -127,6 +140,7 @@ METHODS: Mapping[str, Callable[[Call], object]] = {
     "setMyCommands": set_my_commands,
     "deleteMyCommands": delete_my_commands,
     "sendChatAction": send_chat_action,
+    "getFile": get_file,
 }
 ALL_METHODS = frozenset(METHODS) | {"getUpdates"}
 

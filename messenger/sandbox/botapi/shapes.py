@@ -48,8 +48,11 @@ def message(world: World, given: Message, *, with_reply: bool = True) -> dict[st
         "from": sender,
         "chat": chat(world, given.chat),
         "date": given.at,
-        "text": given.text,
     }
+    if given.document is None:
+        shape["text"] = given.text
+    else:
+        shape.update(document=dict(given.document), **({"caption": given.text} if given.text else {}))
     if given.edited_at is not None:
         shape["edit_date"] = given.edited_at
     if given.entities:

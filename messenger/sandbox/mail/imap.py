@@ -16,6 +16,7 @@ LONGEST_LINE: Final = 8192
 IDLE_SECONDS: Final = 1800.0
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SEARCH: Final = re.compile(r"SEARCH UID (\d{1,9}):\*(?: SINCE \S+)?", re.IGNORECASE | re.ASCII)
+NAMED: Final = re.compile(r'SEARCH HEADER MESSAGE-ID "([^"\\]{1,900})"', re.IGNORECASE | re.ASCII)
 FETCH: Final = re.compile(
     r"FETCH (\d{1,9}) \(INTERNALDATE BODY\.PEEK\[(HEADER\.FIELDS \(CONTENT-TYPE\))?\](?:<0\.(\d{1,9})>)?\)",
     re.IGNORECASE | re.ASCII,
@@ -54,8 +55,7 @@ class Conversation:
                 pass
             case "EXAMINE" | "SELECT":
                 self._examine()
-            case "UID" if found := SEARCH.fullmatch(argument):
-                uids = [str(mail.uid) for mail in self._sandbox.world.written if mail.uid >= int(found[1])]
+            case "UID" if (uids := self._searched(argument)) is not None:
                 self._say(" ".join(["* SEARCH", *uids]))
             case "UID" if found := FETCH.fullmatch(argument):
                 self._fetch(int(found[1]), found[2], found[3])
@@ -69,6 +69,15 @@ class Conversation:
                 return True
         self._say(f"{tag} OK done")
         return True
+
+    def _searched(self, argument: str) -> list[str] | None:
+        """Return the numbers of the mails from one on, or of those with a Message-ID; None if it is no such search."""
+        written = self._sandbox.world.written
+        if found := SEARCH.fullmatch(argument):
+            return [str(mail.uid) for mail in written if mail.uid >= int(found[1])]
+        if found := NAMED.fullmatch(argument):
+            return [str(mail.uid) for mail in written if mail.message_id == found[1]]
+        return None
 
     def _examine(self) -> None:
         # Another file numbers its mails anew, and its first one came at another time.

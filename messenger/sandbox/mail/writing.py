@@ -32,6 +32,8 @@ class Draft:
     name: str = ""
     answers: str = ""
     authenticated: bool = True
+    # A file that comes with it: its name, its type and its bytes.
+    file: tuple[str, str, bytes] | None = None
 
 
 def written(draft: Draft, at: datetime, number: int) -> Mapping[str, str]:
@@ -53,6 +55,10 @@ def written(draft: Draft, at: datetime, number: int) -> Mapping[str, str]:
     if draft.answers:
         mail["In-Reply-To"] = mail["References"] = _plain(draft.answers)
     mail.set_content(draft.text.encode("utf-8", "replace").decode())
+    if draft.file is not None:
+        name, kind, body = draft.file
+        main, _, sub = kind.partition("/")
+        mail.add_attachment(body, maintype=main, subtype=sub, filename=name)
     said = {"to": draft.to, "sender": draft.sender, "subject": _plain(draft.subject), "message_id": message_id}
     return {**said, "raw": mail.as_bytes().decode(errors="surrogateescape")}
 

@@ -1,7 +1,10 @@
 """The sandbox's own API under /api: the journal, the faults, and acting as a person."""
 
 import json
+import re
+from base64 import b64decode
 from collections.abc import Mapping
+from dataclasses import astuple
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -11,7 +14,7 @@ from messenger.sandbox.botapi.checks import MAX_TEXT_UNITS
 from messenger.sandbox.botapi.methods import ALL_METHODS
 from messenger.sandbox.botapi.shapes import units
 from messenger.sandbox.mail.writing import Draft, written
-from messenger.sandbox.sandbox import Sandbox, Saying
+from messenger.sandbox.sandbox import Sandbox, Saying, Upload
 from messenger.sandbox.world import Message
 from shared.channels.email import SPEC as EMAIL
 from shared.errors import InvalidInput
@@ -19,6 +22,8 @@ from shared.errors import InvalidInput
 LARGEST_BODY = 1024 * 1024
 LARGEST_NUMBER = (1 << 53) - 1
 LONGEST_NAME = 64
+NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+KIND = re.compile(r"[a-z]{1,40}/[A-Za-z0-9.+-]{1,80}", re.ASCII)
 
 
 class NotThere(InvalidInput):
@@ -95,21 +100,39 @@ class Api:
 
 def saying(sandbox: Sandbox, asked: Mapping[str, object]) -> Saying:
     """Check and return what a person writes; a private chat has the number of its person, who alone writes there."""
-    who, text = _person(asked), _text(asked, "text")
+    who, file = _person(asked), sent_along(asked)
+    text = _text(asked, "text", "" if file else None)
     chat = _number(asked, "chat", who)
     if chat > 0 and chat != who:
         raise InvalidInput(f"Chat {chat} is private to person {chat}.", "Leave 'chat' out, or use a group's number.")
-    if not text.strip() or units(text) > MAX_TEXT_UNITS:
+    if not (text.strip() or file) or units(text) > MAX_TEXT_UNITS:
         raise InvalidInput(f"A message has 1 to {MAX_TEXT_UNITS} characters.", "Change 'text'.")
     reply_to = _number(asked, "reply_to") if asked.get("reply_to") is not None else None
     if reply_to is not None and sandbox.world.message(chat, reply_to) is None:
         raise NotThere(f"There is no message {reply_to} in chat {chat}.", "Look at the journal for its number.")
     token_id, name = _text(asked, "token_id", ""), _text(asked, "name", "")
-    return Saying(who, chat, text, reply_to, token_id, name[:LONGEST_NAME])
+    return Saying(who, chat, text, reply_to, token_id, name[:LONGEST_NAME], file)
+
+
+def sent_along(asked: Mapping[str, object]) -> Upload | None:
+    """Check and return the file that comes with what a person writes, if one does."""
+    given = asked.get("file")
+    if given is None:
+        return None
+    try:
+        about = given if isinstance(given, dict) else {}
+        name, kind = _text(about, "name"), _text(about, "type", "application/octet-stream")
+        body = b64decode(_text(about, "base64"), validate=True)
+    except ValueError:
+        raise InvalidInput("'base64' is not base64.", "Encode the file's bytes.") from None
+    if not NAME.fullmatch(name) or not KIND.fullmatch(kind):
+        raise InvalidInput("The file has no usable name or type.", 'Send {"name": "a.pdf", "type": "application/pdf"}.')
+    return Upload(name, kind, body)
 
 
 def writing(sandbox: Sandbox, asked: Mapping[str, object]) -> Mapping[str, str]:
     """Check and return the mail that somebody writes, to the butlers if it does not say to whom."""
+    file = sent_along(asked)
     draft = Draft(
         sender=_text(asked, "from"),
         to=_text(asked, "to", EMAIL.sandbox_sender),
@@ -118,6 +141,7 @@ def writing(sandbox: Sandbox, asked: Mapping[str, object]) -> Mapping[str, str]:
         name=_text(asked, "name", ""),
         answers=_text(asked, "answers", ""),
         authenticated=asked.get("authenticated") is not False,
+        file=astuple(file) if file is not None else None,
     )
     return written(draft, sandbox.clock(), len(sandbox.world.written) + 1)
 

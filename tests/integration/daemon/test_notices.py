@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -75,8 +75,9 @@ TOOLS: Final = [
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def butler(house: House) -> AsyncIterator[Served]:
+async def painting(house: House) -> AsyncIterator[Served]:
+    """The butler with these tools, served."""
+
     def make(url: str) -> Daemon:
         context, directory = house.context("greeter"), house.assembly.directory
         verifier = Verifier("greeter", directory.keys_of, directory.clock, is_live=Directory(context.db).is_live)
@@ -87,18 +88,28 @@ async def butler(house: House) -> AsyncIterator[Served]:
         yield one
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def butler(house: House) -> AsyncIterator[Served]:
+    async for one in painting(house):
+        yield one
+
+
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def _empty(house: House) -> None:
     await house.sql.execute("DELETE FROM shared.notices; DELETE FROM shared.sessions")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def token(house: House) -> str:
+async def token_for_notices(house: House) -> str:
     """A client's token that was made for notices."""
     signer = Signer(keystore.OWNER, keystore.read(house.settings.home, keystore.OWNER).private_pem, time.time)
     minted = mint_client_token(signer, "greeter", timedelta(hours=1))
     await keep_token(house.sql, minted.jti, "greeter", timedelta(hours=1), notices=True)
     return minted.token
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def token(house: House) -> str:
+    return await token_for_notices(house)
 
 
 async def added(house: House, text: str = SAID, kind: str = "built", **more: object) -> None:
@@ -146,18 +157,12 @@ async def by_the_sdk(butler: Served, token: str, tool: str) -> Got:
     return got(answer.content, answer.structured_content, is_error=bool(answer.is_error))
 
 
-@pytest.mark.parametrize("by", [*ERAS, "sdk"])
-@pytest.mark.parametrize("tool", ["number", "told", "drawn", "refused"])
-async def test_clients_nobody_here_wrote_get_the_block_with_every_kind_of_result(
-    butler: Served, token: str, by: str, tool: str
-) -> None:
-    async def call(butler: Served, token: str, tool: str) -> Got:
-        return await (by_the_sdk(butler, token, tool) if by == "sdk" else by_fastmcp(butler, token, tool, by))
-
-    bare = await call(butler, token, tool)
+async def gets_the_block(butler: Served, call: Callable[[], Awaitable[Got]]) -> None:
+    """A client's call brings what waits, once, beside what it brings without."""
+    bare = await call()
     assert "notification" not in str(bare)
     await added(butler.house)
-    with_it = await call(butler, token, tool)
+    with_it = await call()
     block = with_it.texts[-1]
     assert block.startswith('\n\n<notification source="watch" ')
     assert block.endswith('trust="internal">\nThe &lt;build&gt; is done.\n</notification>')
@@ -166,8 +171,20 @@ async def test_clients_nobody_here_wrote_get_the_block_with_every_kind_of_result
         assert with_it.object_ is None
     else:
         assert with_it.object_ == {**bare.object_, "notifications": block.strip()}
-    assert await call(butler, token, tool) == bare
+    assert await call() == bare
     assert await states(butler.house) == ["done"]
+    await butler.house.sql.execute("DELETE FROM shared.notices")
+
+
+@pytest.mark.parametrize("by", [*ERAS, "sdk"])
+@pytest.mark.parametrize("tool", ["number", "told", "drawn", "refused"])
+async def test_clients_nobody_here_wrote_get_the_block_with_every_kind_of_result(
+    butler: Served, token: str, by: str, tool: str
+) -> None:
+    async def call() -> Got:
+        return await (by_the_sdk(butler, token, tool) if by == "sdk" else by_fastmcp(butler, token, tool, by))
+
+    await gets_the_block(butler, call)
 
 
 async def test_a_token_that_was_not_made_for_notices_gets_none(butler: Served) -> None:
