@@ -250,8 +250,9 @@ def demand_notice(read: str, told: Conversation) -> None:
     """Demand that this holds the owner's decision, as a notice, in the words that count."""
     found = NOTICE.search(read)
     assert found is not None, read
-    assert plain(told.edits) in found[0], read
-    assert "The owner approved" in found[0], read
+    decided = r"The owner approved your email message [0-9a-f-]+\.\s+Text: “" + re.escape(plain(told.edits))
+    # Where a model reads a text, the lines of the block may stand as they are in JSON.
+    assert re.search(decided, found[0].replace("\\n", "\n")), read
 
 
 def demand_read(models: ModelServer, told: Conversation) -> None:

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # Whoever held them is dead, so that they run out is a matter of time alone.
 RUN_OUT = """
 UPDATE messenger.pollers SET lease_until = clock_timestamp();
+UPDATE messenger.mailboxes SET lease_until = clock_timestamp();
 UPDATE shared.sessions SET lease_until = clock_timestamp() WHERE status = 'running';
 UPDATE switchboard.inbox SET route_until = clock_timestamp() WHERE route_until IS NOT NULL;
 """
