@@ -1,7 +1,8 @@
 # make up: install what the lock file names, then start everything. make test, make verify: the checks.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test verify contract desk manictime attacks long bench lock wheel clean
+.PHONY: help up test verify contract story desk manictime attacks long bench lock wheel clean
+CLAUDE := test_it_plays_the_conversation_and_reads_the_notice_with_its_next_result
 LOCK := .venv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet
 
 help: ## what there is
@@ -18,6 +19,9 @@ verify: .venv/.dev ## the long checks
 
 contract: .venv/.dev ## the notify contract, scenario by scenario
 	@exec .venv/bin/python -m tests.contract
+
+story: .venv/.dev ## one conversation from end to end: four runtimes, and a kill after each step
+	@exec .venv/bin/pytest -q --whole tests/story tests/verify/test_claude_runtime.py::$(CLAUDE)
 
 manictime: .venv/.dev ## the timekeeper's contract, leaf by leaf
 	@exec .venv/bin/pytest -q tests/manictime

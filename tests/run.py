@@ -112,7 +112,9 @@ AT_ONCE = {"test": 4, "verify": 3, "long": 2}
 # Where two Switchboards and two Messengers stand in for each other: elsewhere their answers are those of one.
 STAND_IN = "test_outages or test_faults or test_uncertain or test_keys"
 # What is played in part, or not at all, but for `long`: docs/testing.md says why.
-WHOLE = tuple(f"tests/{name}" for name in ("acceptance", "attacks", "chaos", "integration", "manictime", "models"))
+WHOLE = tuple(
+    f"tests/{name}" for name in ("acceptance", "attacks", "chaos", "integration", "manictime", "models", "story")
+)
 # A campaign uses all there is, and comes when the others are done.
 ALONE = {("verify", "campaign")}
 TABLES: dict[str, tuple[Step, ...]] = {
@@ -133,6 +135,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         planted("4", timeout=1800),
         area("channels"),
         area("runtime"),
+        suite("story", "tests/story", timeout=300),
         suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
         area("postgres", where=("shared/postgres",)),
         area("sandbox", where=("messenger/sandbox",)),
@@ -144,6 +147,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("verify", "tests/verify", timeout=3600, only=""),
         suite("slow-fleets", "tests/acceptance", timeout=1800, only="slow"),
         suite("slow", "tests/integration", timeout=1800, only="slow"),
+        suite("slow-story", "tests/story", timeout=600, only="slow"),
         suite("attacks", "tests/attacks", timeout=1800, only="", options=("--modes=each", "-k", "test_class")),
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
         suite("slow-attacks", "tests/attacks", timeout=1800, only="slow"),

@@ -5,6 +5,7 @@ Reading anything twice changes nothing: a bounce ends a delivery once, and the i
 
 import asyncio
 from collections.abc import MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from butlers.butler import Context
@@ -52,11 +53,14 @@ async def run(
 ) -> None:
     """Look into the mailbox again and again until stopping; `unread` says why that fails as long as it does."""
     wait, box = pace.first, Mailbox(source.account, source.server)
+    # Where it is another's turn, a reader that fell silent keeps it so long.
+    lease = context.settings.timings.mailbox_lease.total_seconds()
+    next_look = {True: pace.soon, False: pace.every, None: min(pace.every, lease)}
     while not await pause(stopping, wait):
         try:
             _, at_once = await look(context, source, box, stopping, pace.every)
             unread.clear()
-            wait = pace.soon if at_once else pace.every
+            wait = next_look[at_once]
         except ButlersError as failed:
             if stopping.is_set():  # that cut it short
                 break
@@ -77,16 +81,38 @@ async def run(
 
 async def look(
     context: Context, source: Source, box: Mailbox, stopping: asyncio.Event, idle: float = 0.0
-) -> tuple[int, bool]:
-    """Look once, if it is this process's turn; return how much of what it found was new, and whether to look on."""
+) -> tuple[int, bool | None]:
+    """Look once, if it is this process's turn; return how much of what it found was new, and whether to look on.
+
+    Where it is not, that is None.
+    """
     timings = context.settings.timings
     async with context.db.work() as connection:
         row = await mailboxes.take_lease(connection, source.name, context.instance, timings.mailbox_lease)
     if row is None:
-        return 0, False
+        return 0, None
     seen = Seen(*row.values())
     seen = seen if source.endpoint else replace(seen, mails_from=None)
-    found = await taken(box, seen, stopping, timings.mailbox_look, idle)
+    keeping = asyncio.create_task(_keep_lease(context, source))
+    try:
+        found = await taken(box, seen, stopping, timings.mailbox_look, idle)
+        return await _carried_out(context, source, found)
+    finally:
+        keeping.cancel()
+
+
+async def _keep_lease(context: Context, source: Source) -> None:
+    """Renew the lease until we are cancelled; to lose it does no harm."""
+    timings = context.settings.timings
+    while True:
+        await asyncio.sleep(timings.mailbox_renew)
+        with suppress(ButlersError):
+            async with context.db.work() as connection:
+                await mailboxes.take_lease(connection, source.name, context.instance, timings.mailbox_lease)
+
+
+async def _carried_out(context: Context, source: Source, found: Found) -> tuple[int, bool]:
+    """Carry out what was found, in order, and note how far that went."""
     new, done, whole = 0, found.last_uid, found.whole
     for uid, item in found.items:
         outcome = await _carry_out(context, source, item)

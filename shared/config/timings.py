@@ -102,8 +102,10 @@ class Timings:
     """Interval. After a week without updates Telegram goes on with any number, also a lower one (Bot API, Update)."""
     mailbox_look: float = 110.0
     """Seconds that one look into the mailbox may take in all."""
-    mailbox_lease: timedelta = timedelta(seconds=150)
-    """Interval. The lease of the mailbox's reader, longer than one look."""
+    mailbox_lease: timedelta = timedelta(seconds=12)
+    """Interval. The lease of the mailbox's reader; another process reads so long after a reader fell silent."""
+    mailbox_renew: float = 3.0
+    """Seconds between two renewals of that lease, since one look takes longer than it."""
     pairing: timedelta = timedelta(minutes=15)
     """Interval for which a pairing code is good: long enough to open Telegram, too short to be guessed."""
 
@@ -188,7 +190,10 @@ class Timings:
             ),
             (self.margin >= lease - self.renew, "what is left of a lease between two renewals is more than its margin"),
             (poll_lease <= self.poll, "the poller's lease outlives one poll"),
-            (self.mailbox_lease.total_seconds() <= self.mailbox_look, "the mailbox's lease outlives one look"),
+            (
+                self.mailbox_renew * _LOOKS_IN_A_LEASE > self.mailbox_lease.total_seconds(),
+                "the mailbox's lease is renewed three times before it runs out",
+            ),
             (not self.messenger_wait < self.switchboard_wait < self.butler_wait, "waits nest"),
         ):
             if wrong:

@@ -5,7 +5,7 @@ It plays a list of answers, one for each turn, and keeps every request. What a t
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
@@ -89,6 +89,9 @@ class Asked:
         return cast("Sequence[Json]", self.body["messages"])
 
 
+Thinks: TypeAlias = Callable[[Asked], Words | Call]
+
+
 def _text(content: object) -> str:
     if isinstance(content, list):
         return "\n".join(str(block.get("text", "")) for block in content)
@@ -101,10 +104,10 @@ class ModelServer:
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[Asked] = []
-        self.answers: list[Words | Call | Fault] = []
+        self.answers: list[Words | Call | Fault | Thinks] = []
 
-    def play(self, *answers: Words | Call | Fault) -> None:
-        """Forget what was, and answer with these from now on."""
+    def play(self, *answers: Words | Call | Fault | Thinks) -> None:
+        """Forget what was, and answer with these from now on; one that thinks is handed what is asked."""
         self.asked.clear()
         self.answers[:] = answers
 
@@ -113,7 +116,8 @@ class ModelServer:
         wire: Wire = "chat" if request.path == CHAT else "messages"
         asked = Asked(wire, {name.lower(): one for name, one in request.headers.items()}, await request.json())
         self.asked.append(asked)
-        now = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        next_one = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        now = next_one(asked) if callable(next_one) else next_one
         match now:
             case "429" | "529" | "401":
                 return _refused(wire, int(now))

@@ -128,6 +128,16 @@ class Outside:
         said = await self._post("say", **{"as": who, "text": text, **given})
         return int(str(said["message_id"]))
 
+    async def write(self, sender: str, text: str, *, subject: str = "", answers: str = "") -> str:
+        """A person writes a mail to the butlers; its Message-ID."""
+        mail = {"channel": "email", "from": sender, "subject": subject, "text": text, "answers": answers}
+        return str((await self._post("say", **mail))["message_id"])
+
+    async def asking(self, words: str) -> Card:
+        """The card of one part in the owner's chat that asks about these words."""
+        [entry, *_] = await self.until(lambda e: e.to == str(OWNER) and words in e.text and bool(_keyboard(e)))
+        return Card([entry], {str(b["text"]): str(b["callback_data"]) for row in _keyboard(entry) for b in row})
+
     async def press(self, card: Card, verb: str, who: int = OWNER) -> None:
         """Somebody presses a button of a card: `Approve` or `Deny`."""
         await self.press_data(card.message_id, card.buttons[verb], who)

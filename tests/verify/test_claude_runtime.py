@@ -21,16 +21,15 @@ from butlers.modules.manictime.fixture import make
 from butlers.runtime.base import Called, Ended, Limits, Said
 from butlers.runtime.claude import QUIET
 from butlers.runtime.registry import RUNTIMES
-from tests.acceptance.test_runtimes import tells_the_owner
 from tests.acceptance.test_story import by_a_model
-from tests.integration.runtime.small_butler import KEYS, NOTICE, TOKEN, SmallButler, small_butler
+from tests.integration.runtime.small_butler import KEYS, TOKEN, SmallButler, small_butler
 from tests.integration.runtime.story import claude
 from tests.integration.runtime.test_story import played, the_story
 from tests.manictime.desks import desk_over
 from tests.rig.bench import Bench
 from tests.rig.cluster import ROOT
-from tests.rig.fleet import Fleet, Mode
 from tests.rig.model_server import Call, Fault, ModelServer, Words, model_server
+from tests.story import conversation
 
 LOCKS = Path(__file__).parent / "clients"
 
@@ -71,20 +70,12 @@ async def test_claude_code_reads_a_tool_tells_the_owner_and_ends(
     await the_story(claude(str(program)), butler, models, tmp_path)
 
 
-async def test_it_reads_a_notice_with_the_object_that_a_tool_answers(
-    program: Path, butler: SmallButler, models: ModelServer, tmp_path: Path
-) -> None:
-    butler.notices = [NOTICE]
-    models.play(Call("mcp__garden__beds"), Words("Four then."))
-    await played(claude(str(program)), butler, models, tmp_path)
-    [read] = models.asked[-1].results
-    assert json.loads(read) == {"count": 3, "notifications": NOTICE}
-
-
-@pytest.mark.modes("one")
-async def test_it_tells_the_owner_by_a_real_daemon(program: Path, fleet: Fleet, tmp_path: Path) -> None:
-    read = await tells_the_owner(claude(str(program)), fleet, tmp_path, "mcp__health__")
-    assert '"status":"ok"' in read
+@pytest.mark.asyncio(loop_scope="module")
+async def test_it_plays_the_conversation_and_reads_the_notice_with_its_next_result(program: Path, bench: Bench) -> None:
+    async with conversation.by_a_model(bench, claude(str(program)), "mcp__health__") as (telling, models):
+        await conversation.tell(telling)
+        await telling.all_is_over()
+        conversation.demand_read(models, telling.told)
 
 
 FAULTS: list[tuple[Fault, str]] = [
@@ -173,9 +164,8 @@ def arguments() -> str:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("mode", ["one", "each"])
-async def test_claude_code_wakes_by_the_clock_and_asks_before_it_acts(program: Path, bench: Bench, mode: Mode) -> None:
-    await by_a_model(bench, mode, claude(str(program)), "mcp__greeter__")
+async def test_claude_code_wakes_by_the_clock_and_asks_before_it_acts(program: Path, bench: Bench) -> None:
+    await by_a_model(bench, "each", claude(str(program)), "mcp__greeter__")
 
 
 async def test_it_lists_looks_cuts_and_saves_by_the_timekeeper_alone(

@@ -4,8 +4,9 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from uuid import uuid4
 
@@ -15,9 +16,10 @@ from messenger.inbound import reader
 from messenger.inbound.mailbox import Mailbox as Box
 from messenger.inbound.mailbox import account_from
 from messenger.inbound.reader import Pace, Source
+from messenger.storage import mailboxes
 from messenger.storage.strangers import MOST_MESSAGES
 from shared.db.pool import Record
-from shared.errors import HopFailed
+from shared.errors import ButlersError, HopFailed
 from shared.rpc import HopTooLarge
 from tests.integration.daemon.test_routing import AT, there
 from tests.integration.gate.test_threads import mail as sent_mail
@@ -114,6 +116,28 @@ async def test_a_mail_is_stored_once_over_restarts_and_a_new_numbering(house: Ho
         await came(house, last)
     assert (await house.row(READ, source(box).name))["uidvalidity"] != validity
     assert [await house.sql.fetchval(COUNTED, f"{AT} {each}") for each in (one, other, last)] == [1, 1, 1]
+
+
+async def test_the_mailbox_is_one_readers_while_it_waits_and_anothers_soon_after_it_fell_silent(
+    house: House, box: Mailbox
+) -> None:
+    context = house.context("messenger", mailbox_lease=timedelta(seconds=0.9), mailbox_renew=0.2)
+    other = replace(context, instance="another")
+    first, second = (Box(source(box).account, SERVER) for _ in range(2))
+    waits = asyncio.ensure_future(reader.look(context, source(box), first, asyncio.Event(), 20.0))
+    await asyncio.sleep(2)  # two leases, in which it only waits
+    assert await reader.look(other, source(box), second, asyncio.Event()) == (0, None)
+    first.stop()  # it ends as if it were killed, and keeps what it had
+    with suppress(ButlersError):
+        await waits
+
+    async def is_read() -> bool:
+        return (await reader.look(other, source(box), second, asyncio.Event()))[1] is not None
+
+    await eventually(is_read)
+    async with other.db.work() as connection:
+        await mailboxes.give_up_lease(connection, source(box).name, other.instance)
+    await asyncio.to_thread(second.close)
 
 
 async def test_the_owners_mail_begins_a_session_and_nothing_else_does(house: House, box: Mailbox, message: str) -> None:
