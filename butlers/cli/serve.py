@@ -1,10 +1,11 @@
 """up, run, init, migrate: commands that serve, or prepare serving."""
 
 import asyncio
+import multiprocessing
 import secrets
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -24,12 +25,14 @@ from shared.auth import keystore
 from shared.channels import CHANNELS, realms
 from shared.config.settings import DEFAULT_HOME, Secret, Settings, current
 from shared.db.dsn import DATABASE, admin_dsn, dsn_as
-from shared.errors import InvalidInput, Misconfigured
+from shared.errors import InvalidInput, Misconfigured, Unavailable
 from shared.home_folder import LOGS
 from shared.postgres import server as postgres
 from shared.postgres.files import find_data
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from butlers.daemon.process import Served
     from butlers.setup.chain import Chain
 
@@ -165,9 +168,10 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Se
         if settings.database_url is None:
             await migrate.ensure_database(dsn)
         _say_all(await migrate.migrate(settings, dsn, entries, chains))
+        sys.stdout.flush()
 
     stop.look()
-    asyncio.run(stop.run(prepare()))
+    _in_a_copy(lambda: asyncio.run(stop.run(prepare())), stop)
     _log(settings, "up")
     names = ["sandbox"] if _needs_sandbox(settings) else []
     names = ["switchboard", "messenger", "console", *names, *(entry.name for entry in entries)]
@@ -179,6 +183,42 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Se
     beside = [partial(keep_serving, settings.home)] if settings.database_url is None else []
     plan = Plan(settings, dsn, entries, names, together=True, whole=True)
     host.run_plan(plan, ready, beside, noted(settings.home, partial(_make_for, settings, dsn)))
+
+
+def _in_a_copy(work: Callable[[], None], stop: Stop) -> None:
+    """Do the work in a copy of this process, so that the memory of what only migrations import ends with it.
+
+    A copy needs a process without threads of its own, which this one is until it serves, and a system that allows it.
+    """
+    if sys.platform != "linux":
+        work()
+        return
+    sys.stdout.flush()
+    copied = multiprocessing.get_context("fork")
+    outcome, sending = copied.Pipe(duplex=False)
+    copy = copied.Process(target=_send_outcome, args=(work, sending), daemon=True)
+    copy.start()
+    sending.close()
+    try:
+        while not outcome.poll(LOOKS_SECONDS):
+            stop.look()
+        failed = outcome.recv()
+    except EOFError:
+        raise Unavailable("The preparation of the database was ended from outside.", "Start again.") from None
+    finally:
+        copy.kill()
+        copy.join()
+    if failed is not None:
+        raise failed
+
+
+def _send_outcome(work: Callable[[], None], sending: "Connection[BaseException | None]") -> None:
+    try:
+        work()
+    except BaseException as failed:  # noqa: BLE001  # the process that waits for the outcome raises it
+        sending.send(failed)
+    else:
+        sending.send(None)
 
 
 async def _make_for(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> Sequence[str]:

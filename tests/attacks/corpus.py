@@ -159,7 +159,7 @@ def filled(value: object, known: Values) -> object:
     if isinstance(value, str):
         whole = NAME.fullmatch(value)
         if whole:
-            return filled(known[whole[1]], known) if isinstance(known[whole[1]], str) else known[whole[1]]
+            return filled(known[whole[1]], known)
         return NAME.sub(lambda found: str(filled(found[0], known)), value)
     if isinstance(value, Mapping):
         return {str(filled(key, known)): filled(one, known) for key, one in value.items()}

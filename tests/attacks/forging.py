@@ -18,7 +18,7 @@ from tests.attacks.world import Arguments, Seen, World
 
 
 async def mint(world: World, given: Arguments) -> Seen:
-    """`token`: by the key of `key` for `to`, as a `hop`, a `client` or a `session`, with these changes.
+    """`token`: by the key of `key` for `to`, as a `hop`, a `client`, a `session` or a `desk`, with these changes.
 
     header and claims are added, `drop` leaves claims out, `alg` signs otherwise (none, HS256, ES256), `signer` is
     another key's name or `new`, `spoil` damages the finished token. A claim `now+60` is a time.
@@ -29,6 +29,8 @@ async def mint(world: World, given: Arguments) -> Seen:
         claims = {"iss": "owner", "sub": f"client:{to}", "aud": to, "scope": "client"}
     elif given.get("kind") == "session":
         claims = {"iss": name, "sub": f"session:{to}", "aud": to, "scope": "session"}
+    elif given.get("kind") == "desk":
+        claims = {"iss": name, "sub": f"desk:{to}", "aud": to, "scope": "desk"}
     claims |= {"iat": now, "exp": now + 60, "jti": str(uuid.uuid4())}
     claims |= {key: _time(value, now) for key, value in cast("Mapping[str, object]", given.get("claims", {})).items()}
     claims = {key: value for key, value in claims.items() if key not in cast("list[str]", given.get("drop", []))}

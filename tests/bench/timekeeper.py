@@ -116,7 +116,6 @@ def bare(desk: Desk, name: str, said: Mapping[str, object]) -> float:
         snapshot.connection.set_trace_callback(statements.append)
         answer(Ask(snapshot, Given(told.params, said), desk.zone, desk.pictures))
         snapshot.connection.set_trace_callback(None)
-        snapshot.connection.text_factory = str
         found = list[float]()
         for _ in range(ROUNDS):
             begun = time.perf_counter()

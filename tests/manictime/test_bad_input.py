@@ -1,14 +1,20 @@
 """Whatever is asked: a coded error in two sentences, and no traceback."""
 
 import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from pydantic import ValidationError
 
 from butlers.modules.manictime import ManicTime, components
+from butlers.modules.manictime.fixture import Record
+from butlers.modules.manictime.forms import APPS
+from butlers.modules.manictime.source import DATABASE
 from butlers.modules.manictime.tools.screenshots import Desk
-from tests.manictime.desks import TWO, Said, asked, refused, result
+from tests.manictime.desks import TWO, Said, asked, at, recorded, refused, result
 
 pytestmark = pytest.mark.asyncio
 RANGED: Final = (
@@ -101,3 +107,14 @@ async def fuzz(desk: Desk, calls: int, seed: int) -> int:
 async def test_hundreds_of_strange_calls(desk: Desk) -> None:
     """They are 250 over either form; `make long` makes ten thousand."""
     assert await fuzz(desk, 250, 1) > 10
+
+
+async def test_bytes_that_are_no_text_are_told_and_spoil_no_row(tmp_path: Path) -> None:
+    record = Record("A")
+    record.add(APPS, None, at(9), 3600, title="Good")
+    record.add(APPS, None, at(10), 3600, title="Spoilt")
+    desk = recorded(tmp_path, record)
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as written, written:
+        written.execute("UPDATE Ar_Activity SET Name = CAST(x'42ff' AS TEXT) WHERE Name = 'Spoilt'")
+    told = await asked(desk, "get_activity_narrative", **TWO)
+    assert [one["application"] for one in told["segments"]] == ["Good", "B\ufffd"]

@@ -166,7 +166,14 @@ def _offset(moment: int, zone: ZoneInfo | None) -> timedelta | None:
 
 def clip(one: Span, within: Range) -> Span | None:
     """Return the part of a span that lies in the range, or None."""
-    start, end = max(one.start, within.start - one.shift), min(one.end, within.end - one.shift)
+    return part(one, within.start - one.shift, within.end - one.shift)
+
+
+def part(one: Span, start: int, end: int) -> Span | None:
+    """Return the part of a span between two moments, or None."""
+    if start <= one.start < one.end <= end:
+        return one
+    start, end = max(start, one.start), min(end, one.end)
     return Span(start, end, one.shift) if start < end else None
 
 
@@ -188,8 +195,8 @@ def within(one: Span, covers: Sequence[tuple[int, int]], first: int = 0) -> Iter
         start, end = covers[number]
         if start >= one.end:
             return
-        if end > one.start:
-            yield Span(max(start, one.start), min(end, one.end), one.shift)
+        if found := part(one, start, end):
+            yield found
 
 
 def split(one: Span, size: int) -> Iterator[tuple[int, int]]:

@@ -34,6 +34,7 @@ APART_SECONDS: Final = 300
 MOST_SUGGESTED: Final = 5
 STATES: Final = {"active": "active", "away": "away", "sessionlocked": "locked", "poweroff": "off", "off": "off"}
 NAMES_OF_STATES: Final = {"active": "active", "away": "away", "session lock": "locked", "power off": "off"}
+NO_TAGS: Final = frozenset[str]()
 DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -123,6 +124,11 @@ def total_seconds(parts: Iterable[Span]) -> int:
     return covered
 
 
+def seconds_of_all(found: Sequence[tuple[Segment, Activity]]) -> int:
+    """Return how much time all segments cover together."""
+    return total_seconds(one.span for one, _ in found)
+
+
 def segments(
     rows: Sequence[Activity], asked: Range, active: Sequence[tuple[int, int]] | None, zone: ZoneInfo | None
 ) -> list[tuple[Segment, Activity]]:
@@ -156,7 +162,7 @@ def described(
     made = []
     for one, row in found:
         document = documents.longest(one.span)
-        near = {name for tag in tags.touching(one.span) for name in names[id(tag)]}
+        near = NO_TAGS.union(*[names[id(tag)] for tag in tags.touching(one.span)])
         site = None
         if with_websites:
             seen = sites.longest(one.span, TOLERANCE_SECONDS if one.is_browser else 0)
@@ -166,11 +172,15 @@ def described(
                 carried, until = site, one.span.end
         shot = nearest(beside.screenshots, one.span.local_start, one.span.local_end)
         made.append(
-            one._replace(
+            Segment(
+                one.application,
+                one.span,
+                one.is_browser,
                 document=path_of(document.title) if document else None,
                 website=site,
-                tags=frozenset(near) | beside.tags_of.get((row.report_id, row.activity_id), frozenset()),
+                tags=near | beside.tags_of.get((row.report_id, row.activity_id), NO_TAGS),
                 screenshot=shot.ref if shot else None,
+                local_end=one.local_end,
             )
         )
     return made
@@ -193,16 +203,17 @@ class Nearby:
         while self._next < len(self._rest) and self._rest[self._next][0] < span.end:
             self._open.append(self._rest[self._next])
             self._next += 1
+        if not self._open:
+            return self._open
         self._open = [one for one in self._open if one[1] + TOLERANCE_SECONDS > span.start]
         return [one for one in self._open if one[0] < span.end and one[1] + before > span.start]
 
     def longest(self, span: Span, before: int = 0) -> Activity | None:
         """Return the row that overlaps the span the longest; one that merely ended before it counts least."""
-        found = [
-            (min(end, span.end) - max(start, span.start), end, number)
-            for start, end, number in self._touching(span, before)
-        ]
-        return self._rows[max(found)[2]] if found else None
+        near = self._touching(span, before)
+        if len(near) > 1:
+            near = [max(near, key=lambda one: (min(one[1], span.end) - max(one[0], span.start), *one[1:]))]
+        return self._rows[near[0][2]] if near else None
 
 
 def site_of(row: Activity) -> str | None:
@@ -228,6 +239,8 @@ def path_of(title: str | None) -> str | None:
 
 def nearest(shots: Sequence["Shot"], start: int, end: int) -> "Shot | None":
     """Return the screenshot nearest to the middle of a local time, of those within it and two minutes around."""
+    if not shots:
+        return None
     middle = (start + end) / 2
     at = bisect_left(shots, middle, key=lambda shot: shot.local)
     near = [one for one in shots[max(0, at - 1) : at + 1] if start - NEAR_SECONDS <= one.local <= end + NEAR_SECONDS]

@@ -29,7 +29,7 @@ LONGEST_SECONDS: Final = 10.0
 STEPS_BETWEEN_LOOKS: Final = 20_000
 BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 NO_LIMIT: Final = -1
-# Text that can leave for any client, whatever bytes a row holds.
+# Text that can leave for any client, whatever bytes a row holds; it takes longer than what reads proper text.
 TEXT: Final = partial(str, encoding="utf-8", errors="replace")
 HEALTH: Final = "The resource manictime://health says more."
 T = TypeVar("T")
@@ -212,7 +212,6 @@ class Source:
         uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
             connection.set_progress_handler(lambda: int(self._clock() > deadline), STEPS_BETWEEN_LOOKS)
-            connection.text_factory = TEXT
             version = connection.execute(queries.SCHEMA_VERSION).fetchone()[0]
             schema = self._looked_over(connection, (path, found.st_dev, found.st_ino, version))
             connection.execute(queries.IN_MEMORY)
@@ -220,6 +219,12 @@ class Source:
                 connection.execute(sql)
             # One view of the file for all that is read.
             connection.execute("BEGIN")
+            try:
+                return work(Snapshot(connection, schema))
+            except sqlite3.OperationalError as failed:
+                if hasattr(failed, "sqlite_errorcode"):  # SQLite's own, and not that a text cannot be decoded
+                    raise
+            connection.text_factory = TEXT
             return work(Snapshot(connection, schema))
 
     def _looked_over(self, connection: sqlite3.Connection, identity: tuple[object, ...]) -> Schema:

@@ -1,7 +1,7 @@
 """The tools that sum up: use, narrative, a day, several days, websites."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import Final
 
@@ -22,7 +22,6 @@ from butlers.modules.manictime.days import (
     HOUR,
     MOST_DAYS,
     Range,
-    Span,
     clock_text,
     day_of,
     minutes,
@@ -107,11 +106,11 @@ def _narrated(ask: Ask, asked: Range, *, summary: bool, segments: bool) -> dict[
     rows = snapshot.activities(reports, asked, limit=MOST_ROWS + 1)
     in_use = snapshot.activities(snapshot.reports(usage.COMPUTER_USAGE), asked)
     active = narrative.active_times(in_use, zone)
-    total = _total(ask, reports, rows, asked, active)
+    parts = narrative.segments(rows[:MOST_ROWS], asked, active, zone)
+    total = _total(ask, reports, asked, active) if len(rows) > MOST_ROWS else narrative.seconds_of_all(parts)
     with_sites = given.flag("includeWebsites") if "includeWebsites" in given.names else True
     found: list[narrative.Segment] = []
     if segments:
-        parts = narrative.segments(rows[:MOST_ROWS], asked, active, zone)
         beside = _beside(ask, asked, reports, rows)
         described = narrative.described(parts, beside, zone, with_websites=with_sites)
         found = narrative.merged(described, given.number("maxGapMinutes"))
@@ -129,15 +128,11 @@ def _narrated(ask: Ask, asked: Range, *, summary: bool, segments: bool) -> dict[
     }
 
 
-def _total(
-    ask: Ask, reports: str, rows: Sequence[Activity], asked: Range, active: Sequence[tuple[int, int]] | None
-) -> int:
-    """Return the seconds of activity in all rows there are, however many of them were read."""
-    found: Iterable[Span] = sorted(one for row in rows for one in narrative.spans_of(row, ask.zone))
-    if len(rows) > MOST_ROWS:
-        every = ask.snapshot.connection.execute(queries.TIMES, {"reports": reports, **asked.texts})
-        times = (row for row in every if row[0] is not None and row[1] is not None)
-        found = (one for row in times for one in spans(row[0], row[1], row[2], row[3], ask.zone))
+def _total(ask: Ask, reports: str, asked: Range, active: Sequence[tuple[int, int]] | None) -> int:
+    """Return the seconds of activity in all rows there are, of which only some were read."""
+    every = ask.snapshot.connection.execute(queries.TIMES, {"reports": reports, **asked.texts})
+    times = (row for row in every if row[0] is not None and row[1] is not None)
+    found = (one for row in times for one in spans(row[0], row[1], row[2], row[3], ask.zone))
     return narrative.total_seconds(narrative.clipped(found, asked, active))
 
 
