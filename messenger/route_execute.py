@@ -33,6 +33,7 @@ from shared.db.wake import Ticket
 from shared.errors import ButlersError, Forbidden, InvalidInput, Unavailable
 from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
+from shared.gate.evaluate import Held
 from shared.storage import notifications
 from shared.storage.refusals import Refused, keep
 from shared.telemetry.logs import logger
@@ -196,7 +197,8 @@ async def enqueue(
             row["lineage"],
         )
         queued = await deliveries.enqueue(connection, new)
-        if queued and begins and await loop.begin_at_once(connection, worker, new.channel, notification_id):
+        held = Held(row, target if target is not targets.NOWHERE else None)
+        if queued and begins and await loop.begin_at_once(connection, worker, new.channel, held):
             return None
         after_commit(connection, worker.context.wakes["deliveries"])
         if queued and await breakers.stands(connection, new.channel):

@@ -140,6 +140,8 @@ class Facts:
     cools_until: float | None = None
     # The From address configured now; rendering needs it, judging does not.
     sender: str = ""
+    # Whether its own butler has withdrawn it, which the marker heeds; judging does not lean on it.
+    wanted_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

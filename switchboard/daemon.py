@@ -30,7 +30,7 @@ from shared.storage import calls
 from shared.telemetry.logs import logger
 from switchboard.attachment import pass_on
 from switchboard.incoming import route_for_ever
-from switchboard.route import Forwarded, forward, forward_prompt, refuse
+from switchboard.route import Forwarded, Routes, forward, forward_prompt, refuse
 from switchboard.storage import inbox, registry
 from switchboard.sweeper import sweep_for_ever, tidy_for_ever
 from switchboard.targets import demand_own_origin, demand_routable, notify_request
@@ -39,7 +39,7 @@ log = logger("switchboard")
 OBJECT: Final = {"type": "object", "additionalProperties": True}
 
 
-async def route(context: Context, call: ToolCall) -> Result:
+async def route(context: Context, routes: Routes, call: ToolCall) -> Result:
     """Answer a route.v1 with a route_response.v1; a refusal is an answer too, and is audited."""
     started = time.perf_counter()
     request_context: Answer = {}
@@ -48,12 +48,12 @@ async def route(context: Context, call: ToolCall) -> Result:
         request_context = envelope.request_context.model_dump(exclude_none=True)
         if envelope.input.prompt is not None:
             await _demand_may_ask(context, envelope, call.caller.name)
-            outcome = await forward_prompt(context, envelope, call.caller.name)
+            outcome = await forward_prompt(context, routes, envelope, call.caller.name)
         else:
             demand_routable(envelope)
             request = notify_request(envelope)
             demand_own_origin(request, call.caller.name)
-            outcome = await _admitted(context, envelope, request)
+            outcome = await _admitted(context, routes, envelope, request)
     except ValidationError as wrong:
         outcome = Forwarded(None, "error", InvalidInput(describe(wrong)))
     except Forbidden as refused:
@@ -80,7 +80,9 @@ async def _demand_may_ask(context: Context, envelope: RouteEnvelope, caller: str
             raise InvalidInput(f"Nothing thinks for {target}.", "Its butler.toml needs a table [runtime].")
 
 
-async def _admitted(context: Context, route_envelope: RouteEnvelope, request: NotifyEnvelope) -> Forwarded:
+async def _admitted(
+    context: Context, routes: Routes, route_envelope: RouteEnvelope, request: NotifyEnvelope
+) -> Forwarded:
     """Admit a request that brings only the contract's fields, and no id yet; then forward what is allowed."""
     note: NotifyResponse | None = None
     if request.notification_id is None:
@@ -90,7 +92,7 @@ async def _admitted(context: Context, route_envelope: RouteEnvelope, request: No
         if note.status != "queued":
             return Forwarded(note, "ok")
         request = call.envelope.model_copy(update={"notification_id": note.notification_id})
-    outcome = await forward(context, route_envelope, request)
+    outcome = await forward(context, routes, route_envelope, request)
     if note is not None and outcome.response is not None:
         said = outcome.response.model_copy(update={"duplicate": note.duplicate, "note": note.note})
         return Forwarded(said, outcome.status, outcome.error)
@@ -196,15 +198,16 @@ async def ingest(context: Context, call: ToolCall) -> Result:
 
 def build(context: Context) -> Components:
     """Make the Switchboard's tools, all of them for daemons, and its sweep."""
+    routes = Routes(context.db)
     tools = [
-        Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context), hop=True),
+        Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context, routes), hop=True),
         Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, Heartbeats(context.db)), hop=True),
         Tool("fetch_attachment", "Have a file of a message fetched.", OBJECT, partial(pass_on, context), hop=True),
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 
     loops = [partial(loop, context) for loop in (sweep_for_ever, tidy_for_ever, route_for_ever)]
-    return Components(tools, loops)
+    return Components(tools, loops, close=routes.close)
 
 
 BUTLER: Final = Butler("switchboard", "Routes each envelope to its target.", "switchboard", build)

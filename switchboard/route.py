@@ -1,7 +1,12 @@
 """Stage 6, route: hand an envelope to its target, and note it."""
 
+import asyncio
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
 
 from butlers.butler import Context
 from butlers.outcomes import rows_say
@@ -16,14 +21,17 @@ from shared.contracts import (
     RouteResponse,
     wire,
 )
-from shared.db.pool import Connection
+from shared.db.pool import Connection, Database
 from shared.errors import ButlersError, HopFailed
+from shared.loops import apart
 from shared.storage import sessions
 from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 from switchboard.storage import registry
 
 log = logger("switchboard.route")
+# How long a route waits for others to be noted together with it.
+MOMENT: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,53 @@ class Forwarded:
     session_id: str | None = None
 
 
-async def forward(context: Context, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool = True) -> Forwarded:
+class Routes:
+    """The routes of a moment, which are noted together, once who waited for them has its answer.
+
+    They decide nothing. A process that ends by force takes those of its last moment with it; what they carried stands
+    in the rows of the message itself.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._waiting: list[registry.Routed] = []
+        self._noting: asyncio.Task[None] | None = None
+
+    def note(self, one: registry.Routed) -> None:
+        """Note this route together with others of the moment."""
+        self._waiting.append(one)
+        if self._noting is None:
+            self._noting = asyncio.create_task(self._together())
+
+    async def _together(self) -> None:
+        await asyncio.sleep(MOMENT)
+        self._noting = None
+        await self.write()
+
+    async def write(self) -> None:
+        """Write what waits; a route that cannot be written spoils none but itself, and only the log hears of it."""
+        routes, self._waiting = self._waiting, []
+        try:
+            await self._write(routes)
+        except ButlersError:
+            for one in routes:
+                with apart(log, "route not noted"):
+                    await self._write([one])
+
+    async def _write(self, routes: Sequence[registry.Routed]) -> None:
+        async with self._db.work() as connection:
+            await registry.routed(connection, routes)
+
+    async def close(self) -> None:
+        """Write at once what still waits, because this process stops."""
+        if self._noting is not None:
+            self._noting.cancel()
+            await self.write()
+
+
+async def forward(
+    context: Context, routes: Routes, route: RouteEnvelope, envelope: NotifyEnvelope, *, wait: bool = True
+) -> Forwarded:
     """Hand the envelope to the target and note the route; if the target is down, the message stays queued."""
     started = time.perf_counter()
     outcome = await _hand_over(context, route, envelope, wait=wait)
@@ -45,11 +99,11 @@ async def forward(context: Context, route: RouteEnvelope, envelope: NotifyEnvelo
         # The sweep comes again in seconds; a row for each try would fill the table while the target is down.
         log.info("not forwarded", notification=envelope.notification_id, why=outcome.error.message)
         return outcome
-    await _note(context, route, (envelope.origin_butler, envelope.notification_id), outcome, started)
+    routes.note(_routed(route, (envelope.origin_butler, envelope.notification_id), outcome, started))
     return outcome
 
 
-async def forward_prompt(context: Context, route: RouteEnvelope, caller: str) -> Forwarded:
+async def forward_prompt(context: Context, routes: Routes, route: RouteEnvelope, caller: str) -> Forwarded:
     """Hand a prompt to its butler, in the name of whoever is proved to ask, and note the route.
 
     INVARIANT: who asks is proved, and the place in a chain is read: nothing of that is the asker's word.
@@ -67,28 +121,26 @@ async def forward_prompt(context: Context, route: RouteEnvelope, caller: str) ->
             outcome = Forwarded(None, "error", _refusal(route.target.butler, route.target.tool, answer.error))
     except HopFailed as failed:
         outcome = Forwarded(None, "error", failed)
-    await _note(context, route, (caller, None), outcome, started)
+    routes.note(_routed(route, (caller, None), outcome, started))
     return outcome
 
 
-async def _note(
-    context: Context, route: RouteEnvelope, of: tuple[str, str | None], outcome: Forwarded, started: float
-) -> None:
-    """Note a route of (caller, notification) that began at `started`."""
+def _routed(route: RouteEnvelope, of: tuple[str, str | None], outcome: Forwarded, started: float) -> registry.Routed:
+    """Return what is noted of a route of (caller, notification) that began at `started`."""
     caller, notification_id = of
-    spent = (time.perf_counter() - started) * 1000
-    code = outcome.error.code if outcome.error else None
-    try:
-        async with context.db.work() as connection:
-            await registry.routed(
-                connection,
-                (route.request_context.request_id, notification_id),
-                caller,
-                (route.target.butler, route.target.tool),
-                (outcome.status, code, spent),
-            )
-    except ButlersError as lost:
-        log.warning("route not noted", why=lost.message)
+    about: UUID | None = None
+    with suppress(ValueError):
+        about = UUID(notification_id) if notification_id else None
+    return registry.Routed(
+        request_id=route.request_context.request_id,
+        origin=caller,
+        target=route.target.butler,
+        tool=route.target.tool,
+        notification_id=about,
+        status=outcome.status,
+        error_class=outcome.error.code if outcome.error else None,
+        milliseconds=(time.perf_counter() - started) * 1000,
+    )
 
 
 async def carry(context: Context, route: RouteEnvelope) -> RouteResponse:

@@ -10,7 +10,7 @@ from shared.contracts import NotifyEnvelope, RouteEnvelope, RouteResponse, route
 from shared.db.pool import Record
 from shared.loops import apart, pause
 from shared.telemetry.logs import logger
-from switchboard.route import forward
+from switchboard.route import Routes, forward
 from switchboard.storage import registry
 
 log = logger("switchboard.sweeper")
@@ -32,6 +32,7 @@ JOIN shared.notifications n USING (id) ORDER BY due.turn, due.created_at
 
 async def sweep(context: Context) -> int:
     """Forward what is allowed and not in delivery; return how many were taken up."""
+    routes = Routes(context.db)
     async with context.db.work() as connection:
         rows = await connection.fetch(RELEASED, context.settings.timings.live_call)
     gate = asyncio.Semaphore(AT_ONCE)
@@ -40,16 +41,17 @@ async def sweep(context: Context) -> int:
         async with gate:
             done = False
             with apart(log, "not forwarded", notification=row["id"]):
-                done = await _sweep_one(context, row)
+                done = await _sweep_one(context, routes, row)
             if not done:
                 with apart(log, "not handed over", notification=row["id"]):
                     await _hand_over_unread(context, row["id"])
 
     await asyncio.gather(*(one(row) for row in rows))
+    await routes.close()
     return len(rows)
 
 
-async def _sweep_one(context: Context, row: Record) -> bool:
+async def _sweep_one(context: Context, routes: Routes, row: Record) -> bool:
     """Forward one row; return whether it could be read. Outcome then, the rows say."""
     try:
         stored = NotifyEnvelope.model_validate(row["envelope"])
@@ -57,7 +59,7 @@ async def _sweep_one(context: Context, row: Record) -> bool:
         return False
     envelope = stored.model_copy(update={"notification_id": row["id"]})
     raw = route_request(row["envelope"], stored.origin_butler, row["id"])
-    await forward(context, RouteEnvelope.model_validate(raw), envelope, wait=False)
+    await forward(context, routes, RouteEnvelope.model_validate(raw), envelope, wait=False)
     return True
 
 

@@ -13,33 +13,36 @@ from messenger.storage.deliveries import Claimed
 from messenger.verdict import Authorized, Blocked
 from shared import answers
 from shared.channels.base import shas
-from shared.db.pool import Connection, Record
+from shared.db.pool import Connection
 from shared.errors import ButlersError, InvalidInput, Misconfigured
 from shared.gate.decide import decide
 from shared.gate.delays import delay
-from shared.gate.evaluate import Evaluation, evaluate, weigh
+from shared.gate.evaluate import Evaluation, Held, evaluate, weigh
 from shared.hashing import reference
 from shared.model import Finding
-from shared.storage import deliveries, notifications, pending_actions, withdrawals
+from shared.storage import deliveries, notifications, pending_actions
 from shared.storage.contacts import MissingIdentifier
 
 # Where a delivery goes that is denied for such a reason; for any other reason it is refused.
 _DENIED: Final[Mapping[str, Literal["late", "expired"]]] = {"too_late": "late", "other_realm": "expired"}
 
 
-async def authorize(connection: Connection, claimed: Claimed, realm: str, *, marker: bool) -> Authorized | Blocked:
+async def authorize(
+    connection: Connection, claimed: Claimed, realm: str, *, marker: bool, held_here: Held | None = None
+) -> Authorized | Blocked:
     """Decide about a claimed notification; at the marker under the authority lock, with the rule's uses held.
 
-    `realm` is the one in which this very Messenger works on that channel.
+    `realm` is the one in which this very Messenger works on that channel; `held_here` is what the caller's transaction
+    has read and holds, never at the marker.
     """
     if claimed.notification_id is None:
         raise ButlersError("A card is checked by its action.")
     try:
-        judged = await evaluate(connection, claimed.notification_id, lock=marker)
+        judged = await evaluate(connection, claimed.notification_id, lock=marker, held=held_here)
     except (InvalidInput, Misconfigured) as gone:
         row = await notifications.one(connection, claimed.notification_id)
         return Blocked("parked", (Finding("nobody_there", gone.message),), row)
-    if marker and isinstance(judged, Evaluation) and await _taken_back(connection, judged.row):
+    if marker and isinstance(judged, Evaluation) and await _taken_back(connection, judged):
         said = answers.withdrawn(judged.row["origin_butler"])
         return Blocked("cancelled", (Finding("withdrawn", said),))
     held: str | None = None
@@ -81,11 +84,9 @@ def _here(judged: Evaluation, realm: str) -> Evaluation:
     return replace(judged, facts=facts, decision=decide(judged.action, facts))
 
 
-async def _taken_back(connection: Connection, row: Record) -> bool:
+async def _taken_back(connection: Connection, judged: Evaluation) -> bool:
     """Return whether its butler has withdrawn it and no part is past its marker."""
-    if not await withdrawals.is_wanted(connection, row["id"], row["origin_butler"]):
-        return False
-    return not await deliveries.begun(connection, row["id"])
+    return judged.facts.wanted_back and not await deliveries.begun(connection, judged.row["id"])
 
 
 def _now_or_later(verdict: Authorized | Blocked, judged: Evaluation) -> Authorized | Blocked:

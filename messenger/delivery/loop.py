@@ -19,6 +19,7 @@ from messenger.storage.deliveries import Claimed
 from shared.db.clock import Moment
 from shared.db.pool import Connection, after_commit
 from shared.errors import ButlersError, Unavailable
+from shared.gate.evaluate import Held
 from shared.loops import apart, either
 from shared.telemetry.logs import logger
 
@@ -62,18 +63,19 @@ async def claim_some(worker: Worker) -> float:
     return max(0.05, next_due or worker.timings.renew)
 
 
-async def begin_at_once(connection: Connection, worker: Worker, channel: str, notification_id: str) -> bool:
-    """Claim what is due on the channel and check this notification's delivery, in the transaction that queued it.
+async def begin_at_once(connection: Connection, worker: Worker, channel: str, held: Held) -> bool:
+    """Claim what is due on the channel and check the held notification's delivery, in the transaction that queued it.
 
     What was claimed is delivered once that is committed. Return False if this notification's has to wait.
     """
+    notification_id = str(held.row["id"])
     since, mine = worker.clock(), False
     room = {name: most for name, most in _room(worker).items() if name == channel}
     for claimed in await deliveries.claim(connection, worker.holder, room, worker.timings):
         if claimed.notification_id != notification_id:
             after_commit(connection, partial(_start, worker, since, claimed))
             continue
-        mine, found = True, await mark.checked(connection, worker, claimed)
+        mine, found = True, await mark.checked(connection, worker, claimed, held)
         if found is not None:
             after_commit(connection, partial(_start, worker, since, claimed, found))
         else:

@@ -18,6 +18,7 @@ from shared.channels.realms import realm_of
 from shared.channels.telegram import words_of
 from shared.db.pool import Connection, Record
 from shared.errors import ButlersError, IdempotencyConflict, InvalidInput, Unreadable
+from shared.gate.evaluate import Held
 from shared.storage import pending_actions
 from shared.telemetry.metrics import rate_limited_total
 
@@ -43,9 +44,9 @@ async def check(worker: Worker, claimed: Claimed) -> Checked | None:
         return await checked(connection, worker, claimed)
 
 
-async def checked(connection: Connection, worker: Worker, claimed: Claimed) -> Checked | None:
-    """Do the same in the caller's transaction."""
-    verdict = await _verdict(connection, claimed, worker.context, marker=False)
+async def checked(connection: Connection, worker: Worker, claimed: Claimed, held: Held | None = None) -> Checked | None:
+    """Do the same in the caller's transaction, which may hold the notification."""
+    verdict = await _verdict(connection, claimed, worker.context, marker=False, held=held)
     if isinstance(verdict, Blocked):
         await stop.stopped(connection, claimed, verdict, worker.context)
         return None
@@ -97,11 +98,14 @@ async def _asked(worker: Worker, claimed: Claimed, marker: tuple[int, Wire]) -> 
     return True
 
 
-async def _verdict(connection: Connection, claimed: Claimed, context: Context, *, marker: bool) -> Authorized | Blocked:
+async def _verdict(
+    connection: Connection, claimed: Claimed, context: Context, *, marker: bool, held: Held | None = None
+) -> Authorized | Blocked:
     try:
         if claimed.kind == "card":
             return await KINDS[str(claimed.card_kind)].authorize(connection, claimed, context)
-        return await authorize(connection, claimed, realm_of(context.settings, claimed.channel), marker=marker)
+        realm = realm_of(context.settings, claimed.channel)
+        return await authorize(connection, claimed, realm, marker=marker, held_here=held)
     except (Unreadable, InvalidInput) as unfit:
         return await not_rendered(connection, claimed, unfit)
 

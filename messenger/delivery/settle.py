@@ -16,7 +16,7 @@ from messenger.retry import asked_for, backoff, until_written
 from messenger.storage import attempts, breakers, cards, rate_limits, transitions
 from messenger.storage import deliveries as store
 from messenger.storage.attempts import PartEnd
-from messenger.storage.deliveries import Claimed
+from messenger.storage.deliveries import Claimed, Turned
 from shared import answers
 from shared.channels.realms import SANDBOX
 from shared.config.timings import Timings
@@ -94,7 +94,9 @@ async def _came_late(connection: Connection, claimed: Claimed, n: int, then: Nex
     if known is not None:
         deliveries_total.labels(channel=claimed.channel, state=known, reason="late_receipt").inc()
     if known == "sent":
-        await _answer(connection, replace(claimed, repeated=int(twice)), replace(then, delivery=known))
+        parts = await attempts.parts(connection, claimed.id)
+        turned = Turned(len(parts), parts[0]["provider_id"])
+        await _answer(connection, replace(claimed, repeated=int(twice)), replace(then, delivery=known), turned)
         await pending_actions.move(connection, str(claimed.notification_id), ["pending"], "cancelled", ARRIVED)
     elif known == "queued":
         await _queued_again(connection, claimed)
@@ -121,13 +123,14 @@ async def transition(connection: Connection, claimed: Claimed, then: Next, come_
     """Move the delivery as `then` says, with its answer; return None if it did not move, or if that says nothing."""
     if then.delivery is None:
         return None
-    if not await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after):
+    turned = await store.turn(connection, claimed, come_from, then.delivery, then.reason, then.after)
+    if turned is None:
         return None
     deliveries_total.labels(channel=claimed.channel, state=then.delivery, reason=then.reason or "").inc()
     if claimed.notification_id is not None and then.delivery == "queued":
         await _queued_again(connection, claimed)
     elif claimed.notification_id is not None:
-        return Moved(await _answer(connection, claimed, then))
+        return Moved(await _answer(connection, claimed, then, turned))
     return Moved()
 
 
@@ -147,15 +150,15 @@ async def _queued_again(connection: Connection, claimed: Claimed) -> None:
     await pending_actions.move(connection, notification_id, ["uncertain"], "executing", KNOWN)
 
 
-async def _answer(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
+async def _answer(connection: Connection, claimed: Claimed, then: Next, turned: Turned) -> NotifyResponse:
     notification_id = str(claimed.notification_id)
-    answer, action = await _told(connection, claimed, then), then.delivery
+    answer, action = await _told(connection, claimed, then, turned), then.delivery
     stored = await notifications.settle(connection, notification_id, answer)
-    if action in NEWS:
+    if action in NEWS and (stored.asked or stored.age > notices.HEARD_SECONDS):
         await notices.add_outcome(connection, notification_id, str(action), NEWS[action])
     moved = {"sent": "executed", "failed": "failed", "uncertain": "uncertain"}.get(str(action))
     asked = None
-    if moved:
+    if moved and stored.asked:
         result, come_from = {"status": answer.status}, ["approved", "executing", "uncertain"]
         # The provider's own words may quote the message: they stand in the attempt and the answer, not in the audit.
         reason = REFUSED if then.delivery == "failed" else answer.message or "The provider has it."
@@ -166,17 +169,16 @@ async def _answer(connection: Connection, claimed: Claimed, then: Next) -> Notif
     # A card shows the end of what the owner was asked, or says what did not arrive; of the rest there is none.
     if asked is not None or moved in ("failed", "uncertain"):
         await tell(connection, "cards")
-    return stored
+    return stored.answer
 
 
-async def _told(connection: Connection, claimed: Claimed, then: Next) -> NotifyResponse:
+async def _told(connection: Connection, claimed: Claimed, then: Next, turned: Turned) -> NotifyResponse:
     notification_id = str(claimed.notification_id)
     if then.delivery == "sent":
-        parts = await attempts.parts(connection, claimed.id)
         delivered = Delivered(
             channel=claimed.channel,
-            delivery_id=parts[0]["provider_id"] or then.provider_id or "",
-            parts=len(parts) if len(parts) > 1 else None,
+            delivery_id=turned.receipt or then.provider_id or "",
+            parts=turned.parts if turned.parts > 1 else None,
             sandbox=True if claimed.realm == SANDBOX else None,
         )
         return answers.sent(notification_id, delivered, answers.TWICE if claimed.repeated else None)

@@ -16,12 +16,17 @@ KEEP_PARTS = """
 WITH d AS (SELECT id, class = 'card' AS card FROM messenger.deliveries WHERE id = $1),
 gone AS (
     DELETE FROM messenger.parts USING d WHERE delivery_id = d.id AND n > cardinality($2::text[])
-        AND (d.card OR parts.status IN ('queued', 'failed')))
-INSERT INTO messenger.parts (delivery_id, n, wire_sha, shown)
-SELECT d.id, n, sha, CASE WHEN n = cardinality($2::text[]) THEN $3::jsonb END
-FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
-ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, shown = EXCLUDED.shown, status = 'queued'
-WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
+        AND (d.card OR parts.status IN ('queued', 'failed')) RETURNING n),
+kept AS (
+    INSERT INTO messenger.parts (delivery_id, n, wire_sha, shown)
+    SELECT d.id, n, sha, CASE WHEN n = cardinality($2::text[]) THEN $3::jsonb END
+    FROM d, unnest($2::text[]) WITH ORDINALITY AS w(sha, n)
+    ON CONFLICT (delivery_id, n) DO UPDATE SET wire_sha = EXCLUDED.wire_sha, shown = EXCLUDED.shown, status = 'queued'
+    WHERE parts.wire_sha <> EXCLUDED.wire_sha AND (parts.status IN ('queued', 'failed') OR (SELECT card FROM d))
+    RETURNING n, wire_sha, status, provider_id)
+SELECT n, wire_sha, status, provider_id FROM kept UNION ALL
+SELECT n, wire_sha, status, provider_id FROM messenger.parts
+WHERE delivery_id = $1 AND n NOT IN (SELECT n FROM gone UNION ALL SELECT n FROM kept) ORDER BY n
 """
 
 
@@ -32,8 +37,7 @@ async def keep_parts(
 
     `shown` is what a card shows beside its buttons, which stand in its last part.
     """
-    await connection.execute(KEEP_PARTS, UUID(delivery_id), list(shas), shown)
-    return await parts(connection, delivery_id)
+    return list(await connection.fetch(KEEP_PARTS, UUID(delivery_id), list(shas), shown))
 
 
 PARTS = "SELECT n, wire_sha, status, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"

@@ -222,22 +222,35 @@ async def mark(
         raise IdempotencyConflict("The same message to the same address was already sent in this request.") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A delivery that has moved on: how many parts it has, and the receipt of the first."""
+
+    parts: int
+    receipt: str | None
+
+
 TURN = f"""
 UPDATE messenger.deliveries SET status = $4, reason = $5, send_at = clock_timestamp() + $6,
     settled_at = CASE WHEN $4 IN ('queued', 'parked') THEN NULL ELSE clock_timestamp() END,
     claimed_by = NULL, lease_until = NULL
-WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING {ended("deliveries")}
+WHERE id = $1 AND fence = $2 AND status = ANY ($3::text[]) RETURNING {ended("deliveries")},
+    (SELECT count(*) FROM messenger.parts WHERE delivery_id = deliveries.id) AS parts,
+    (SELECT provider_id FROM messenger.parts WHERE delivery_id = deliveries.id AND n = 1) AS receipt
 """
 
 
 async def turn(
     connection: Connection, claimed: Claimed, come_from: Sequence[str], to: str, reason: str | None, after: object
-) -> bool:
-    """Move the delivery on and return whether it moved; `after` is the timedelta until it may be tried again."""
+) -> Turned | None:
+    """Move the delivery on and return what it has by then; `after` is the timedelta until it may be tried again.
+
+    Return None if it did not move.
+    """
     args = (UUID(claimed.id), claimed.fence, list(come_from), to, reason, after)
     row = await connection.fetchrow(TURN, *args)
     log_ends(connection, [row])
-    return row is not None
+    return Turned(row["parts"], row["receipt"]) if row is not None else None
 
 
 # A delay is no attempt: the count goes back, so that neither its chat nor its own next try waits for it.

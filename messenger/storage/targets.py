@@ -1,8 +1,13 @@
 """Where a stored message would go as of now; whether it may is judged when it is claimed."""
 
+from typing import Final
+
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Misconfigured
 from shared.storage.contacts import MissingIdentifier, Recipient, Target, target_of
+
+# The address of what nobody could be reached at.
+NOWHERE: Final = Target(address="?")
 
 
 async def target_now(connection: Connection, row: Record) -> Target:
@@ -11,5 +16,5 @@ async def target_now(connection: Connection, row: Record) -> Target:
     try:
         found = await target_of(connection, Recipient.parse(row["whom"]), channel)
     except (InvalidInput, Misconfigured):
-        return Target(address="?")
-    return Target(address="?") if isinstance(found, MissingIdentifier) else found
+        return NOWHERE
+    return NOWHERE if isinstance(found, MissingIdentifier) else found

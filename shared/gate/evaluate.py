@@ -41,17 +41,29 @@ class Evaluation:
         return render(self.row, self.envelope, self.target, self.facts.sender, self.notes)
 
 
-async def evaluate(connection: Connection, notification_id: str, *, lock: bool) -> Evaluation | MissingIdentifier:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A notification's row that a transaction holds, and whom it has found it to go to, if to anybody."""
+
+    row: Record
+    target: Target | None
+
+
+async def evaluate(
+    connection: Connection, notification_id: str, *, lock: bool, held: Held | None = None
+) -> Evaluation | MissingIdentifier:
     """Resolve the notification again, gather and decide; hold its row if `lock` is set.
 
-    Raises ButlersError if the facts cannot be read.
+    What this transaction has read and holds is not read again. Raises ButlersError if the facts cannot be read.
     """
     read = notifications.locked if lock else notifications.one
-    row = await read(connection, notification_id)
+    row = held.row if held is not None else await read(connection, notification_id)
     if row is None:
         raise ButlersError("The notification does not exist.")
     envelope = notifications.envelope_of(row)
-    target = await resolve(connection, envelope, Recipient.parse(row["whom"]))
+    # A thread must be proved each time.
+    known = held.target if held is not None and envelope.delivery.intent == "send" else None
+    target = known or await resolve(connection, envelope, Recipient.parse(row["whom"]))
     if isinstance(target, MissingIdentifier):
         return target
     channel, asked_at = envelope.delivery.channel, row["created_at"]

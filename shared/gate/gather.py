@@ -16,16 +16,26 @@ async def gather(
     approval: bool = False,
     asked_at: datetime | None = None,
 ) -> Facts:
-    """Read the realm, the brakes, the standing rules with their uses, and the owner's yes if asked for.
+    """Read the realm, the brakes, the standing rules with their uses; and what stands about it, if asked for.
+
+    That is the owner's yes, and whether its butler has withdrawn it.
 
     Raises if any of them cannot be read. `asked_at` is None for what is asked now.
     """
-    row = await facts.facts(connection, channel, notification_id, asked_at)
+    row = await facts.facts(connection, channel, notification_id, asked_at, approval=approval)
     if row is None:
         raise Unavailable("The facts cannot be read.", "Try again in a moment.")
     rules = tuple(Rule(**fact) for fact in row["rules"])
-    found = await facts.approval(connection, notification_id) if approval else None
+    found = row.get("yes")
     yes = Approval(found["id"], found["content_sha"], tuple(found["wire_shas"] or ())) if found else None
     brakes = tuple(Brake(**fact) for fact in row["brakes"])
     realm, sender, restored = row["realm"] or "", row["sender"] or "", row["restored"]
-    return Facts(realm=realm, rules=rules, approval=yes, brakes=brakes, sender=sender, restored=restored)
+    return Facts(
+        realm=realm,
+        rules=rules,
+        approval=yes,
+        brakes=brakes,
+        sender=sender,
+        restored=restored,
+        wanted_back=row.get("wanted_back") is True,
+    )

@@ -28,6 +28,13 @@ SELECT
         AND (b.lifted_at IS NULL OR b.handled_at IS NULL
             OR coalesce($3, clock_timestamp()) < b.lifted_at + $4::interval)) AS restored
 """
+# Of what is admitted, by those who may read it.
+ABOUT = f"""{FACTS},
+    (SELECT jsonb_build_object('id', a.id, 'content_sha', a.content_sha, 'wire_shas', a.wire_shas)
+        FROM shared.pending_actions a WHERE a.notification_id = $2 AND a.status IN ('approved', 'executing')) AS yes,
+    EXISTS (SELECT FROM shared.withdrawals w JOIN shared.notifications n
+        ON n.id = w.notification_id AND n.origin_butler = w.origin_butler WHERE w.notification_id = $2) AS wanted_back
+"""
 
 
 async def facts(
@@ -35,21 +42,14 @@ async def facts(
     channel: str,
     notification_id: str,
     asked_at: datetime | None,
+    *,
+    approval: bool,
     mistrusted: timedelta = STANDARD.restored_mistrusted,
 ) -> Record | None:
     """Return realm, sender, rules, brakes and restored, in one view of the database.
 
-    Each rule comes with its uses by other notifications.
+    Each rule comes with its uses by other notifications. If asked for, also `yes`, the owner's that stands (id,
+    content_sha, wire_shas), and `wanted_back`, whether its own butler has withdrawn it.
     """
-    return await connection.fetchrow(FACTS, channel, UUID(notification_id), asked_at, mistrusted)
-
-
-APPROVAL = """
-SELECT id::text, content_sha, wire_shas FROM shared.pending_actions
-WHERE notification_id = $1 AND status IN ('approved', 'executing')
-"""
-
-
-async def approval(connection: Connection, notification_id: str) -> Record | None:
-    """Return the owner's yes that stands: id, content_sha, wire_shas."""
-    return await connection.fetchrow(APPROVAL, UUID(notification_id))
+    statement = ABOUT if approval else FACTS
+    return await connection.fetchrow(statement, channel, UUID(notification_id), asked_at, mistrusted)

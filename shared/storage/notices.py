@@ -214,10 +214,11 @@ async def shown_once(connection: Connection, butler: str, who: str, notice_id: s
 
 
 # Whoever asked is told only what its own call has not: that is answered within fourteen seconds, or by the question.
-NEWS = """
-SELECT n.origin_butler, n.envelope #>> '{delivery,channel}' AS channel,
-    left(coalesce(n.owner_text, n.envelope #>> '{delivery,message}', n.envelope #>> '{delivery,emoji}'), 200) AS words
-FROM shared.notifications n WHERE n.id = $1 AND ($2 OR n.created_at < clock_timestamp() - interval '15 seconds'
+HEARD_SECONDS: Final = 15
+NEWS = f"""
+SELECT n.origin_butler, n.envelope #>> '{{delivery,channel}}' AS channel, left(coalesce(
+        n.owner_text, n.envelope #>> '{{delivery,message}}', n.envelope #>> '{{delivery,emoji}}'), 200) AS words
+FROM shared.notifications n WHERE n.id = $1 AND ($2 OR n.created_at < clock_timestamp() - interval '{HEARD_SECONDS} s'
     OR EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = n.id AND a.decided_at IS NOT NULL))
 """
 

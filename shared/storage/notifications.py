@@ -247,15 +247,27 @@ SETTLE = """
 UPDATE shared.notifications SET status = $2, updated_at = clock_timestamp(), wiped_at = NULL,
     answer = jsonb_strip_nulls(jsonb_build_object('note',
         CASE WHEN $2 IN ('ok', 'queued', 'uncertain') THEN $4::text || owner_text END)) || $3::jsonb
-WHERE id = $1 RETURNING answer
+WHERE id = $1 RETURNING answer, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age,
+    EXISTS (SELECT FROM shared.pending_actions a WHERE a.notification_id = notifications.id) AS asked
 """
 
 
-async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> NotifyResponse:
-    """Store the current answer, which every later call for the same gets, and return it as it is stored."""
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The answer as it is stored, its message's age in seconds, and whether the owner was ever asked about it."""
+
+    answer: NotifyResponse
+    age: float = 0.0
+    asked: bool = False
+
+
+async def settle(connection: Connection, notification_id: str, answer: NotifyResponse) -> Stored:
+    """Store the current answer, which every later call for the same gets, and return what stands then."""
     given = (answer.status, wire(answer), answers.OWNER_CHANGED)
-    stored = await connection.fetchval(SETTLE, UUID(notification_id), *given)
-    return answer if stored is None else NotifyResponse.model_validate(stored)
+    row = await connection.fetchrow(SETTLE, UUID(notification_id), *given)
+    if row is None:
+        return Stored(answer)
+    return Stored(NotifyResponse.model_validate(row["answer"]), row["age"], row["asked"])
 
 
 # A notification that was delayed and is then tried gets the answer of one that is tried again.

@@ -1,7 +1,9 @@
 """The registry: one row per instance, kept alive by its heartbeat."""
 
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from shared.config.timings import Timings
 from shared.db.pool import Connection
@@ -74,20 +76,27 @@ async def tidy(connection: Connection, timings: Timings) -> None:
     await connection.execute(FORGET, timings.instance_forgotten, timings.gone_forgotten)
 
 
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """One route that was taken."""
+
+    request_id: str
+    origin: str
+    target: str
+    tool: str
+    notification_id: UUID | None
+    status: str
+    error_class: str | None
+    milliseconds: float
+
+
 ROUTED = """
 INSERT INTO switchboard.routes (request_id, origin_butler, target_butler, tool, notification_id, status, error_class,
     duration_ms)
-VALUES ($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], $7::text[], $8::float8[])
 """
 
 
-async def routed(
-    connection: Connection,
-    ids: tuple[str, str | None],
-    origin: str,
-    target: tuple[str, str],
-    outcome: tuple[str, str | None, float],
-) -> None:
-    """Note one route: (request, notification), origin, (butler, tool), (status, error class, milliseconds)."""
-    request_id, notification_id = ids
-    await connection.execute(ROUTED, request_id, origin, *target, notification_id, *outcome)
+async def routed(connection: Connection, routes: Sequence[Routed]) -> None:
+    """Note these routes, in the order in which they were taken."""
+    await connection.execute(ROUTED, *map(list, zip(*map(astuple, routes), strict=True)))

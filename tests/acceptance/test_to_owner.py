@@ -67,7 +67,8 @@ async def test_the_envelope_names_the_butler_and_keeps_what_was_asked(fleet: Fle
         "delivery": {"intent": "send", "channel": "telegram", "message": said},
     }
     # Where it takes seconds to reach the Messenger, the sweep brings it there as well.
-    routes = await fleet.sql("SELECT * FROM switchboard.routes WHERE notification_id = $1", answer["notification_id"])
+    noted = "SELECT * FROM switchboard.routes WHERE notification_id = $1"
+    routes = await eventually(lambda: fleet.sql(noted, answer["notification_id"]))
     ways = {(route["origin_butler"], route["target_butler"], route["tool"]) for route in routes}
     assert ways == {("health", "messenger", "route.execute")}
     assert (

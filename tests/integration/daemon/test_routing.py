@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -187,7 +187,8 @@ async def test_what_came_in_at_another_bot_proves_nothing_here(house: House, mes
 async def test_a_route_carries_the_request_it_belongs_to(house: House, message: str) -> None:
     context = {**by_telegram(f"{OWNER}:1")["request_context"], "request_id": message, "extra": 1}  # type: ignore[dict-item]
     told = await house.notify("health", message=message, request_context=context)
-    row = await house.row("SELECT * FROM switchboard.routes WHERE notification_id = $1", told["notification_id"])
+    text = "SELECT * FROM switchboard.routes WHERE notification_id = $1"
+    row = await eventually(lambda: house.sql.fetchrow(text, UUID(str(told["notification_id"]))))
     assert row["request_id"] == message
 
 

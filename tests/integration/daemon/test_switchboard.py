@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -179,7 +179,7 @@ async def test_a_route_without_a_notify_request_is_a_validation_error(house: Hou
 
 async def test_each_route_is_noted(house: House, message: str) -> None:
     told = await house.notify(message=message)
-    row = await house.row(ROUTES, told["notification_id"])
+    row = await eventually(lambda: house.sql.fetchrow(ROUTES, UUID(str(told["notification_id"]))))
     kept = (row["origin_butler"], row["target_butler"], row["tool"], row["status"], row["error_class"])
     assert kept == ("greeter", "messenger", "route.execute", "ok", None)
 

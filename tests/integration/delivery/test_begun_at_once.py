@@ -12,6 +12,7 @@ from messenger.storage import deliveries, targets
 from messenger.storage.deliveries import Enqueued
 from shared.contracts import NotifyEnvelope, NotifyResponse
 from shared.errors import ButlersError
+from shared.gate.evaluate import Held
 from shared.storage import brakes, contacts, notifications
 from shared.storage.brakes import Scope
 from tests.integration.house import House
@@ -85,7 +86,7 @@ async def test_it_leaves_only_once_it_is_committed(still_house: House, message: 
                 told, "third_party", "telegram", target.address, row["realm"], row["not_after"], "greeter", "l"
             )
             assert await deliveries.enqueue(connection, new)
-            assert await begin_at_once(connection, worker, "telegram", told)
+            assert await begin_at_once(connection, worker, "telegram", Held(row, target))
             assert not worker.tasks, "it is begun already"
             raise ButlersError("The transaction is undone.")
     assert not worker.tasks
