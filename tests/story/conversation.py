@@ -17,7 +17,7 @@ from tests.rig.fleet import Fleet
 from tests.rig.model_server import Asked, Call, ModelServer, Words, model_server
 from tests.rig.waiting import eventually
 
-WAITS = 40
+WAITS = 50
 OPEN = """
 SELECT id::text FROM shared.pending_actions WHERE status = 'pending' AND tool_args ->> 'message' = $1
 """

@@ -53,8 +53,9 @@ async def test_whoever_moves_an_address_or_makes_a_token_leaves_a_line(still_hou
     for _ in range(2):  # the second time changes nothing
         await said(still_house, "contacts", "set", bo, "--telegram", second, "--primary")
     await said(still_house, "contacts", "forget", bo, "--telegram", first)
-    await said(still_house, "token", "greeter", "--for", "1h")
+    await said(still_house, "token", "greeter", "--for", "1h", "--notices")
     token = (await changes(still_house))[-1]["text"].split(": ")[1].split()[0].rstrip(".")
+    assert (await still_house.row("SELECT notices FROM shared.client_tokens WHERE jti = $1", token))["notices"]
     await said(still_house, "tokens", "revoke", token)
     told = await changes(still_house, before)
     assert [one["text"].replace(token, "ID") for one in told] == [
