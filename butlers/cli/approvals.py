@@ -212,7 +212,7 @@ def resolve(
     home_folder: HomeOption = None,
 ) -> None:
     """Resolve a tool call whose outcome is not known: it ran, run it again, or leave it."""
-    from shared.gate.owner_decision import CALL_WORDS, Resolve, resolve_call  # noqa: PLC0415  # keeps --help quick
+    from shared.gate.tool_call import CALL_WORDS, Resolve, resolve_call  # noqa: PLC0415  # keeps --help quick
 
     chosen = next((one for one in CALL_WORDS if one == word), None)
     if chosen is None:

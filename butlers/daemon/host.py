@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from email.utils import formatdate
 from functools import partial
 from typing import Final
 
@@ -28,7 +29,7 @@ from butlers.daemon.process import Process, Served, drain
 from butlers.daemon.sockets import demand_ready
 from shared.config.settings import Settings
 from shared.errors import Misconfigured
-from shared.loops import apart, first_of, supervise
+from shared.loops import apart, first_of, pause, supervise
 from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.host")
@@ -40,7 +41,7 @@ class Server(uvicorn.Server):
     """uvicorn without its own signal handling: one stop of the process stops all daemons in it.
 
     It waits to be told to stop, instead of looking ten times a second, which a hundred butlers at rest would feel; the
-    process says the time to all of them (`butlers/daemon/process.py::Process.say_time`).
+    process says the time to all of them (`say_time`).
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -85,7 +86,8 @@ async def serve(
         loop.add_signal_handler(number, partial(_stop, stopping, reason, number))
     async with AsyncExitStack() as stack:
         process = await _assemble(plan, stack, stopping)
-        tasks = [asyncio.create_task(supervise(one, stopping, log)) for one in (*process.loops, *beside)]
+        loops: list[Loop] = [*process.loops, partial(say_time, process), *beside]
+        tasks = [asyncio.create_task(supervise(one, stopping, log)) for one in loops]
         for one in process.served.values():
             process.start(one)
         stack.push_async_callback(process.close)
@@ -98,6 +100,14 @@ async def serve(
         finally:
             stopping.set()
             await drain([*process.served.values()], tasks, DRAIN_SECONDS[reason[0]])
+
+
+async def say_time(process: Process, stopping: asyncio.Event) -> None:
+    """Keep the header `Date` of all answers true."""
+    while not await pause(stopping, 1.0):
+        date = (b"date", formatdate(usegmt=True).encode())
+        for one in process.served.values():
+            one.server.server_state.default_headers = [date, *one.server.config.encoded_headers]
 
 
 async def _at_hangup(process: "Process", on_hangup: "Hangup") -> None:

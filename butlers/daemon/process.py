@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from email.utils import formatdate
 
 import uvicorn
 
@@ -55,7 +54,7 @@ class Process:
         self.served: dict[str, Served] = {}
         self.scheduler = Scheduler()
         self.runner = Runner(hears=plan.together)
-        self.loops: list[Loop] = [self.scheduler.run, self.runner.run, self.heartbeats, self.say_time]
+        self.loops: list[Loop] = [self.scheduler.run, self.runner.run, self.heartbeats]
         self._stack = stack
         self._server = server
         self._begun = False
@@ -160,19 +159,12 @@ class Process:
         if one.assembly is not None:
             one.assembly.local.pop(name, None)
             one.assembly.contexts.pop(name, None)
-        one.stopping.set()
-        one.ending.set()
         await drain([one], [], STANDARD.drain)
+        if one.daemon.context is not None:
+            await self.runner.end_removed(one.daemon.context)
         if has_heartbeat(one):
             await beat(one, "gone", 1)
         await close_daemons([one.daemon])
-
-    async def say_time(self, stopping: asyncio.Event) -> None:
-        """Keep the header `Date` of all answers true."""
-        while not await pause(stopping, 1.0):
-            date = (b"date", formatdate(usegmt=True).encode())
-            for one in self.served.values():
-                one.server.server_state.default_headers = [date, *one.server.config.encoded_headers]
 
     async def heartbeats(self, stopping: asyncio.Event) -> None:
         """Tell the Switchboard again and again, in one breath, who serves here, and at the end that they are gone."""

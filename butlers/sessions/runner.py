@@ -12,6 +12,7 @@ from butlers.tools.notify import tell
 from shared.channels.telegram import SPEC as TELEGRAM
 from shared.loops import apart, first_of, pause
 from shared.storage import contacts, notices, sessions
+from shared.storage.session_list import REMOVED
 from shared.storage.sessions import Claimed, Terms
 from shared.telemetry.logs import logger
 
@@ -50,6 +51,15 @@ class Runner:
         self._places.pop(name, None)
         if name in self._endings:
             self._endings.pop(name).set()
+
+    async def end_removed(self, context: Context) -> None:
+        """End what waits for a butler whose folder was removed, since nobody runs it any more, and tell the owner."""
+        name = context.name
+        await asyncio.gather(*(one for one in self._running if one.get_name() == name), return_exceptions=True)
+        with apart(log, "what waits for a butler that was removed stays", butler=name):
+            async with context.db.work() as connection:
+                await sessions.end_unrun(connection, name, REMOVED)
+            await tell_owner(context, context.stopping)
 
     def wake(self, name: str = "") -> None:
         """Look at the sessions of this butler now, or of all."""
@@ -107,7 +117,7 @@ class Runner:
             self._begin(place, claimed, ending)
 
     def _begin(self, place: Place, claimed: Claimed, ending: asyncio.Event) -> None:
-        task = asyncio.create_task(_contained(place, claimed, ending))
+        task = asyncio.create_task(_contained(place, claimed, ending), name=claimed.butler)
         self._running.add(task)
         task.add_done_callback(self._is_over)
 

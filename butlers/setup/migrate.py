@@ -18,11 +18,12 @@ from shared.auth.keypairs import public_key
 from shared.auth.password import has_password, write_password
 from shared.channels import CHANNELS, realms
 from shared.config.settings import Settings
+from shared.config.timings import STANDARD
 from shared.db.dsn import database_of, place_of, trouble
 from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
 from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.storage import calls, contacts, keyring
+from shared.storage import calls, contacts, keyring, session_list, sessions
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
@@ -135,7 +136,7 @@ async def migrate(
 ) -> list[str]:
     """Bring the database and BUTLERS_HOME to what this program, this fleet and its modules' `chains` need.
 
-    Return a sentence for each module whose chain failed; it is degraded, and stops nobody.
+    Return a sentence for each module that failed, which stops nobody, and for each butler that left sessions behind.
     """
     connection = await connect(dsn)
     try:
@@ -160,6 +161,7 @@ async def migrate(
             await calls.write(connection, {entry.name: entry.calls for entry in entries})
             await realms.write_channels(connection, realms.configured(settings))
             await _ensure_owner(connection, settings)
+            troubles += await _end_left(connection, names_of(entries))
     except asyncpg.InsufficientPrivilegeError as refused:
         raise Misconfigured(
             f"The login of DATABASE_URL is not allowed to do this: {trouble(refused)}.",
@@ -169,6 +171,16 @@ async def migrate(
         await connection.close()
     _ensure_console_password(settings)
     return troubles
+
+
+async def _end_left(connection: Connection, there: Sequence[str]) -> list[str]:
+    """End what waits for butlers whose folder was removed; return a sentence for each."""
+    said = []
+    for row in await session_list.left(connection, there, STANDARD.instance_counts):
+        await sessions.end_unrun(connection, row["butler"], session_list.REMOVED)
+        ended = f"{row['sessions']} session{'' if row['sessions'] == 1 else 's'} that waited for it ended"
+        said.append(f"{row['butler']}: {session_list.REMOVED} {ended}.")
+    return said
 
 
 def _setup(settings: Settings) -> dict[str, str]:

@@ -4,10 +4,9 @@ There is one decision, however many presses there are: the first commit wins, an
 to the bytes rendered in this very transaction; if they are not what the card showed, the card asks anew.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -115,7 +114,7 @@ async def _apply_to_call(connection: Connection, word: OwnerDecision) -> Outcome
         return _late_call(await tool_calls.one(connection, word.action_id) or call)
     about = f"your call of `{call['tool_name']}` ({word.action_id})"
     said = decided.message_decided("approved" if word.approve else "denied", about, None, None, word.reason)
-    await _tell_butler(connection, call["origin_butler"], word.action_id, said)
+    await tell_butler(connection, call["origin_butler"], word.action_id, said)
     await tell(connection, "released")
     await tell(connection, "cards")
     return Outcome("approved", "Approved. It runs now.") if word.approve else Outcome("denied", "Denied.")
@@ -125,55 +124,6 @@ def _late_call(call: Record) -> Outcome:
     status = "expired" if call["status"] == "pending" else call["status"]
     when = f" ({local(call['decided_at'])})" if call["decided_at"] is not None else ""
     return Outcome("late", f"Already answered: {CALL[status]}{when}.")
-
-
-CallWord = Literal["ran", "again", "leave"]
-CALL_WORDS: Final[tuple[CallWord, ...]] = ("ran", "again", "leave")
-# What it is then, what the owner is told, and what the butler is.
-_RESOLVED: Final[Mapping[CallWord, tuple[str, str, str]]] = {
-    "ran": ("executed", "You confirmed that it ran.", "says that it ran: {about}."),
-    "again": ("approved", "You had it run again.", "has it run again: {about}."),
-    "leave": ("failed", "You left it. It is not run again.", "left it, so it does not run again: {about}."),
-}
-CALL_LATE: Final = "Nothing was changed: its outcome is known, it was answered already, or the same call waits anew."
-
-
-@dataclass(frozen=True, slots=True)
-class Resolve:
-    """What the owner says of a call that may have run: of which attempt, who, by which surface."""
-
-    action_id: str
-    attempt: int
-    word: CallWord
-    by: str
-    surface: str
-    # If the surface is a channel: the realm in which it works.
-    realm: str | None = None
-
-
-async def resolve_call(connection: Connection, said: Resolve) -> Outcome:
-    """Carry out the owner's word on a call that may have run, in the caller's transaction.
-
-    INVARIANT: to run it again is a yes, bound to the call as it lies in its row; the gate asks again before it runs.
-    """
-    call = await tool_calls.one(connection, said.action_id)
-    if call is None:
-        return Outcome("impossible", "There is no such tool call.")
-    if not realms.may_decide(said.surface, said.realm, call["realm"]):
-        return Outcome("not_here", realms.NOT_HERE)
-    sha = tool_calls.sha_of(call)
-    if said.word == "again" and sha != call["content_sha"]:
-        return Outcome("impossible", "The stored call was changed after it was asked. Leave it.")
-    status, done, told = _RESOLVED[said.word]
-    bound = {"content": sha, "tool": call["tool_name"]} if said.word == "again" else {}
-    why = Why("owner", done, surface=said.surface, contact=said.by)
-    if not await pending_actions.resolve_call(connection, call["id"], said.attempt, status, why, bound):
-        return Outcome("late", CALL_LATE)
-    about = f"your call of `{call['tool_name']}` ({call['id']})"
-    await _tell_butler(connection, call["origin_butler"], call["id"], f"The owner {told.format(about=about)}")
-    await tell(connection, "released")
-    await tell(connection, "cards")
-    return Outcome("resolved", done)
 
 
 async def edit(connection: Connection, change: Edit) -> Outcome:
@@ -296,10 +246,11 @@ async def _tell_of_message(  # a decision
     else:
         text, what = now.delivery.message or now.delivery.emoji, f"your {now.delivery.channel} message {row['id']}"
         said = decided.message_decided(verb, what, text, asked.delivery.message, reason)
-    await _tell_butler(connection, row["origin_butler"], about, said, wakes=wakes)
+    await tell_butler(connection, row["origin_butler"], about, said, wakes=wakes)
 
 
-async def _tell_butler(connection: Connection, butler: str, about: str, said: str, *, wakes: bool = True) -> None:
+async def tell_butler(connection: Connection, butler: str, about: str, said: str, *, wakes: bool = True) -> None:
+    """Tell a butler what the owner decided of what it asked, in the caller's transaction."""
     told = Notice("owner", "decision", said, key=str(about), trust="owner", priority="high", wakes=wakes)
     await notices.add(connection, butler, told)
 

@@ -1,16 +1,19 @@
 """A call of a gated tool at the gate: let through or parked as it comes, and asked about again before it runs."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
+from shared.channels import realms
 from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display.tool_call import AskedCall
 from shared.errors import InvalidInput, Unavailable
 from shared.gate.decide import decide_call, holds_back
+from shared.gate.owner_decision import Outcome, tell_butler
 from shared.model import Approval, Brake, CallAction, CallFacts, Decision, Gate, Risk, Rule
 from shared.storage import pending_actions, tool_calls
 from shared.storage.pending_actions import Event, Why
@@ -191,3 +194,52 @@ async def asked_call(connection: Connection, row: Record) -> AskedCall:
         until=row["expires_at"],
         content_sha=action.content_sha,
     )
+
+
+CallWord = Literal["ran", "again", "leave"]
+CALL_WORDS: Final[tuple[CallWord, ...]] = ("ran", "again", "leave")
+# What it is then, what the owner is told, and what the butler is.
+_RESOLVED: Final[Mapping[CallWord, tuple[str, str, str]]] = {
+    "ran": ("executed", "You confirmed that it ran.", "says that it ran: {about}."),
+    "again": ("approved", "You had it run again.", "has it run again: {about}."),
+    "leave": ("failed", "You left it. It is not run again.", "left it, so it does not run again: {about}."),
+}
+CALL_LATE: Final = "Nothing was changed: its outcome is known, it was answered already, or the same call waits anew."
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """What the owner says of a call that may have run: of which attempt, who, by which surface."""
+
+    action_id: str
+    attempt: int
+    word: CallWord
+    by: str
+    surface: str
+    # If the surface is a channel: the realm in which it works.
+    realm: str | None = None
+
+
+async def resolve_call(connection: Connection, said: Resolve) -> Outcome:
+    """Carry out the owner's word on a call that may have run, in the caller's transaction.
+
+    INVARIANT: to run it again is a yes, bound to the call as it lies in its row; the gate asks again before it runs.
+    """
+    call = await tool_calls.one(connection, said.action_id)
+    if call is None:
+        return Outcome("impossible", "There is no such tool call.")
+    if not realms.may_decide(said.surface, said.realm, call["realm"]):
+        return Outcome("not_here", realms.NOT_HERE)
+    sha = tool_calls.sha_of(call)
+    if said.word == "again" and sha != call["content_sha"]:
+        return Outcome("impossible", "The stored call was changed after it was asked. Leave it.")
+    status, done, told = _RESOLVED[said.word]
+    bound = {"content": sha, "tool": call["tool_name"]} if said.word == "again" else {}
+    why = Why("owner", done, surface=said.surface, contact=said.by)
+    if not await pending_actions.resolve_call(connection, call["id"], said.attempt, status, why, bound):
+        return Outcome("late", CALL_LATE)
+    about = f"your call of `{call['tool_name']}` ({call['id']})"
+    await tell_butler(connection, call["origin_butler"], call["id"], f"The owner {told.format(about=about)}")
+    await tell(connection, "released")
+    await tell(connection, "cards")
+    return Outcome("resolved", done)

@@ -1,6 +1,7 @@
 """Sessions as people, programs and other butlers look at them; `shared/storage/sessions.py` writes them."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from shared.db.pool import Connection, Record
@@ -73,3 +74,20 @@ SELECT id::text AS session_id, butler, status, outcome FROM shared.asked_session
 async def asked_session(connection: Connection, asker: str, session_id: str) -> Record | None:
     """Return how a session stands that this butler asked of another, or None if it asked none of that id."""
     return await connection.fetchrow(ASKED, session_id.lower(), asker)
+
+
+REMOVED: Final = "The butler's folder was removed."
+# Where another process still serves a butler of that name, the folder is only elsewhere.
+LEFT: Final = """
+SELECT butler, count(*) AS sessions FROM shared.sessions s
+WHERE butler <> ALL ($1::text[]) AND prompt IS NOT NULL AND ended_at IS NULL
+    AND (status = 'waiting' OR lease_until < clock_timestamp())
+    AND NOT EXISTS (SELECT FROM switchboard.butlers b WHERE b.name = s.butler AND b.status <> 'gone'
+        AND b.last_seen_at > clock_timestamp() - $2::interval)
+GROUP BY butler ORDER BY butler
+"""
+
+
+async def left(connection: Connection, there: Sequence[str], silent: timedelta) -> Sequence[Record]:
+    """Return for which butlers that are not there any more sessions wait: `butler`, and how many `sessions`."""
+    return await connection.fetch(LEFT, there, silent)

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from fastmcp import Client
 
+from shared.storage.session_list import REMOVED
 from tests.rig.bench import OWNER, Bench, House
 from tests.rig.fleet import OFFSETS, UP, Fleet
 from tests.rig.waiting import LONGEST
@@ -55,6 +56,18 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
+SLOW = '[runtime]\nkind = "script"\n[[runtime.steps]]\nwait = 60\n'
+ASKED = """
+INSERT INTO shared.sessions (id, butler, cause, prompt) SELECT gen_random_uuid(), $1, 'test', unnest($2::text[])
+"""
+
+
+async def until_running(fleet: Fleet) -> None:
+    async with asyncio.timeout(30):
+        while not await fleet.value("SELECT count(*) FROM shared.sessions WHERE status = 'running'"):
+            await asyncio.sleep(0.1)
+
+
 async def tools(fleet: Fleet, name: str) -> Sequence[str]:
     client = await fleet.client(name)
     return [tool.name for tool in await client.list_tools()]
@@ -76,7 +89,7 @@ async def test_butlers_come_change_and_go_while_calls_go_on(running: Fleet) -> N
     callers = [asyncio.create_task(ask(number)) for number in range(4)]
     await until(lambda: len(answers) > 4)
     butler(house, "health", 'modules = ["state"]\n')
-    butler(house, "garden", f'modules = ["schedule"]\n{TIMED}')
+    butler(house, "garden", f'modules = ["schedule"]\n{TIMED}{SLOW}')
     said = await reloaded(house)
     assert "Added garden; changed health." in said
     after = len(answers)
@@ -89,8 +102,18 @@ async def test_butlers_come_change_and_go_while_calls_go_on(running: Fleet) -> N
     try:
         assert "remind_me" in await tools(fleet, "garden")
         await fleet.outside.arrived("The garden is dry.", OWNER)
+        await fleet.sql(ASKED, "garden", ["first", "second"])
+        await until_running(fleet)
         shutil.rmtree(house.folder / "fleet" / "garden")
         assert "Removed garden." in await reloaded(house)
+        rows = await fleet.sql(
+            "SELECT status, outcome FROM shared.sessions WHERE prompt = ANY ($1)", ["first", "second"]
+        )
+        assert [tuple(row.values()) for row in rows] == [("failed", REMOVED)] * 2
+        for prompt in ("first", "second"):
+            await fleet.outside.until(lambda e, asked=prompt: REMOVED in e.text and f"“{asked}”" in e.text)
+        await fleet.sql(ASKED, "garden", ["third"])
+        assert f"garden: {REMOVED} 1 session that waited for it ended." in "".join((await house.butlers("migrate"))[1:])
         assert await fleet.status(f"{fleet.url('garden')}/healthz") == 0
     finally:
         OFFSETS.pop("garden")

@@ -8,6 +8,7 @@ import asyncio
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
@@ -46,8 +47,24 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def counted(here: House, pid: int) -> str:
-    """The figures, in a line."""
+@dataclass(frozen=True, slots=True)
+class AtRest:
+    """What a fleet costs that has nothing to do."""
+
+    transactions_per_second: float
+    share_of_a_core: float
+    connections: int
+    megabytes: float
+
+    def __str__(self) -> str:
+        """The figures, in a line."""
+        per_second, share = f"{self.transactions_per_second:.1f}", f"{self.share_of_a_core:.1%}"
+        held, memory = self.connections, f"{self.megabytes:.0f}"
+        return f"{per_second} transactions a second, {share} of a core, {held} connections, {memory} MB"
+
+
+async def counted(here: House, pid: int) -> AtRest:
+    """Count after a while."""
     server = postgres.running(here.home)
     if server is None:
         raise RuntimeError("The database is not running.")
@@ -62,16 +79,20 @@ async def counted(here: House, pid: int) -> str:
         held = await connection.fetchval(CONNECTIONS)
     finally:
         await connection.close()
-    memory = resident_megabytes([pid])
-    return f"{per_second:.1f} transactions a second, {share:.1%} of a core, {held} connections, {memory:.0f} MB"
+    return AtRest(per_second, share, held, resident_megabytes([pid]))
+
+
+def at_rest(butlers: int) -> AtRest:
+    """Start a fleet of so many butlers, and count."""
+    with house() as here:
+        furnish(here, butlers)
+        with here.up("--fleet", "fleet") as running:
+            return asyncio.run(counted(here, running.pids["up"]))
 
 
 def main() -> None:
     """Print the line."""
-    with house() as here:
-        furnish(here, int(sys.argv[1]) if sys.argv[1:] else 100)
-        with here.up("--fleet", "fleet") as running:
-            print(asyncio.run(counted(here, running.pids["up"])))
+    print(at_rest(int(sys.argv[1]) if sys.argv[1:] else 100))
 
 
 if __name__ == "__main__":

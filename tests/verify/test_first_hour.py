@@ -1,4 +1,7 @@
-"""docs/first-hour.md goes as written, from an empty folder: two butlers, an agent, a backup, and a refused copy."""
+"""The pages for beginners go as written, from an empty folder.
+
+docs/first-hour.md: two butlers, an agent, a backup, a refused copy. docs/write-a-butler.md: a session, a clock, a tool.
+"""
 
 import re
 import signal
@@ -57,8 +60,9 @@ def second_terminal(here: House, commands: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_first_hour_goes_as_written() -> None:
-    parts = FENCE.findall((ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8"))
+def walked(page: str) -> str:
+    """What is printed by everything on this page, one command after the other, from an empty folder."""
+    parts = FENCE.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
     printed: list[str] = []
     with house() as here, ExitStack() as afterwards:
         for folder in ("first", "restored"):
@@ -74,11 +78,22 @@ def test_the_first_hour_goes_as_written() -> None:
                 # Everything up to the next start, or to a copy, is done while this runs.
                 while parts and parts[0][0] == "sh" and not needs_a_stop(parts[0][1]):
                     printed.append(second_terminal(here, parts.pop(0)[1]))
-    told = "\n".join(printed)
+    return "\n".join(printed)
+
+
+def test_the_first_hour_goes_as_written() -> None:
+    told = walked("first-hour.md")
     assert told.count('"status": "ok"') == 5, told
     assert "a backup was restored" in told
     assert "--moved" in told
     assert "It did not start." in told
+
+
+def test_a_butler_is_written_as_the_page_says() -> None:
+    told = walked("write-a-butler.md")
+    for said in ("> You asked: How are the beans?", "It stands: pending_approval", "Open the valve of the bed beans."):
+        assert said in told, told
+    assert "status: Ran" in told, told
 
 
 def needs_a_stop(commands: str) -> bool:

@@ -11,7 +11,8 @@ from butlers.console.queries import decided as views_decided
 from butlers.console.session import House, Session, demand_csrf, demand_id, page, read_form
 from shared.db.pool import Connection
 from shared.errors import InvalidInput, Misconfigured
-from shared.gate.owner_decision import CALL_WORDS, CallWord, Edit, OwnerDecision, Resolve, apply, edit, resolve_call
+from shared.gate.owner_decision import Edit, OwnerDecision, apply, edit
+from shared.gate.tool_call import CALL_WORDS, CallWord, Resolve, resolve_call
 from shared.storage import contacts
 
 LONGEST_REASON: Final = 500

@@ -19,7 +19,7 @@ from shared.channels.telegram import Button
 from shared.db.pool import Connection, Record
 from shared.display.fates import CALL
 from shared.display.owner import Sheet
-from shared.gate.owner_decision import CallWord, Resolve, resolve_call
+from shared.gate.tool_call import CallWord, Resolve, resolve_call
 from shared.model import Decision, Finding
 from shared.storage import tool_calls
 

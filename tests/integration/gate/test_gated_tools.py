@@ -141,6 +141,9 @@ async def test_a_call_waits_for_the_owner_and_runs_once_after_the_yes(garden: Ga
     assert f'With:\nbed = "{bed}"\nminutes = 5' in text
     assert garden.valves.of(bed) == 0
     assert (await garden.house.press(card, "ry"))["outcome"] == "approved"
+    told = await garden.house.row("SELECT * FROM shared.notices WHERE key = $1", asked["action_id"])
+    assert (told["kind"], told["trust"], told["wakes"]) == ("decision", "owner", True)
+    assert f"The owner approved your call of `water` ({asked['action_id']})" in told["text"]
     stands = await garden.stands(asked["action_id"])
     assert stands == {"status": "ok", "action_id": asked["action_id"], "tool": "water", "result": {"opened": bed}}
     assert (await garden.house.press(card, "ry"))["outcome"] == "late"
