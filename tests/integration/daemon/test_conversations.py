@@ -242,9 +242,18 @@ async def test_of_strangers_in_numbers_so_many_cards_are_shown_each_in_turn(stil
     await still_house.sql.execute("UPDATE messenger.deliveries SET status = 'cancelled' WHERE status = 'queued'")
 
 
+async def all_think(house: House) -> None:
+    """Something thinks for both butlers, of which health is the default."""
+    async with house.context("switchboard").db.work() as connection:
+        for name in BUTLERS:
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", True)
+            await registry.all_seen(connection, [beat])
+
+
 async def test_no_injection_begins_a_session_or_passes_for_the_house(still_house: House, message: str) -> None:
     texts = [str(one["says"]) for one in tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["text"]]
     before = await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions")
+    await all_think(still_house)
     cells = list[Record]()
     threads = list[str]()
     for text in texts:
@@ -274,14 +283,20 @@ async def test_no_mail_that_pretends_begins_a_session(still_house: House) -> Non
     )
     assert str(address).startswith("owner@")
     house, domain = still_house, str(address).partition("@")[2]
+    began = await house.sql.fetchval("SELECT clock_timestamp()")
     before = await house.sql.fetchval("SELECT count(*) FROM shared.sessions")
     mails = tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["mail"]
     for number, one in enumerate(mails):
         raw = f"X-Number: {number}\n{one['raw']}".replace("example.org", domain).replace("\n", "\r\n").encode()
         given = wire(envelope(AT, Arrived(letter_of(raw, "mx.example.net"), datetime.now(UTC))))
         assert (await house.hop("messenger", "switchboard", "ingest", given))["duplicate"] is False, number
+    await all_think(house)
     while await incoming.route_waiting(house.context("switchboard")):
         pass
+    gone = (
+        "SELECT count(*) FROM switchboard.inbox WHERE channel = 'email' AND routed_to IS NOT NULL AND received_at > $1"
+    )
+    assert await house.sql.fetchval(gone, began) == len(mails)
     assert await house.sql.fetchval("SELECT count(*) FROM shared.sessions") == before
 
 
