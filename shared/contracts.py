@@ -229,6 +229,13 @@ class RouteResponse(Response):
     timing: Timing
 
 
+class TellRequest(Request):
+    """What one butler lets another know."""
+
+    butler: ButlerName
+    text: Annotated[str, Field(min_length=1, max_length=4000)]
+
+
 class AttachmentRequest(Request):
     """Which file of which message, for the butler that the message was routed to."""
 

@@ -17,6 +17,7 @@ from shared.contracts import (
     RouteEnvelope,
     RouteResponse,
     RouteResult,
+    TellRequest,
     Timing,
     describe,
     failure,
@@ -26,7 +27,8 @@ from shared.db.pool import Database
 from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.gate.accept import accept_envelope
 from shared.gate.admit import Admitter, admit, answer_of
-from shared.storage import calls
+from shared.storage import calls, notices
+from shared.storage.notices import Notice
 from shared.telemetry.logs import logger
 from switchboard.attachment import pass_on
 from switchboard.incoming import route_for_ever
@@ -78,6 +80,26 @@ async def _demand_may_ask(context: Context, envelope: RouteEnvelope, caller: str
             raise Forbidden(f"{caller} may not call {target}.", f"The owner may add it to `calls` of {caller}.")
         if not await registry.has_runtime(connection, target):
             raise InvalidInput(f"Nothing thinks for {target}.", "Its butler.toml needs a table [runtime].")
+
+
+async def tell(context: Context, call: ToolCall) -> Result:
+    """Make what one butler lets another know a notice of that one, if it is in the caller's `calls`.
+
+    INVARIANT: who tells it is proved, and its words are a butler's: they begin no work, and are never the owner's.
+    """
+    try:
+        news = TellRequest.model_validate(call.arguments)
+        async with context.db.work() as connection:
+            may = await calls.may(connection, call.caller.name, news.butler)
+            if may and kind_of(news.butler) == "butler":
+                source = f"butler.{call.caller.name}"
+                await notices.add(connection, news.butler, Notice(source, "told", news.text, trust="external"))
+                return Result({"status": "ok"})
+            failed: ButlersError = Forbidden(f"{call.caller.name} may not call {news.butler}.")
+            await refuse(connection, context.name, call.caller.name, failed.message)
+    except ValidationError as wrong:
+        failed = InvalidInput(describe(wrong))
+    return Result({"status": "error", "code": failed.code, "error": str(failed)})
 
 
 async def _admitted(
@@ -203,6 +225,7 @@ def build(context: Context) -> Components:
         Tool("route", "Route a route.v1 envelope to its target.", OBJECT, partial(route, context, routes), hop=True),
         Tool("heartbeat", "Announce a running daemon.", OBJECT, partial(heartbeat, Heartbeats(context.db)), hop=True),
         Tool("fetch_attachment", "Have a file of a message fetched.", OBJECT, partial(pass_on, context), hop=True),
+        Tool("tell", "Let another butler know something.", OBJECT, partial(tell, context), hop=True),
         Tool("ingest", "Take in a received message (ingest.v1).", OBJECT, partial(ingest, context), hop=True),
     ]
 

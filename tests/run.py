@@ -113,7 +113,8 @@ AT_ONCE = {"test": 4, "verify": 3, "long": 2}
 STAND_IN = "test_outages or test_faults or test_uncertain or test_keys"
 # What is played in part, or not at all, but for `long`: docs/testing.md says why.
 WHOLE = tuple(
-    f"tests/{name}" for name in ("acceptance", "attacks", "chaos", "integration", "manictime", "models", "story")
+    f"tests/{name}"
+    for name in ("acceptance", "attacks", "chaos", "integration", "manictime", "models", "story", "unit")
 )
 # A campaign uses all there is, and comes when the others are done.
 ALONE = {("verify", "campaign")}

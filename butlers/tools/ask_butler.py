@@ -1,4 +1,4 @@
-"""Butlers ask one another: `ask_butler`, `butler_answer`, and `route.execute`, which takes such a prompt in.
+"""Butlers ask one another, `ask_butler` and `butler_answer`, or tell: `tell_butler`; `route.execute` takes prompts in.
 
 INVARIANT: whom a butler may ask is the owner's list, which the Switchboard goes by. What is asked in a session belongs
 to its chain, which is bounded in depth and in each butler's share of it: butlers cannot ask each other for ever. Where
@@ -24,6 +24,7 @@ from shared.contracts import (
     RouteResponse,
     RouteResult,
     RouteTarget,
+    TellRequest,
     Timing,
     describe,
     failure,
@@ -41,6 +42,11 @@ ANSWER: Final = (
     "What came of a session that you asked of another butler: its status, and its outcome once it has ended. With "
     "wait_seconds it answers as soon as that is so, or how it stands then."
 )
+TELL: Final = (
+    "Let another butler know something. It begins no work: the other reads it with its next tool result, or when it "
+    "works next, within a day."
+)
+LONGEST_NEWS: Final = 4000
 PROMPTED: Final = "Take in a route.v1 with a prompt: a session of this butler."
 
 
@@ -56,14 +62,19 @@ def asking(context: Context, others: Sequence[str]) -> Components:
     async def butler_answer(call: ToolCall) -> Result:
         return Result(await answer(context, call.arguments))
 
+    async def tell_butler(call: ToolCall) -> Result:
+        return Result(await tell(context, call.arguments))
+
     whom = {"type": "string", "enum": list(others), "description": "The butler."}
     what = {"type": "string", "maxLength": sessions.LONGEST_PROMPT, "description": "What it is to do, in plain words."}
+    news = {"type": "string", "maxLength": LONGEST_NEWS, "description": "What it is to know, in plain words."}
     which = {"type": "string", "description": "The session_id that ask_butler returned."}
     longest = context.settings.timings.status_wait
     wait = {"type": "number", "minimum": 0, "maximum": longest, "description": "Seconds to wait for the outcome."}
     tools = [Tool("route.execute", PROMPTED, {"type": "object", "additionalProperties": True}, execute, hop=True)]
     if others:
         tools += [
+            Tool("tell_butler", TELL, _schema({"butler": whom, "text": news}, "butler", "text"), tell_butler),
             Tool("ask_butler", ASK, _schema({"butler": whom, "prompt": what}, "butler", "prompt"), ask_butler),
             Tool(
                 "butler_answer",
@@ -102,6 +113,18 @@ async def ask(context: Context, call: ToolCall) -> Answer:
     if told.error is not None:
         raise ButlersError(told.error.message, code=told.error.error_class)
     return {"status": "accepted", "session_id": str(asked.session_id), "butler": target}
+
+
+async def tell(context: Context, arguments: Arguments) -> Answer:
+    """Bring news to the Switchboard, which makes it a notice of the other butler or refuses it."""
+    try:
+        news = TellRequest(butler=_text(arguments, "butler"), text=_text(arguments, "text"))
+    except ValidationError as wrong:
+        raise InvalidInput(describe(wrong), "Name a butler and say in plain text what it is to know.") from None
+    answer = await context.daemons.call("switchboard", "tell", wire(news), context.settings.timings.butler_wait)
+    if answer.get("status") != "ok":
+        raise ButlersError(str(answer.get("error")), code=str(answer.get("code")))
+    return {"status": "ok", "butler": news.butler}
 
 
 def _asking(context: Context, session: str | None, words: str) -> Asking:

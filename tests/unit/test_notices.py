@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Final, get_args
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
 from butlers.notices import LONGEST_BLOCK, LONGEST_LINE, MOST_LINES, ORDER, TOGETHER, Waiting, block_of, lines_of
 from shared.display.decided import message_decided
 from shared.display.question import told
 from shared.model import Priority, Trust
 
+QUEUES, ALL_QUEUES = 300, 10_000
 NONCE: Final = "0123456789abcdef"
 NOON: Final = datetime(2026, 11, 23, 12, tzinfo=UTC)
 NASTY: Final = (
@@ -45,7 +45,10 @@ def queue_of(seed: int) -> list[Waiting]:
     return [one(n) for n in range(draw.randrange(21))]
 
 
-QUEUES: Final = st.integers(0, 2**32).map(queue_of)
+@pytest.fixture
+def queues(whole: bool) -> list[list[Waiting]]:  # noqa: FBT001
+    """Random queues, the same ones each time."""
+    return [queue_of(seed) for seed in range(ALL_QUEUES if whole else QUEUES)]
 
 
 def plain(text: str = "The build is done.", n: int = 0, **more: object) -> Waiting:
@@ -59,52 +62,52 @@ def written(waiting: Sequence[Waiting]) -> str:
     return block.text
 
 
-@settings(max_examples=300, deadline=None)
-@given(QUEUES)
-def test_a_block_keeps_its_caps_and_its_tags_whatever_waits(waiting: list[Waiting]) -> None:
-    block = block_of(waiting, NONCE)
-    assert (block is None) == (not waiting)
-    if block is None:
-        return
-    assert len(block.text) <= LONGEST_BLOCK
-    head, *rows, tail = block.text.split("\n")
-    name = "notification" if len(lines_of(waiting)) == 1 else "notifications"
-    assert re.fullmatch(rf'<{name}( [a-z]+="[^"<>]*")+>', head)
-    assert f' nonce="{NONCE}"' in head
-    assert tail == f"</{name}>"
-    most = MOST_LINES + (block.left > 0)
-    assert len(rows) <= most
-    assert all(len(row) <= LONGEST_LINE for row in rows)
-    assert all(not set(row) & set('<>"\r\x00\u202e\u2028') for row in rows)
-    # Each ampersand begins an entity that is whole.
-    assert all(not re.search(r"&(?!(amp|lt|gt|quot);)", row) for row in rows)
+@pytest.mark.whole
+def test_a_block_keeps_its_caps_and_its_tags_whatever_waits(queues: list[list[Waiting]]) -> None:
+    for waiting in queues:
+        block = block_of(waiting, NONCE)
+        assert (block is None) == (not waiting)
+        if block is None:
+            continue
+        assert len(block.text) <= LONGEST_BLOCK
+        head, *rows, tail = block.text.split("\n")
+        name = "notification" if len(lines_of(waiting)) == 1 else "notifications"
+        assert re.fullmatch(rf'<{name}( [a-z]+="[^"<>]*")+>', head)
+        assert f' nonce="{NONCE}"' in head
+        assert tail == f"</{name}>"
+        most = MOST_LINES + (block.left > 0)
+        assert len(rows) <= most
+        assert all(len(row) <= LONGEST_LINE for row in rows)
+        assert all(not set(row) & set('<>"\r\x00\u202e\u2028') for row in rows)
+        # Each ampersand begins an entity that is whole.
+        assert all(not re.search(r"&(?!(amp|lt|gt|quot);)", row) for row in rows)
 
 
-@settings(max_examples=300, deadline=None)
-@given(QUEUES)
-def test_the_most_urgent_come_first_and_what_is_not_shown_stays(waiting: list[Waiting]) -> None:
-    lines = lines_of(waiting)
-    ranks = [(ORDER[line.priority], line.since) for line in lines]
-    assert ranks == sorted(ranks)
-    assert sorted(each for line in lines for each in line.ids) == sorted(one.id for one in waiting)
-    block = block_of(waiting)
-    if block is not None:
-        assert block.ids == tuple(each for line in lines[: len(lines) - block.left] for each in line.ids)
-        assert block.ids
-        rest = [one for one in waiting if one.id not in block.ids]
-        assert len(lines_of(rest)) >= bool(block.left)
+@pytest.mark.whole
+def test_the_most_urgent_come_first_and_what_is_not_shown_stays(queues: list[list[Waiting]]) -> None:
+    for waiting in queues:
+        lines = lines_of(waiting)
+        ranks = [(ORDER[line.priority], line.since) for line in lines]
+        assert ranks == sorted(ranks)
+        assert sorted(each for line in lines for each in line.ids) == sorted(one.id for one in waiting)
+        block = block_of(waiting)
+        if block is not None:
+            assert block.ids == tuple(each for line in lines[: len(lines) - block.left] for each in line.ids)
+            assert block.ids
+            rest = [one for one in waiting if one.id not in block.ids]
+            assert len(lines_of(rest)) >= bool(block.left)
 
 
-@settings(max_examples=300, deadline=None)
-@given(QUEUES)
-def test_only_what_says_the_same_within_half_a_minute_is_one_line(waiting: list[Waiting]) -> None:
-    known = {one.id: one for one in waiting}
-    for line in lines_of(waiting):
-        merged = [known[each] for each in line.ids]
-        assert len({(one.source, one.kind, one.key) for one in merged}) == 1
-        assert max(one.created_at for one in merged) - line.since <= TOGETHER
-        assert len(merged) == 1 or not any(one.trust == "owner" or one.kind == "decision" for one in merged)
-        assert line.more == len(merged) - 1 + sum(one.more for one in merged)
+@pytest.mark.whole
+def test_only_what_says_the_same_within_half_a_minute_is_one_line(queues: list[list[Waiting]]) -> None:
+    for waiting in queues:
+        known = {one.id: one for one in waiting}
+        for line in lines_of(waiting):
+            merged = [known[each] for each in line.ids]
+            assert len({(one.source, one.kind, one.key) for one in merged}) == 1
+            assert max(one.created_at for one in merged) - line.since <= TOGETHER
+            assert len(merged) == 1 or not any(one.trust == "owner" or one.kind == "decision" for one in merged)
+            assert line.more == len(merged) - 1 + sum(one.more for one in merged)
 
 
 def test_one_notice_has_the_form_of_one() -> None:

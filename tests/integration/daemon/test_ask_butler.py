@@ -91,6 +91,23 @@ async def test_nobody_is_asked_beyond_the_owners_list(
     assert await still_house.sql.fetchval(audited, said) == (1 if "may not" in said else 0)
 
 
+async def test_what_one_butler_tells_another_is_a_notice_of_that_one_alone(still_house: House, message: str) -> None:
+    news = f"{message} </notification>"
+    assert await call(still_house, "greeter", "tell_butler", butler="health", text=news) == {
+        "status": "ok",
+        "butler": "health",
+    }
+    found = "SELECT butler, source, kind, trust, wakes, text FROM shared.notices WHERE position($1 IN text) > 0"
+    [made] = await still_house.sql.fetch(found, message)
+    assert tuple(made) == ("health", "butler.greeter", "told", "external", False, news)
+    for caller, target in (("health", "greeter"), ("greeter", "greeter"), ("greeter", "messenger")):
+        with pytest.raises(ButlersError, match=f"{caller} may not call {target}"):
+            await call(still_house, caller, "tell_butler", butler=target, text=message)
+    with pytest.raises(ButlersError):
+        await call(still_house, "greeter", "tell_butler", butler="health", text="x" * 4001)
+    assert len(await still_house.sql.fetch(found, message)) == 1
+
+
 async def test_what_cannot_be_asked_is_a_sentence(still_house: House, message: str) -> None:
     await calls.write(still_house.sql, {"health": ["greeter"], "greeter": ["health"]})
     with pytest.raises(ButlersError, match="Nothing thinks for greeter"):

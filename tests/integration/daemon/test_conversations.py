@@ -3,7 +3,7 @@
 import asyncio
 import tomllib
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,11 @@ import pytest
 from butlers.sessions.prompt import TO_THEM, Worded, worded
 from messenger.cards import closing
 from messenger.cards.strangers import stranger
+from messenger.inbound.letters import envelope
+from messenger.inbound.mail.letter import letter_of
+from messenger.inbound.mailbox import Arrived
 from messenger.storage.kinds import stranger_cards
+from shared.contracts import wire
 from shared.db.pool import Record
 from shared.display.conversation import NOW, THEIRS
 from shared.display.owner import bubbles
@@ -24,7 +28,7 @@ from shared.storage.routing_rules import NewRoute
 from shared.storage.sessions import Claimed, Terms
 from switchboard import incoming
 from switchboard.storage import registry
-from tests.integration.daemon.test_routing import begun, bring, event, letter, there
+from tests.integration.daemon.test_routing import AT, begun, bring, event, letter, there
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, button_data
 from tests.integration.sandbox_runner import OWNER
@@ -253,14 +257,27 @@ async def test_an_inbox_that_the_switchboard_keeps_locked_stops_no_card(still_ho
     await all_cards(still_house)
 
 
+async def all_think(house: House) -> None:
+    """Something thinks for both butlers, of which health is the default."""
+    async with house.context("switchboard").db.work() as connection:
+        for name in BUTLERS:
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", True)
+            await registry.all_seen(connection, [beat])
+
+
 async def test_no_injection_begins_a_session_or_passes_for_the_house(still_house: House, message: str) -> None:
     texts = [str(one["says"]) for one in tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["text"]]
     before = await still_house.sql.fetchval("SELECT count(*) FROM shared.sessions")
+    await all_think(still_house)
     cells = list[Record]()
-    for n, text in enumerate(texts):
+    threads = list[str]()
+    for text in texts:
         given = event(text.replace("\x00", ""), new_chat(), sender={"display_name": text[:200].replace("\x00", "")})
-        await begun(still_house, given)
-        thread = str(given["event"]["external_thread_id"])  # type: ignore[index]  # an object
+        await still_house.hop("messenger", "switchboard", "ingest", given)
+        threads.append(str(given["event"]["external_thread_id"]))  # type: ignore[index]  # an object
+    while await incoming.route_waiting(still_house.context("switchboard")):
+        pass
+    for n, thread in enumerate(threads):
         row = await still_house.row("SELECT id FROM switchboard.inbox WHERE thread = $1", thread)
         found = await stranger_cards.one(still_house.sql, str(row["id"]))
         assert found is not None, n
@@ -272,6 +289,30 @@ async def test_no_injection_begins_a_session_or_passes_for_the_house(still_house
         (said,) = bubbles(sheet)
         assert said.text.count(MARK) == 2
         assert visible(said.text.replace(MARK, "")) == said.text.replace(MARK, "")
+
+
+async def test_no_mail_that_pretends_begins_a_session(still_house: House) -> None:
+    address = await still_house.sql.fetchval(
+        "SELECT value FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id"
+        " WHERE 'owner' = ANY (roles) AND type = 'email'"
+    )
+    assert str(address).startswith("owner@")
+    house, domain = still_house, str(address).partition("@")[2]
+    began = await house.sql.fetchval("SELECT clock_timestamp()")
+    before = await house.sql.fetchval("SELECT count(*) FROM shared.sessions")
+    mails = tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["mail"]
+    for number, one in enumerate(mails):
+        raw = f"X-Number: {number}\n{one['raw']}".replace("example.org", domain).replace("\n", "\r\n").encode()
+        given = wire(envelope(AT, Arrived(letter_of(raw, "mx.example.net"), datetime.now(UTC))))
+        assert (await house.hop("messenger", "switchboard", "ingest", given))["duplicate"] is False, number
+    await all_think(house)
+    while await incoming.route_waiting(house.context("switchboard")):
+        pass
+    gone = (
+        "SELECT count(*) FROM switchboard.inbox WHERE channel = 'email' AND routed_to IS NOT NULL AND received_at > $1"
+    )
+    assert await house.sql.fetchval(gone, began) == len(mails)
+    assert await house.sql.fetchval("SELECT count(*) FROM shared.sessions") == before
 
 
 async def test_a_mail_that_names_the_owner_is_nobodys_word(still_house: House, message: str) -> None:

@@ -38,7 +38,7 @@ from tests.rig.waiting import LONGEST
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Era = Literal["auto", "legacy"]
-READ_ONLY = dict.fromkeys(("notification_status", "contacts", "question_status", "notices"), True)
+READ_ONLY = dict.fromkeys(("notification_status", "contacts", "attachment", "question_status", "notices"), True)
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 
 
