@@ -24,6 +24,7 @@ KEYS: Final[Mapping[str, str]] = {
     "default": "Whether messages that name no butler go to this one; at most one butler of a fleet says so.",
     "modules": "What else it can do, by name; a table of a module's name tells it what it may be told.",
     "calls": "The butlers it may ask; nobody if it is left out.",
+    "desk": "Whether it may open a popup on your screen.",
     "schedules": "What it does at a time.",
     "runtime": "What thinks for it; nothing if it is left out.",
 }
@@ -46,6 +47,8 @@ class Entry:
     calls: Sequence[str] = ()
     schedules: Sequence[Schedule] = ()
     is_default: bool = False
+    # Whether it may open a popup on the owner's screen.
+    has_desk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
     except Misconfigured as unread:
         return None, [unread]
     modules, timed, calls = list[ModuleEntry](), list[Schedule](), list[str]()
-    persona, is_default, runtime = "", False, None
+    persona, is_default, has_desk, runtime = "", False, False, None
     with _noting(mistakes):
         modules = _modules(path, raw)
         mistakes += _unknown_keys(path, raw, [*KEYS, *(module.name for module in modules)])
@@ -148,7 +151,7 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
     with _noting(mistakes):
         calls = _calls(path, raw)
     with _noting(mistakes):
-        is_default = _is_default(path, raw)
+        is_default, has_desk = _is_true(path, raw, "default"), _is_true(path, raw, "desk")
     with _noting(mistakes):
         runtime = _runtime(path, raw)
     timed, wrong = _schedules(path, raw)
@@ -157,7 +160,7 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
         persona = _persona(folder)
     if mistakes:
         return None, mistakes
-    return Entry(str(name), str(description).strip(), persona, modules, runtime, calls, timed, is_default), []
+    return Entry(str(name), str(description).strip(), persona, modules, runtime, calls, timed, is_default, has_desk), []
 
 
 def _demand_name(path: Path, name: object) -> None:
@@ -179,11 +182,11 @@ def _persona(folder: Path) -> str:
     return _text(persona)
 
 
-def _is_default(path: Path, raw: Mapping[str, object]) -> bool:
-    default = raw.get("default", False)
-    if not isinstance(default, bool):
-        raise Misconfigured(f"{path}: `default` is neither true nor false.", "Write default = true, or leave it out.")
-    return default
+def _is_true(path: Path, raw: Mapping[str, object], key: str) -> bool:
+    said = raw.get(key, False)
+    if not isinstance(said, bool):
+        raise Misconfigured(f"{path}: `{key}` is neither true nor false.", f"Write {key} = true, or leave it out.")
+    return said
 
 
 def _runtime(path: Path, raw: Mapping[str, object]) -> ModuleEntry | None:

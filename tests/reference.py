@@ -16,7 +16,7 @@ from butlers.modules import loader
 from butlers.runtime.registry import RUNTIMES
 from butlers.runtime.script import Step
 from butlers.sessions.settings import RuntimeTable
-from butlers.tools import ask_butler
+from butlers.tools import ask_butler, desk_notify
 from shared.config.timings import STANDARD
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "butler-toml.md"
@@ -52,6 +52,7 @@ def _tools() -> Iterator[str]:
     for module in CORE:
         yield from map(_tool, module.build(NOWHERE, NoConfig()).tools)
     yield from ("", "With `calls`:", "", *map(_tool, _for_clients(ask_butler.asking(NOWHERE, ["health"]).tools)), "")
+    yield from ("With `desk = true`:", "", *map(_tool, desk_notify.popups(NOWHERE).tools), "")
     for name in loader.OURS:
         module = cast("Module", import_module(f"butlers.modules.{name}").MODULE)
         yield from (f"## The module `{name}`", "")

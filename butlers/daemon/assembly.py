@@ -24,7 +24,7 @@ from butlers.runtime.registry import keys_of
 from butlers.sessions import settings as runtime_settings
 from butlers.sessions.course import Place
 from butlers.setup import logins, migrate
-from butlers.tools import ask_butler
+from butlers.tools import ask_butler, desk_notify
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
@@ -214,7 +214,7 @@ class Assembly:
             butler = Butler(
                 name,
                 entry.description,
-                build=partial(_parts, loader.load(entry), entry.calls),
+                build=partial(_parts, loader.load(entry), entry),
                 persona=entry.persona.strip(),
                 is_default=entry.is_default,
                 has_runtime=entry.runtime is not None,
@@ -233,9 +233,10 @@ class Assembly:
         return daemon
 
 
-def _parts(modules: Sequence[loader.Loaded], calls: Sequence[str], context: Context) -> Components:
+def _parts(modules: Sequence[loader.Loaded], entry: fleet.Entry, context: Context) -> Components:
     """Make what a butler of the fleet has beside the core tools."""
-    return joined([ask_butler.asking(context, calls), loader.build(modules, context)])
+    shows = [desk_notify.popups(context)] if entry.has_desk else []
+    return joined([ask_butler.asking(context, entry.calls), *shows, loader.build(modules, context)])
 
 
 def sandbox(settings: Settings, url: str) -> Daemon:

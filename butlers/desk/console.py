@@ -33,6 +33,8 @@ class Question:
     buttons: Sequence[str]
     allow_text: bool
     urgency: str
+    # Whether it opens a window at once, and not when it is asked for.
+    popup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ def _read(data: bytes) -> Sequence[Question]:
             [str(button) for button in one["buttons"]],
             one["allow_text"] is True,
             str(one["urgency"]),
+            one.get("popup") is True,
         )
         for one in json.loads(data)["questions"]
     ]

@@ -82,6 +82,7 @@ class Child:
             await asyncio.wait_for(self._process.wait(), _GOES_WITHIN)
         except TimeoutError:
             self._process.kill()
+            await self._process.wait()
 
     def _settle(self, ended: PopupEnd | None) -> None:
         if not self.shown.done():

@@ -87,6 +87,8 @@ class Following:
 
     async def _answer_to(self, question: Question) -> Mapping[str, object] | None:
         """Return what the person answered, or None for nothing yet."""
+        if question.popup and (given := popped(await self._window(question))) is not None:
+            return given
         buttons = [*question.buttons, *([WRITE] if question.allow_text else [])]
         try:
             closed = await self._notifier.show(note_of(question, buttons, self._console.url))
@@ -101,10 +103,13 @@ class Following:
 
     async def _typed(self, question: Question) -> Mapping[str, object] | None:
         """Ask in a popup, one at a time; a person who closes it has not answered."""
+        ended = await self._window(question)
+        return {"text": ended.text} if ended.how == "submitted" else None
+
+    async def _window(self, question: Question) -> PopupEnd:
         async with self._typing:
             title = f"{question.butler}: {question.title}"
-            ended: PopupEnd = await self._popups.show(Popup(question.question, title, question=True))
-        return {"text": ended.text} if ended.how == "submitted" else None
+            return await self._popups.show(Popup(question.question, title, question=True))
 
     async def _delivered(self, question: Question, given: Mapping[str, object]) -> bool:
         """Bring the answer to the console until it has it, or refuses it: nobody is asked to say it twice."""
@@ -139,6 +144,19 @@ def given_by(closed: Closed) -> Mapping[str, object] | None:
     if closed.how == "pressed":
         return {"option_index": closed.button}
     return {"dismissed": True} if closed.how == "dismissed" else None
+
+
+def popped(ended: PopupEnd) -> Mapping[str, object] | None:
+    """Return the answer that is the end of a popup which opened by itself; None where no window could stand."""
+    match ended.how:
+        case "submitted":
+            return {"text": ended.text}
+        case "empty":
+            return {"option_index": 0}
+        case "cancelled" | "dismissed":
+            return {"dismissed": True}
+        case _:
+            return None
 
 
 async def follow(console: Console, notifier: Notifier, say: Callable[[str], None]) -> None:

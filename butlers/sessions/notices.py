@@ -22,7 +22,7 @@ log = logger("butlers.sessions.notices")
 LOOK_SECONDS: Final = 2.0
 MOST_READERS: Final = 1024
 # The results of these are never extended: they are about notices, or somebody waits in front of them.
-EXCEPT: Final = frozenset({"ask_user", "notices"})
+EXCEPT: Final = frozenset({"ask_user", "desk_notify", "notices"})
 BEGINS: Final = (
     "You were not working when the notifications above came. See what follows from them and do it; if nothing does, "
     "say so in a word and tell nobody."

@@ -13,7 +13,7 @@ from typing import Final
 
 from butlers.butler import Answer, Arguments, Components, Context, Module, Result, Tool, ToolCall
 from butlers.tools.notification_status import id_of, wait_seconds
-from butlers.tools.question import PARAMETERS, accepted
+from butlers.tools.question import PARAMETERS, AskedQuestion, accepted
 from shared.db.clock import DatabaseClock
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput, Unavailable
@@ -87,8 +87,18 @@ class Waiting:
 
 
 async def _ask(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
-    asked, timings = accepted(context.new_id(), context.name, call.arguments), context.settings.timings
-    new = asked.question
+    asked = accepted(context.new_id(), context.name, call.arguments)
+    await write_question(context, asked)
+    question_id = asked.question.id
+    if asked.waits is None:
+        return {"sent": True, "message": SENT, "question_id": question_id}
+    row = await awaited(context, waiting, call, question_id, asked.waits)
+    return _response(row) if row["surface"] is not None else {**TIMEOUT, "question_id": question_id}
+
+
+async def write_question(context: Context, asked: AskedQuestion) -> None:
+    """Write the question down for every surface; raise InvalidInput if its butler has too many open."""
+    new, timings = asked.question, context.settings.timings
     urgent = new.urgency == "high" and asked.waits is None
     waits = None if asked.waits is None else timedelta(seconds=asked.waits)
     reminds = timings.question_lasts / 2 if urgent else None
@@ -102,10 +112,6 @@ async def _ask(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
             f"You have {questions.MOST_OPEN} open questions already.", "Wait for the owner, or withdraw some."
         )
     context.wakes["cards"]()
-    if asked.waits is None:
-        return {"sent": True, "message": SENT, "question_id": new.id}
-    row = await _awaited(context, waiting, call, new.id, asked.waits)
-    return _response(row) if row["surface"] is not None else {**TIMEOUT, "question_id": new.id}
 
 
 async def _now(connection: Connection) -> datetime:
@@ -117,7 +123,7 @@ async def _now(connection: Connection) -> datetime:
 TIMEOUT: Final = {"response": "timeout", "choice": None}
 
 
-async def _awaited(context: Context, waiting: Waiting, call: ToolCall, question_id: str, seconds: float) -> Record:
+async def awaited(context: Context, waiting: Waiting, call: ToolCall, question_id: str, seconds: float) -> Record:
     """Return the question once it is not open any more, or as it stands when the time is over.
 
     A client that reads no event stream is answered before it gives up, and so is everybody when the process stops.
@@ -134,13 +140,19 @@ async def _awaited(context: Context, waiting: Waiting, call: ToolCall, question_
                 if not row["open"] or left <= 0 or context.stopping.is_set():
                     taken = row["surface"] is not None
                     return row
-                await either(min(left, timings.question_progress), ticket, context.stopping)
-                if not ticket.is_set() and time.monotonic() < deadline:
-                    await call.progress("Waiting for the owner's answer.")
+                await _until_news(context, call, ticket, deadline)
         finally:
             # Whatever ends the wait, a client that leaves included: an answer that nobody took becomes a notice.
             if taken or waiting.is_alone(question_id):
                 await asyncio.shield(_heard_out(context, question_id, taken=taken))
+
+
+async def _until_news(context: Context, call: ToolCall, ticket: asyncio.Event, deadline: float) -> None:
+    """Wait for the ticket, the deadline or the end of the process, with signs of life; no statement is its own."""
+    while not (ticket.is_set() or context.stopping.is_set()) and (left := deadline - time.monotonic()) > 0:
+        await either(min(left, context.settings.timings.question_progress), ticket, context.stopping)
+        if not ticket.is_set() and time.monotonic() < deadline:
+            await call.progress("Waiting for the owner's answer.")
 
 
 async def _heard_out(context: Context, question_id: str, *, taken: bool) -> None:
@@ -181,7 +193,7 @@ async def _status(context: Context, waiting: Waiting, call: ToolCall) -> Answer:
     seconds = wait_seconds(arguments.get("wait_seconds"), context.settings.timings.status_wait)
     row = await _own(context, question_id)
     if seconds and row["open"]:
-        row = await _awaited(context, waiting, call, row["id"], seconds)
+        row = await awaited(context, waiting, call, row["id"], seconds)
     return stands(row)
 
 

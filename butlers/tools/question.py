@@ -58,14 +58,14 @@ PARAMETERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedQuestion:
     """What a call says: the question, and how many seconds to wait for its answer; None is not to wait."""
 
     question: NewQuestion
     waits: float | None
 
 
-def accepted(question_id: str, name: str, arguments: Arguments) -> Asked:
+def accepted(question_id: str, name: str, arguments: Arguments) -> AskedQuestion:
     """Return what is asked; raise InvalidInput, before anything is written, for what is no such question."""
     for given in arguments:
         if given not in PARAMETERS["properties"]:
@@ -85,7 +85,7 @@ def accepted(question_id: str, name: str, arguments: Arguments) -> Asked:
         _urgency(arguments.get("urgency")),
         about,
     )
-    return Asked(question, timeout if waits else None)
+    return AskedQuestion(question, timeout if waits else None)
 
 
 def _needed(arguments: Arguments, name: str, longest: int, *, line: bool = False) -> str:

@@ -15,5 +15,7 @@ async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
     """
     await questions.expire_questions(connection)
     for row in await questions.untold(connection, heard_for):
-        told = Notice("owner", "answer", question.told(row), row["id"], "owner", "high", wakes=True, id=row["id"])
+        told = Notice(
+            "owner", "answer", question.told_of_answer(row), row["id"], "owner", "high", wakes=True, id=row["id"]
+        )
         await notices.add(connection, row["origin_butler"], told)

@@ -87,7 +87,7 @@ def what_became(row: Row) -> str:
     return f"Answered {where}: {offered(row['choice'])}"
 
 
-def told(row: Row) -> str:
+def told_of_answer(row: Row) -> str:
     """Return what its butler is told of an answer: outside quotation marks stand our words and the owner's alone."""
     about = f"your question {in_marks(row['title'], LONGEST_TITLE)} (question_id {row['id']})"
     words = row["choice"]

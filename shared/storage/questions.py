@@ -23,7 +23,7 @@ MOST_OPEN: Final = 100
 # Where it may be asked is said of the house, as no message is behind it.
 ROW: Final = f"""
 SELECT id::text, origin_butler, title, question, options, action_label, allow_text, urgency, about, asked_at, show_at,
-    remind_at, until, expires_at, choice, option_index, typed, surface, closed_at, told, {REALM} AS realm,
+    popup, remind_at, until, expires_at, choice, option_index, typed, surface, closed_at, told, {REALM} AS realm,
     CASE WHEN status = 'open' AND expires_at <= clock_timestamp() THEN 'expired' ELSE status END AS status,
     status = 'open' AND expires_at > clock_timestamp() AS open, show_at <= clock_timestamp() AS shown,
     extract(epoch FROM clock_timestamp() - asked_at)::float8 AS age,
@@ -45,6 +45,8 @@ class NewQuestion:
     allow_text: bool = False
     urgency: Urgency = "normal"
     about: Mapping[str, str] = field(default_factory=dict)
+    # Whether a desk opens a popup for it at once.
+    popup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,10 @@ class Given:
 
 ASK: Final = """
 INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, allow_text, urgency, about,
-    expires_at, until, heard_until, remind_at, show_at)
+    expires_at, until, heard_until, remind_at, show_at, popup)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, clock_timestamp() + $11::interval,
     CASE WHEN $11::interval IS NOT NULL THEN clock_timestamp() + $12::interval END,
-    clock_timestamp() + $13::interval, clock_timestamp() + $14::interval
+    clock_timestamp() + $13::interval, clock_timestamp() + $14::interval, $16
 WHERE (SELECT count(*) FROM shared.questions
     WHERE origin_butler = $2 AND status = 'open' AND expires_at > clock_timestamp()) < $15
 """
@@ -80,7 +82,7 @@ WHERE (SELECT count(*) FROM shared.questions
 async def ask(connection: Connection, new: NewQuestion, times: Times) -> bool:
     """Write the question down and wake whoever shows it; return False if its butler has too many open."""
     words = (new.title, new.question, list(new.options), new.action_label, new.allow_text, new.urgency, new.about)
-    spans = (times.lasts, times.waits, times.heard, times.reminds, times.held, MOST_OPEN)
+    spans = (times.lasts, times.waits, times.heard, times.reminds, times.held, MOST_OPEN, new.popup)
     if not (await connection.execute(ASK, UUID(new.id), new.origin, *words, *spans)).endswith(" 1"):
         return False
     await record(connection, Event("question_asked", new.origin), question=new.id)

@@ -36,7 +36,10 @@ def address() -> Iterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def home(bench: Bench) -> AsyncIterator[Fleet]:
-    made = await Fleet.start(await bench.house(), "each")
+    house = await bench.house()
+    file = house.folder / "fleet" / "health" / "butler.toml"
+    file.write_text(f"desk = true\n{file.read_text()}", encoding="utf-8")
+    made = await Fleet.start(house, "each")
     yield made
     await made.abandon()
 
@@ -113,6 +116,42 @@ async def test_what_a_person_types_into_the_window_answers_the_call_that_waits(
             "channel": "desk",
             "question_id": answer["question_id"],
         }
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [("Nine", "User response: Nine"), ("", "User submitted empty response"), (None, "User dismissed the popup")],
+    ids=["words", "empty", "escape"],
+)
+async def test_a_butler_s_popup_opens_by_itself_and_answers_in_the_contracts_words(
+    home: Fleet, folder: Path, address: str, seen: Screen, typed: str | None, said: str
+) -> None:
+    async with at_work(folder, address, seen) as (_, server):
+        client = await home.client("health")
+        asked = {"message": "When?", "title": "Dinner", "timeout": 30}
+        call = asyncio.create_task(client.call_tool("desk_notify", asked))
+        await asyncio.to_thread(seen.window, "health: Dinner", 15)
+        if typed:
+            await asyncio.to_thread(seen.type, typed)
+        await asyncio.to_thread(seen.key, "Escape" if typed is None else "Return")
+        answer = await asyncio.wait_for(call, 10)
+        assert [getattr(block, "text", None) for block in answer.content] == [said]
+        assert server.shown == []
+
+
+async def test_a_popup_nobody_sees_is_out_of_time_or_refused_and_answered_elsewhere(home: Fleet) -> None:
+    client = await home.client("health")
+    for wrong, why in (
+        ({"message": " "}, "Error: Message cannot be empty."),
+        ({"message": "x" * 10_001}, "Error: 'question' is not a text of at most 10,000 characters. Shorten it."),
+        ({"message": "x", "timeout": 4}, "Error: 'timeout' must be a number from 5 to 300. Leave it out for 60."),
+        ({"message": "x", "theme": "dark"}, "Error: Unknown parameter 'theme'. Choose from: message, title, timeout."),
+    ):
+        answer = await client.call_tool("desk_notify", wrong)
+        assert [getattr(block, "text", None) for block in answer.content] == [why]
+    answer = await client.call_tool("desk_notify", {"message": "Anybody?", "timeout": 5})
+    assert [getattr(block, "text", None) for block in answer.content] == ["No response within 5s timeout"]
+    assert await home.value("SELECT status FROM shared.questions WHERE question = 'Anybody?'") == "open"
 
 
 @pytest.mark.parametrize("moment", ["before", "while", "after"])

@@ -135,6 +135,7 @@ def _shown(row: Record) -> Mapping[str, object]:
         "buttons": list(row["options"]) or [row["action_label"]],
         "allow_text": row["allow_text"],
         "urgency": row["urgency"],
+        "popup": row["popup"],
     }
 
 
