@@ -12,7 +12,7 @@ from shared.errors import InvalidInput
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
 from shared.loops import apart, either
-from shared.storage import notices, routing_rules, sessions
+from shared.storage import notices, routing_rules, session_list, sessions
 from shared.storage.notices import Notice
 from shared.storage.turns import is_proved
 from shared.telemetry.logs import logger
@@ -63,7 +63,7 @@ async def hand_over(context: Context, message: Routed) -> None:
     async with context.db.work() as connection:
         thinks = await registry.has_runtime(connection, message.butler)
         is_played = await realms.is_played(connection, str(message.request_context["source_channel"]))
-        somebody_thinks = await sessions.somebody_thinks(connection)
+        somebody_thinks = await session_list.somebody_thinks(connection)
         reads = thinks and not is_played
         if reads:
             await sessions.enqueue_message(

@@ -24,7 +24,7 @@ from shared.contracts import (
 from shared.db.pool import Connection, Database
 from shared.errors import ButlersError, HopFailed
 from shared.loops import apart
-from shared.storage import sessions
+from shared.storage import session_list
 from shared.storage.pending_actions import Event, record
 from shared.telemetry.logs import logger
 from switchboard.storage import registry
@@ -111,7 +111,7 @@ async def forward_prompt(context: Context, routes: Routes, route: RouteEnvelope,
     started = time.perf_counter()
     asking = Asking.model_validate(route.input.context or {})
     async with context.db.work() as connection:
-        inside = wire(await sessions.next_in_chain(connection, caller, asking))
+        inside = wire(await session_list.next_in_chain(connection, caller, asking))
     try:
         answer = await carry(
             context, route.model_copy(update={"input": RouteInput(prompt=route.input.prompt, context=inside)})

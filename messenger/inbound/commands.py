@@ -23,7 +23,7 @@ from shared.display.owner import Sheet
 from shared.display.visible import MARK
 from shared.errors import ButlersError
 from shared.loops import pause
-from shared.storage import brakes, contacts, sessions
+from shared.storage import brakes, contacts, session_list
 from shared.storage.brakes import Scope
 from shared.telemetry.logs import logger
 
@@ -127,7 +127,7 @@ async def unread(connection: Connection, worker: Worker, message: Mapping[str, o
 
 
 async def _is_read(connection: Connection) -> bool:
-    return await sessions.somebody_thinks(connection) and not await realms.is_played(connection, "telegram")
+    return await session_list.somebody_thinks(connection) and not await realms.is_played(connection, "telegram")
 
 
 def answer(message: Mapping[str, object], text: str) -> Call:

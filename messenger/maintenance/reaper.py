@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Final
 
 from messenger.cards import kinds
+from messenger.cards.questions.question import tell_answers
 from messenger.delivery import expire
 from messenger.delivery.lease import Worker
 from messenger.delivery.stop import NOT_SENT
-from messenger.maintenance.answers import tell_answers
 from messenger.storage import breakers, queries, rate_limits, transitions
 from messenger.storage import deliveries as store
 from shared import answers

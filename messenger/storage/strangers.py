@@ -26,17 +26,6 @@ Update = Mapping[str, object]
 
 KNOWN: Final = "SELECT lookup FROM shared.contact_info WHERE type = 'telegram' AND lookup = ANY ($1)"
 FORGET: Final = "DELETE FROM messenger.strangers WHERE first_at < clock_timestamp() - $1::interval"
-TAKE: Final = """
-INSERT INTO messenger.strangers AS s (sender, messages, bytes, channel) SELECT $1, 1, $2::bigint, $6
-WHERE $2::bigint <= $4::bigint AND (EXISTS (SELECT FROM messenger.strangers WHERE sender = $1 AND channel = $6)
-    OR (SELECT count(*) FROM messenger.strangers WHERE sender <> '' AND channel = $6) < $5)
-ON CONFLICT (channel, sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $2
-WHERE s.messages < $3 AND s.bytes + $2 <= $4 RETURNING sender
-"""
-COUNT: Final = """
-INSERT INTO messenger.strangers AS s (sender, messages, bytes, channel) VALUES ('', 1, $1, $2)
-ON CONFLICT (channel, sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $1 RETURNING messages
-"""
 
 
 async def beyond(connection: Connection, updates: Sequence[Update]) -> set[int]:
@@ -79,6 +68,19 @@ async def takes_mail(connection: Connection, sender: str, long: int, *, vouched:
         return True
     await connection.execute(FORGET, retention.STRANGERS)
     return await _takes(connection, "email", address, min(long, MOST_BYTES))
+
+
+TAKE: Final = """
+INSERT INTO messenger.strangers AS s (sender, messages, bytes, channel) SELECT $1, 1, $2::bigint, $6
+WHERE $2::bigint <= $4::bigint AND (EXISTS (SELECT FROM messenger.strangers WHERE sender = $1 AND channel = $6)
+    OR (SELECT count(*) FROM messenger.strangers WHERE sender <> '' AND channel = $6) < $5)
+ON CONFLICT (channel, sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $2
+WHERE s.messages < $3 AND s.bytes + $2 <= $4 RETURNING sender
+"""
+COUNT: Final = """
+INSERT INTO messenger.strangers AS s (sender, messages, bytes, channel) VALUES ('', 1, $1, $2)
+ON CONFLICT (channel, sender) DO UPDATE SET messages = s.messages + 1, bytes = s.bytes + $1 RETURNING messages
+"""
 
 
 async def _takes(connection: Connection, channel: str, sender: str, long: int) -> bool:

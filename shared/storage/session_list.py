@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from shared.contracts import MOST_DEPTH, AskedSession, Asking
 from shared.db.pool import Connection, Record
-from shared.errors import InvalidInput
+from shared.errors import Forbidden, InvalidInput
 
 # What a person reads of a status.
 STATES: Final = {
@@ -91,3 +92,39 @@ GROUP BY butler ORDER BY butler
 async def left(connection: Connection, there: Sequence[str], silent: timedelta) -> Sequence[Record]:
     """Return for which butlers that are not there any more sessions wait: `butler`, and how many `sessions`."""
     return await connection.fetch(LEFT, there, silent)
+
+
+SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE kind = 'butler' AND has_runtime)"
+
+
+async def somebody_thinks(connection: Connection) -> bool:
+    """Return whether any butler has a runtime, so that what is written to it can begin a session."""
+    return bool(await connection.fetchval(SOMEBODY_THINKS))
+
+
+# By a view, since the Switchboard sees nothing else of another's session.
+IN_WHICH = "SELECT occurrence_id, chain, depth FROM shared.session_chains WHERE id = $1 AND butler = $2"
+
+
+async def next_in_chain(connection: Connection, asker: str, asking: Asking) -> AskedSession:
+    """Return the session that this butler asks for, in the chain of its own that asks, or at the beginning of one.
+
+    Raises InvalidInput if that one does not run, and Forbidden where its chain is too deep.
+    """
+    if asking.asked_in is None:
+        return AskedSession(session_id=asking.session_id, asked_by=asker, chain=asking.session_id, depth=1)
+    row = await connection.fetchrow(IN_WHICH, asking.asked_in, asker)
+    if row is None:
+        raise InvalidInput("This session has ended.", "Begin a new one.")
+    if row["depth"] >= MOST_DEPTH:
+        raise Forbidden(
+            "Butlers have passed this on too often already, so it cannot be asked of another one.",
+            "End with what you know.",
+        )
+    return AskedSession(
+        session_id=asking.session_id,
+        asked_by=asker,
+        chain=row["chain"] or asking.asked_in,
+        depth=row["depth"] + 1,
+        occurrence_id=row["occurrence_id"],
+    )

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
-from shared.contracts import MOST_DEPTH, AskedSession, Asking
+from shared.contracts import AskedSession
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.errors import Forbidden, InvalidInput
@@ -102,34 +102,6 @@ async def enqueue_asked(connection: Connection, asked: AskedSession, butler: str
     await tell(connection, TOPIC, butler)
 
 
-# By a view, since the Switchboard sees nothing else of another's session.
-IN_WHICH = "SELECT occurrence_id, chain, depth FROM shared.session_chains WHERE id = $1 AND butler = $2"
-
-
-async def next_in_chain(connection: Connection, asker: str, asking: Asking) -> AskedSession:
-    """Return the session that this butler asks for, in the chain of its own that asks, or at the beginning of one.
-
-    Raises InvalidInput if that one does not run, and Forbidden where its chain is too deep.
-    """
-    if asking.asked_in is None:
-        return AskedSession(session_id=asking.session_id, asked_by=asker, chain=asking.session_id, depth=1)
-    row = await connection.fetchrow(IN_WHICH, asking.asked_in, asker)
-    if row is None:
-        raise InvalidInput("This session has ended.", "Begin a new one.")
-    if row["depth"] >= MOST_DEPTH:
-        raise Forbidden(
-            "Butlers have passed this on too often already, so it cannot be asked of another one.",
-            "End with what you know.",
-        )
-    return AskedSession(
-        session_id=asking.session_id,
-        asked_by=asker,
-        chain=row["chain"] or asking.asked_in,
-        depth=row["depth"] + 1,
-        occurrence_id=row["occurrence_id"],
-    )
-
-
 # The message's id is the session's, so that it begins one, however often it is handed over.
 ENQUEUE_MESSAGE = """
 INSERT INTO shared.sessions (id, butler, cause, prompt, request_context) VALUES ($1, $2, 'message', $3, $4)
@@ -166,14 +138,6 @@ async def change_prompt(connection: Connection, message_id: str, text: str) -> N
     """Have a session that has not begun asked what its message says now; one that has begun stays as it is."""
     if text.strip():
         await connection.execute(CHANGE, UUID(message_id), text[:LONGEST_PROMPT])
-
-
-SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE kind = 'butler' AND has_runtime)"
-
-
-async def somebody_thinks(connection: Connection) -> bool:
-    """Return whether any butler has a runtime, so that what is written to it can begin a session."""
-    return bool(await connection.fetchval(SOMEBODY_THINKS))
 
 
 IS_RUNNING = "SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND status = 'running')"

@@ -3,6 +3,7 @@
 Its buttons bind the question, its words and the place of the choice. None of them approves anything.
 """
 
+from datetime import timedelta
 from typing import Final
 
 from butlers.butler import Context
@@ -22,7 +23,8 @@ from shared.display.owner import Sheet
 from shared.display.quotes import Quote
 from shared.hashing import digest
 from shared.model import Decision, Finding
-from shared.storage import questions
+from shared.storage import notices, questions
+from shared.storage.notices import Notice
 from shared.storage.questions import Given
 
 CHOICES: Final = tuple(f"q{n}" for n in range(10))
@@ -109,6 +111,19 @@ async def outcome(connection: Connection, card: Record) -> str:
     if row is None:
         return ""
     return ASKED_AGAIN if row["open"] else display.what_became(row)
+
+
+async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
+    """End the questions that nobody answered in time, and tell butlers the answers that none of their calls took.
+
+    The notice has the question's id, so that there is one, however often this is tried.
+    """
+    await questions.expire_questions(connection)
+    for row in await questions.untold(connection, heard_for):
+        told = Notice(
+            "owner", "answer", display.told_of_answer(row), row["id"], "owner", "high", wakes=True, id=row["id"]
+        )
+        await notices.add(connection, row["origin_butler"], told)
 
 
 KIND: Final = CardKind(

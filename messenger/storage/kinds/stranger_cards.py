@@ -11,6 +11,21 @@ from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 
 KIND: Final = "stranger"
+# The inbox is the Switchboard's, who may lock it for as long as it likes.
+LOOK: Final = "SAVEPOINT look; LOCK TABLE switchboard.inbox IN ACCESS SHARE MODE NOWAIT"
+LEAVE: Final = "ROLLBACK TO look"
+
+
+async def can_be_read(connection: Connection) -> bool:
+    """Return whether the inbox can be read now, so that no other card waits for this kind."""
+    try:
+        await connection.execute(LOOK)
+    except LockNotAvailableError:
+        await connection.execute(LEAVE)
+        return False
+    return True
+
+
 # So many in a while ($2 in $4), each sender in turn; the rest waits until there is room, and is no news after $3.
 ASK_STRANGERS: Final = f"""
 WITH told AS (
@@ -30,21 +45,6 @@ a AS (
     FROM placed, told WHERE place + cards <= $2)
 {QUEUE}
 """
-
-
-# The inbox is the Switchboard's, who may lock it for as long as it likes.
-LOOK: Final = "SAVEPOINT look; LOCK TABLE switchboard.inbox IN ACCESS SHARE MODE NOWAIT"
-LEAVE: Final = "ROLLBACK TO look"
-
-
-async def can_be_read(connection: Connection) -> bool:
-    """Return whether the inbox can be read now, so that no other card waits for this kind."""
-    try:
-        await connection.execute(LOOK)
-    except LockNotAvailableError:
-        await connection.execute(LEAVE)
-        return False
-    return True
 
 
 async def ask_strangers(connection: Connection, burst: int, timings: Timings) -> int:

@@ -1,12 +1,13 @@
 """A call that is waited for is queued, claimed and checked in one transaction, while its Messenger is at work."""
 
+import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from messenger.delivery.lease import Worker
-from messenger.delivery.loop import begin_at_once
+from messenger.delivery.loop import begin_at_once, run
 from messenger.route_execute import Asked, take
 from messenger.storage import deliveries, targets
 from messenger.storage.deliveries import Enqueued
@@ -91,3 +92,14 @@ async def test_it_leaves_only_once_it_is_committed(still_house: House, message: 
             raise ButlersError("The transaction is undone.")
     assert not worker.tasks
     assert still_house.sent_to_others(message) == []
+
+
+async def test_a_worker_that_stops_lets_what_is_being_claimed_finish_first(still_house: House) -> None:
+    worker, stopping = at_work(still_house), asyncio.Event()
+    stopping.set()
+    async with worker.claiming:  # as a route that queues a delivery at this moment
+        stops = asyncio.create_task(run(worker, stopping))
+        await asyncio.sleep(0.05)
+        assert (worker.at_work, stops.done()) == (True, False)
+    await stops
+    assert not worker.at_work
