@@ -17,6 +17,8 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 HEAD_CHARACTERS: Final = 65_536
+# Of a part: the library's time for its parameters grows with their square, and there may be many parts.
+PART_HEAD_CHARACTERS: Final = 4_096
 MOST_PARTS: Final = 100
 DEEPEST: Final = 8
 PLAIN: Final = "text/plain"
@@ -129,7 +131,7 @@ def _parts(text: str, depth: int) -> Iterator[Part]:
 
     INVARIANT: every piece yields at least one, so that whoever stops taking them ends the work.
     """
-    fields, _, body = _fields(text)
+    fields, _, body = _fields(text, PART_HEAD_CHARACTERS if depth else HEAD_CHARACTERS)
     kind = readable(fields.get_content_type, PLAIN)
     boundary = readable(fields.get_boundary, None) if kind.startswith("multipart/") else None
     pieces = _pieces(boundary, f"\n{body}") if boundary and depth < DEEPEST else None
@@ -156,12 +158,12 @@ def _pieces(boundary: str, body: str) -> Iterator[str]:
         yield body[begin:]
 
 
-def _fields(text: str) -> tuple[Message, bool, str]:
+def _fields(text: str, most: int = HEAD_CHARACTERS) -> tuple[Message, bool, str]:
     """Return the header fields with their body set, whether that was all of them, and the body."""
     head, _, body = ("", "", text[1:]) if text.startswith("\n") else text.partition("\n\n")
-    fields = readable(lambda: HeaderParser().parsestr(head[:HEAD_CHARACTERS]), Message())
+    fields = readable(lambda: HeaderParser().parsestr(head[:most]), Message())
     fields.set_payload(body)
-    return fields, len(head) <= HEAD_CHARACTERS, body
+    return fields, len(head) <= most, body
 
 
 def _encoding(fields: Message) -> str:
