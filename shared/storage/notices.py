@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+import asyncpg
+
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.model import Priority, Trust
@@ -210,11 +212,31 @@ FROM shared.notifications n WHERE n.id = $1 AND ($2 OR n.created_at < clock_time
 """
 
 
+# The bound on what comes is counted under a lock, which any unit of work of that butler's own can hold.
+BRIEFLY = "SELECT set_config('lock_timeout', $1, true)"
+WAIT = "500ms"
+USUAL_WAIT = "SELECT current_setting('lock_timeout')"
+
+
 async def add_outcome(
     connection: Connection, notification_id: str, kind: str, said: str, *, always: bool = False
 ) -> None:
-    """Tell a message's butler what became of it, if its call cannot have been answered with that already."""
+    """Tell a message's butler what became of it, if its call cannot have been answered with that already.
+
+    INVARIANT: no butler keeps what became of a message from being written: what it locks out, it is not told.
+    """
     row = await connection.fetchrow(NEWS, UUID(notification_id), always)
-    if row is not None:
-        text = f"Your {row['channel']} message {notification_id} {said} It said: “{row['words']}”"
+    if row is None:
+        return
+    text = f"Your {row['channel']} message {notification_id} {said} It said: “{row['words']}”"
+    usual = await connection.fetchval(USUAL_WAIT)
+    await connection.execute("SAVEPOINT told")
+    try:
+        await connection.fetchval(BRIEFLY, WAIT)
         await add(connection, row["origin_butler"], Notice("messenger", kind, text, key=notification_id))
+        await connection.fetchval(BRIEFLY, usual)
+    except asyncpg.LockNotAvailableError:
+        await connection.execute("ROLLBACK TO SAVEPOINT told")
+        from shared.telemetry.logs import logger  # noqa: PLC0415  # the command line waits for nobody's logs
+
+        logger("shared.storage.notices").warning("a butler locks out its own notice", butler=row["origin_butler"])
