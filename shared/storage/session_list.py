@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from shared.contracts import AskedSession
 from shared.db.pool import Connection, Record
-from shared.errors import InvalidInput
+from shared.errors import Forbidden, InvalidInput
 
 # What a person reads of a status.
 STATES: Final = {
@@ -73,3 +74,23 @@ SELECT id::text AS session_id, butler, status, outcome FROM shared.asked_session
 async def asked_session(connection: Connection, asker: str, session_id: str) -> Record | None:
     """Return how a session stands that this butler asked of another, or None if it asked none of that id."""
     return await connection.fetchrow(ASKED, session_id.lower(), asker)
+
+
+# How many sessions of one butler may wait or run at once, and begin in a day, because one other asked for them.
+MOST_ASKED_OPEN: Final = 10
+MOST_ASKED_A_DAY: Final = 200
+# Of a client, of a schedule or of a program that says so, each question begins a chain of its own.
+ASKED_LATELY: Final = """
+SELECT count(*) FILTER (WHERE ended_at IS NULL) AS open, count(*) AS in_a_day FROM shared.sessions
+WHERE butler = $1 AND asked_by = $2 AND id <> $3 AND created_at > clock_timestamp() - interval '1 day'
+"""
+
+
+async def demand_room(connection: Connection, butler: str, asked: AskedSession) -> None:
+    """Raise Forbidden if who asks has asked this butler too often already, in whatever chains."""
+    lately = await connection.fetchrow(ASKED_LATELY, butler, asked.asked_by, asked.session_id)
+    if lately is not None and (lately["open"] >= MOST_ASKED_OPEN or lately["in_a_day"] >= MOST_ASKED_A_DAY):
+        raise Forbidden(
+            f"{asked.asked_by} has asked {butler} too often: {MOST_ASKED_OPEN} at once, {MOST_ASKED_A_DAY} in a day.",
+            "Wait for the answers.",
+        )

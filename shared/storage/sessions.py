@@ -27,9 +27,6 @@ LONGEST_PROMPT: Final = 20_000
 MOST_ATTEMPTS: Final = 3
 # How many sessions of one butler a chain of prompts may begin that butlers pass on to each other.
 MOST_IN_CHAIN: Final = 5
-# How many sessions of one butler may wait or run at once, and begin in a day, because one other asked for them.
-MOST_ASKED_OPEN: Final = 10
-MOST_ASKED_A_DAY: Final = 200
 Ending: TypeAlias = Literal["done", "failed", "stopped", "limit", "lost"]
 
 BEGIN = """
@@ -87,11 +84,6 @@ def _demand_prompt(prompt: str) -> None:
 
 
 IN_CHAIN = "SELECT count(*) FROM shared.sessions WHERE butler = $1 AND chain = $2 AND id <> $3"
-# Of a client, of a schedule or of a program that says so, each question begins a chain of its own.
-ASKED_LATELY = """
-SELECT count(*) FILTER (WHERE ended_at IS NULL) AS open, count(*) AS in_a_day FROM shared.sessions
-WHERE butler = $1 AND asked_by = $2 AND id <> $3 AND created_at > clock_timestamp() - interval '1 day'
-"""
 ENQUEUE_ASKED = """
 INSERT INTO shared.sessions (id, butler, cause, prompt, occurrence_id, asked_by, chain, depth)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
@@ -104,12 +96,6 @@ async def enqueue_asked(connection: Connection, asked: AskedSession, butler: str
     if await connection.fetchval(IN_CHAIN, butler, asked.chain, asked.session_id) >= MOST_IN_CHAIN:
         raise Forbidden(
             f"{butler} was asked {MOST_IN_CHAIN} times for one and the same matter already.", "End with what you know."
-        )
-    lately = await connection.fetchrow(ASKED_LATELY, butler, asked.asked_by, asked.session_id)
-    if lately is not None and (lately["open"] >= MOST_ASKED_OPEN or lately["in_a_day"] >= MOST_ASKED_A_DAY):
-        raise Forbidden(
-            f"{asked.asked_by} has asked {butler} too often: {MOST_ASKED_OPEN} at once, {MOST_ASKED_A_DAY} in a day.",
-            "Wait for the answers.",
         )
     about = (f"{BUTLER}{asked.asked_by}", prompt, asked.occurrence_id, asked.asked_by, asked.chain, asked.depth)
     await connection.execute(ENQUEUE_ASKED, asked.session_id, butler, *about)
