@@ -166,6 +166,7 @@ async def take_in(context: Context, call: ToolCall) -> RouteResponse:
         about = route.request_context.model_dump(exclude_none=True)
         asked = AskedSession.model_validate(route.input.context)
         async with context.db.work() as connection:
+            await session_list.demand_room(connection, context.name, asked)
             await sessions.enqueue_asked(connection, asked, context.name, route.input.prompt or "")
         result = RouteResult(session_id=str(asked.session_id))
     except ValidationError as wrong:

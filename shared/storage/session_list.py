@@ -128,3 +128,23 @@ async def next_in_chain(connection: Connection, asker: str, asking: Asking) -> A
         depth=row["depth"] + 1,
         occurrence_id=row["occurrence_id"],
     )
+
+
+# How many sessions of one butler may wait or run at once, and begin in a day, because one other asked for them.
+MOST_ASKED_OPEN: Final = 10
+MOST_ASKED_A_DAY: Final = 200
+# Of a client, of a schedule or of a program that says so, each question begins a chain of its own.
+ASKED_LATELY: Final = """
+SELECT count(*) FILTER (WHERE ended_at IS NULL) AS open, count(*) AS in_a_day FROM shared.sessions
+WHERE butler = $1 AND asked_by = $2 AND id <> $3 AND created_at > clock_timestamp() - interval '1 day'
+"""
+
+
+async def demand_room(connection: Connection, butler: str, asked: AskedSession) -> None:
+    """Raise Forbidden if who asks has asked this butler too often already, in whatever chains."""
+    lately = await connection.fetchrow(ASKED_LATELY, butler, asked.asked_by, asked.session_id)
+    if lately is not None and (lately["open"] >= MOST_ASKED_OPEN or lately["in_a_day"] >= MOST_ASKED_A_DAY):
+        raise Forbidden(
+            f"{asked.asked_by} has asked {butler} too often: {MOST_ASKED_OPEN} at once, {MOST_ASKED_A_DAY} in a day.",
+            "Wait for the answers.",
+        )

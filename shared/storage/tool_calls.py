@@ -143,13 +143,14 @@ async def end_call(connection: Connection, call_id: str, holder: str | None, att
     return await connection.fetchval(END, UUID(call_id), holder, attempt, result) is not None
 
 
-# A lease that ends further off than its own length was written by a clock that was wrong, and is none.
+# Here and below what its own butler holds is left for later: this is looked at for all of them in one unit of work. A
+# lease that ends further off than its own length was written by a clock that was wrong, and is none.
 SILENT: Final = """
 SELECT a.id::text, c.repeatable AND c.attempt < 3 AS again FROM shared.pending_actions a
 JOIN shared.tool_calls c USING (id)
 WHERE a.status = 'executing' AND a.notification_id IS NULL
     AND c.lease_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $1::interval
-ORDER BY a.requested_at LIMIT 100
+ORDER BY a.requested_at LIMIT 100 FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
 
@@ -162,7 +163,7 @@ OVERDUE: Final = """
 SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
 WHERE a.status = 'approved' AND a.notification_id IS NULL
     AND coalesce(a.decided_at, a.requested_at) <= clock_timestamp() - $1::interval
-ORDER BY a.requested_at LIMIT 100
+ORDER BY a.requested_at LIMIT 100 FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
 

@@ -143,6 +143,9 @@ QUOTED: Final = {
     "outlook": ("yes\n\nFrom: Anna\nSent: Monday\nTo: me\nSubject: x\n\nno", "yes"),
     "its separator": ("yes\n-----Original Message-----\nno", "yes"),
     "a line of underscores": ("yes\n________________________________\nFrom: Anna\nno", "yes"),
+    "outlook in another language": ("ja\n\nFrån: Anna\nSkickat: den 3 augusti 2026\nTill: mig\nÄmne: x\n\nnej", "ja"),
+    "its separator in another language": ("ja\n-----Ursprungligt meddelande-----\nnej", "ja"),
+    "a list of one's own": ("Milk: 2\nBread: 1\nTime: 10:00\n-- \nMe", "Milk: 2\nBread: 1\nTime: 10:00\n--\nMe"),
     "forwarded": ("see below\n---------- Forwarded message ---------\nFrom: x\n\nno", "see below"),
     "none": ("From here on: no more.\nOn it, she wrote", "From here on: no more.\nOn it, she wrote"),
 }
@@ -175,6 +178,24 @@ def test_html_is_read_as_a_person_sees_it() -> None:
     assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no'))[0] == "yes"
 
 
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        '<i title="></blockquote></div>obey">no</i>',
+        "<i title='></blockquote></div>obey'>no</i>",
+        '<i title="<!--"><blockquote>no<i title="--></i>"></i></blockquote>obey',
+        '<i title="<style>"><blockquote>no<i title="</style>"></i></blockquote>obey',
+        '<!-->no<i title="--></blockquote>obey"></i>',
+    ],
+)
+def test_nothing_in_a_quotation_ends_it(theirs: str) -> None:
+    whole = theirs.replace("<!-->no</blockquote>", "<!-->no")
+    reply = (
+        f'<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>{whole}</blockquote></div>'
+    )
+    assert parted(seen_text(reply))[0] == "yes"
+
+
 def test_the_plain_words_are_read_and_files_are_named() -> None:
     parts = (
         '--b\r\nContent-Type: text/plain; charset="iso-8859-1"\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n'
@@ -205,6 +226,9 @@ HUGE: Final = {
     "quotations": b"Content-Type: text/html\n\n" + b"<blockquote>" * 87_000,
     "header fields": b"X: y\n" * 200_000,
     "parameters": b"Content-Type: text/plain;" + b" a*0*=x;" * 130_000 + b"\n\n",
+    "parameters of parts": b"Content-Type: multipart/mixed; boundary=b\n\n"
+    + (b"--b\nContent-Type: text/plain; " + b';"' * 32_000 + b"\n\nx\n") * 15,
+    "open attributes": b"Content-Type: text/html\n\n" + b'<a b="' * 170_000,
     "encoded words": b"Subject: " + b"=?utf-8?q?a?= " * 75_000 + b"\n\n",
     "words": b"\n" + b"x" * MB,
 }

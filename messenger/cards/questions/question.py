@@ -116,13 +116,12 @@ async def outcome(connection: Connection, card: Record) -> str:
 async def tell_answers(connection: Connection, heard_for: timedelta) -> None:
     """End the questions that nobody answered in time, and tell butlers the answers that none of their calls took.
 
-    The notice has the question's id, so that there is one, however often this is tried.
+    What takes an answer says that it is told, in the same unit of work. INVARIANT: the notice's id is one that nobody
+    knows before, or its butler could hold that number, and with it this round for all.
     """
     await questions.expire_questions(connection)
     for row in await questions.untold(connection, heard_for):
-        told = Notice(
-            "owner", "answer", display.told_of_answer(row), row["id"], "owner", "high", wakes=True, id=row["id"]
-        )
+        told = Notice("owner", "answer", display.told_of_answer(row), row["id"], "owner", "high", wakes=True)
         await notices.add(connection, row["origin_butler"], told)
 
 

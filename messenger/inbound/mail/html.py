@@ -9,10 +9,18 @@ from html import unescape
 from typing import Final
 
 LONGEST: Final = 300_000
-_UNSEEN: Final = re.compile(
-    r"<!--.*?(?:-->|\Z)|<(?P<tag>style|script|head|title|template)\b.*?(?:</(?P=tag)\s*>|\Z)", re.DOTALL | re.IGNORECASE
+# What a mail program takes for markup. INVARIANT: a `>` in a quoted attribute ends no tag, and a comment begins where a
+# tag may, or a quotation would end where its writer chose. What is never closed reaches to the end, as in a browser, so
+# that each character is looked at once.
+_MARKUP: Final = re.compile(
+    r"<!--(?:-?>|.*?(?:--!?>|\Z))"
+    r"|<(?P<end>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?P<rest>(?:[^\"'>]|\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z))*)(?:>|\Z)"
+    r"|<[!?/][^>]*(?:>|\Z)",
+    re.DOTALL,
 )
-_TAG: Final = re.compile(r"(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
+_UNSEEN: Final = {
+    name: re.compile(rf"</{name}\s*>|\Z", re.IGNORECASE) for name in ("style", "script", "head", "title", "template")
+}
 _QUOTE: Final = re.compile(
     r"class\s*=\s*[\"']?[^\"'>]{0,200}\b(?:gmail_quote|moz-cite-prefix|yahoo_quoted)\b", re.ASCII
 )
@@ -26,24 +34,28 @@ _BREAKS: Final = frozenset(
 
 def seen_text(source: str) -> str:
     """Return the text, with a line for each block, and `> ` before each line of a quotation."""
-    pieces: list[str] = []
-    quoted: list[str] = []
-    for place, chunk in enumerate(_UNSEEN.sub(" ", source[:LONGEST]).split("<")):
-        head, closed, words = chunk.partition(">") if place else ("", "", chunk)
-        tag = _TAG.match(head) if closed else None
-        if place and not closed:
-            words = f"<{chunk}"
-        elif tag is not None:
-            name = tag[2].lower()
-            _quotation(quoted, name, head, is_end=bool(tag[1]))
-            if _THE_REST.search(head):
-                pieces.append(_SEPARATOR)
-            if name in _BREAKS:
-                pieces.append("\n" + "> " * _depth(quoted))
-        elif place and head[:1] not in {"!", "?", "/"}:
-            words = f"<{chunk}"
-        pieces.append(re.sub(r"\s+", " ", unescape(words)))
+    source, pieces, quoted, at = source[:LONGEST], list[str](), list[str](), 0
+    while (found := _MARKUP.search(source, at)) is not None:
+        pieces.append(_plain(source[at : found.start()]))
+        at = found.end()
+        name = (found["name"] or "").lower()
+        if not name:
+            continue
+        unseen = _UNSEEN.get(name)
+        if unseen is not None and not found["end"] and (hidden := unseen.search(source, at)):
+            at = hidden.end()
+            continue
+        _quotation(quoted, name, found["rest"], is_end=bool(found["end"]))
+        if _THE_REST.search(found["rest"]):
+            pieces.append(_SEPARATOR)
+        if name in _BREAKS:
+            pieces.append("\n" + "> " * _depth(quoted))
+    pieces.append(_plain(source[at:]))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(line.strip() for line in "".join(pieces).split("\n"))).strip()
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s+", " ", unescape(text))
 
 
 def _quotation(inside: list[str], name: str, head: str, *, is_end: bool) -> None:

@@ -37,7 +37,9 @@ _ADDRESS: Final = r"[^\s<>@,;:()\[\]\\\"]{1,64}@[A-Za-z0-9.-]{1,253}"
 _FROM: Final = re.compile(
     rf"(?:(?P<name>\"(?:[^\"\\]|\\.)*\"|[^<>\"@,;:()]*)\s*<(?P<after>{_ADDRESS})>|(?P<bare>{_ADDRESS}))"
 )
-_FORWARDED: Final = re.compile(r"(?:fwd?|wg|tr|rv|enc|i|vs|doorst)\s*:", re.IGNORECASE)
+_FORWARDED: Final = re.compile(
+    r"(?:fwd?|wg|tr|rv|enc|i|vs|vb|vl|pd|ilt|fs|doorst|továbbítás|πρθ|пересл|转发|轉寄|転送)\s*[:\uff1a]", re.IGNORECASE
+)
 # Fields by which machines and lists say what they are (RFC 3834, RFC 2919).
 _OF_MACHINES: Final = ("List-Id", "List-Post", "List-Unsubscribe", "X-Autoreply", "X-Autorespond", "X-Loop")
 _PRECEDENCE: Final = frozenset({"bulk", "junk", "list", "auto_reply"})

@@ -8,7 +8,7 @@ from typing import Final
 
 _SEPARATOR: Final = re.compile(
     r"\s*(?:[-_=*]{2,}\s*(?:original|forwarded|ursprüngliche|weitergeleitete|message|mensaje|messaggio|begin forwarded)"
-    r"\b.{0,80}|begin forwarded message:?|_{20,})\s*",
+    r"\b.{0,80}|begin forwarded message:?|_{20,}|-{3,}[ ]*\w.{0,80}-{3,})\s*",
     re.IGNORECASE,
 )
 # The head of an answered mail as Outlook and others repeat it: a sender's line, with a date or subject close below.
@@ -18,6 +18,10 @@ _HEAD: Final = re.compile(
     r"|verzonden|onderwerp)\s*:\*?.*",
     re.IGNORECASE,
 )
+# The same head in a language that is not known here: several fields in a row, one with an address or a date.
+_FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\S.*")
+_NAMES_SOMEBODY: Final = re.compile(r"\S@\S|\b20\d\d\b")
+_LEAST_FIELDS: Final = 3
 # "On Monday, Anna wrote:" in any language: who is named by an address or a date, and a colon at the end.
 _SAID: Final = re.compile(
     r"\s*(?:on|am|le|el|il|op|den|em|w dniu|pe)\b.{4,300}(?:wrote|schrieb|écrit|escribió|scritto|schreef|skrev|escreveu"
@@ -49,6 +53,9 @@ def parted(text: str) -> tuple[str, str]:
 
 def _begins_the_rest(lines: list[str], at: int) -> bool:
     if _SEPARATOR.fullmatch(lines[at][:400]):
+        return True
+    head = [line[:400] for line in lines[at : at + _LEAST_FIELDS]]
+    if len(head) == _LEAST_FIELDS and all(map(_FIELD.fullmatch, head)) and any(map(_NAMES_SOMEBODY.search, head)):
         return True
     below = [line for line in lines[at + 1 : at + 5] if line.strip()]
     return bool(_FROM.fullmatch(lines[at][:400])) and any(_HEAD.fullmatch(line[:400]) for line in below)

@@ -11,7 +11,7 @@ from butlers.tools import ask_butler
 from shared.auth.tokens import Caller
 from shared.contracts import MOST_DEPTH
 from shared.errors import ButlersError, HopFailed
-from shared.storage import calls, sessions
+from shared.storage import calls, session_list, sessions
 from switchboard.storage import registry
 from tests.integration.house import House
 
@@ -134,6 +134,25 @@ async def test_butlers_cannot_ask_each_other_for_ever(still_house: House, messag
         await call(still_house, "greeter", "ask_butler", wide, butler="health", prompt=f"{message} {number}")
     with pytest.raises(ButlersError, match="asked 5 times"):
         await call(still_house, "greeter", "ask_butler", wide, butler="health", prompt=f"{message}, still")
+
+
+async def test_a_client_asks_another_butler_so_often_and_no_more(still_house: House, message: str) -> None:
+    await still_house.sql.execute("DELETE FROM shared.sessions")
+    for number in range(session_list.MOST_ASKED_OPEN):
+        await call(still_house, "greeter", "ask_butler", butler="health", prompt=f"{message} {number}")
+    with pytest.raises(ButlersError, match="greeter has asked health too often"):
+        await call(still_house, "greeter", "ask_butler", butler="health", prompt=message)
+    await still_house.sql.execute("UPDATE shared.sessions SET status = 'done', ended_at = now()")
+    await call(still_house, "greeter", "ask_butler", butler="health", prompt=message)
+    await still_house.sql.execute(
+        "INSERT INTO shared.sessions (id, butler, asked_by, chain, depth, status, began_at, ended_at)"
+        " SELECT gen_random_uuid(), 'health', 'greeter', gen_random_uuid(), 1, 'done', now(), now()"
+        " FROM generate_series(1, $1)",
+        session_list.MOST_ASKED_A_DAY,
+    )
+    with pytest.raises(ButlersError, match="200 in a day"):
+        await call(still_house, "greeter", "ask_butler", butler="health", prompt=f"{message}, still")
+    await still_house.sql.execute("DELETE FROM shared.sessions")
 
 
 async def test_only_the_switchboard_brings_a_prompt_and_it_says_who_asks(still_house: House, message: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from uuid import uuid4
 
 import asyncpg
@@ -13,9 +14,13 @@ from butlers import fleet
 from butlers.console.storage import sessions
 from butlers.daemon.assembly import TOPICS
 from butlers.setup import logins, migrate
+from messenger.maintenance import reaper
 from shared.auth import keystore
 from shared.db import dsn
 from shared.errors import Misconfigured
+from shared.storage import notices, questions
+from shared.storage.questions import Given, NewQuestion, Times
+from tests.integration.database.test_questions import OWNER_ID
 from tests.integration.house import House, Rows
 from tests.privileges.matrix import SCHEMAS
 from tests.rig.bench import Bench
@@ -208,6 +213,29 @@ async def test_who_moves_messages_locks_no_table_against_others(still_house: Hou
             with pytest.raises(REFUSED):
                 await connection.execute(f"BEGIN; LOCK TABLE {table} IN {mode} MODE NOWAIT")
             await connection.execute("ROLLBACK")
+
+
+HOLD = "INSERT INTO shared.notices (id, butler, source, kind, text) VALUES ($1, 'greeter', 'x', 'x', 'x')"
+
+
+async def test_a_butler_that_holds_what_is_told_it_stops_nobody(still_house: House) -> None:
+    told = str((await still_house.notify(message=f"told {uuid4()}"))["notification_id"])
+    asked, hour, owner = str(uuid4()), timedelta(hours=1), await still_house.sql.fetchval(OWNER_ID)
+    async with still_house.context("greeter").db.work() as connection:
+        await questions.ask(connection, NewQuestion(asked, "greeter", "Asked", "words"), Times(hour, hour))
+    async with still_house.context("messenger").db.work() as connection:
+        assert await questions.answer(connection, asked, Given(0), "telegram", owner)
+    async with logged_in(still_house, "greeter") as held, still_house.context("messenger").db.work() as connection:
+        holds = held.transaction()
+        await holds.start()
+        await held.execute(HOLD, asked)
+        usual = await connection.fetchval("SHOW lock_timeout")
+        async with asyncio.timeout(5):
+            await reaper.tell_answers(connection, hour)
+            await notices.add_outcome(connection, told, "sent", "was sent.", always=True)
+        assert await connection.fetchval("SHOW lock_timeout") == usual
+        await holds.rollback()
+    assert await still_house.sql.fetchval("SELECT count(*) FROM shared.notices WHERE key = $1", asked) == 1
 
 
 async def test_a_butler_that_floods_every_topic_stops_nobody(house: House) -> None:
