@@ -63,6 +63,8 @@ _PATTERNS: Final = (
     (re.compile(r"\b(pass(?:word|wd)?|token|secret)=[^\s&\"',;]+", re.IGNORECASE), rf"\1={MASK}"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL), MASK),
 )
+# INVARIANT: whatever a pattern above matches has one of these in it; nearly all that is logged has none.
+_SUSPECT: Final = re.compile(r"[:%=]|eyJ|bearer|-----BEGIN", re.IGNORECASE)
 
 # What is secret in a URL, and in a bot token.
 _PASSWORD: Final = re.compile(r"://([^/?#\s:@]*):(.+)@")
@@ -98,7 +100,7 @@ def scrubbed(text: str, literals: tuple[str, ...] = ()) -> str:
     head = text if whole else text[: _LONGEST + _MARGIN]
     for literal in literals:
         head = head.replace(literal, MASK)
-    for pattern, mask in _PATTERNS:
+    for pattern, mask in _PATTERNS if _SUSPECT.search(head) else ():
         head = pattern.sub(mask, head)
     return head if whole else f"{head[:-_MARGIN]}... ({len(text)} characters)"
 
@@ -181,6 +183,10 @@ class OwnFile(RotatingFileHandler):
     def _open(self) -> TextIOWrapper:
         Path(self.baseFilename).parent.mkdir(mode=0o700, exist_ok=True)
         return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_privately)  # type: ignore[return-value]
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: ARG002, N802
+        """Return whether the file is full; the library would write out each line once more to measure it."""
+        return self.stream is not None and self.stream.tell() >= self.maxBytes
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the library's name
         """Lose the line."""

@@ -44,7 +44,7 @@ def furnish(here: House, count: int) -> None:
 def cpu_seconds(pid: int) -> float:
     """The time that a process has been on a core."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return float((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
 
 
 @dataclass(frozen=True, slots=True)

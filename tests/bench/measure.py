@@ -111,9 +111,10 @@ class Raw:
     url: str
     token: str
 
-    async def call(self, channel: str, text: str, status: str) -> None:
+    async def call(self, channel: str, text: str, status: str, recipient: str | None = None) -> None:
         """notify, and the status it must answer."""
-        headers, body = request_of(self.token, "notify", {"channel": channel, "message": text}, 1)
+        given = {"channel": channel, "message": text} | ({"recipient": recipient} if recipient else {})
+        headers, body = request_of(self.token, "notify", given, 1)
         async with self.session.post(self.url, json=body, headers=headers) as response:
             demand(tool_object(await response.read(), "greeter", "notify"), status)
 

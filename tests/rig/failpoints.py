@@ -127,7 +127,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     before("forward.begun", S, "route._hand_over", when=lambda seen: seen["kwargs"]["wait"]),
     after("forward.answered", S, "route._hand_over", when=lambda seen: seen["kwargs"]["wait"]),
     after("forward.rows_asked", S, "route._unanswered", rare=True),
-    *commit("forward.noted", S, "route.Routes.write"),
+    *commit("forward.noted", S, "route.Routes._write"),
     after("forward.told", S, "daemon.route"),
     *commit("admit.carried", S, "admit.admit"),
     *commit("sweep.looked", S, "sweeper.sweep"),

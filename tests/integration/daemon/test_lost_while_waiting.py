@@ -24,6 +24,7 @@ from shared.errors import ButlersError
 from shared.rpc import Answer
 from switchboard import daemon as switchboard
 from switchboard import sweeper
+from switchboard.route import Routes
 from tests.integration.daemon.test_switchboard import envelope, inner
 from tests.integration.house import House
 from tests.integration.workers import OLDER, admitted, enqueue, friend, work
@@ -87,7 +88,12 @@ class Outage:
             worker = replace(self.house.worker(), context=context)
             self.play(name, partial(answered, partial(execute, worker), Caller("switchboard", "hop", "j")))
         else:
-            self.play(name, partial(answered, partial(switchboard.route, context), Caller("greeter", "hop", "j")))
+            self.play(
+                name,
+                partial(
+                    answered, partial(switchboard.route, context, Routes(context.db)), Caller("greeter", "hop", "j")
+                ),
+            )
 
     def end(self) -> None:
         """Let every daemon be what it was."""
