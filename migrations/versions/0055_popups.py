@@ -3,7 +3,7 @@
 from migrations.raw import execute
 
 revision = "0055"
-down_revision = "0052"
+down_revision = "0054"
 
 POPUP = """
 ALTER TABLE shared.questions ADD COLUMN popup boolean NOT NULL DEFAULT false;

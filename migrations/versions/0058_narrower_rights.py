@@ -3,7 +3,7 @@
 from migrations.raw import execute
 
 revision = "0058"
-down_revision = "0054"
+down_revision = "0055"
 
 STRANGERS = """
 -- Whoever floods one channel takes no stranger's place on another.

@@ -111,7 +111,8 @@ async def test_butlers_come_change_and_go_while_calls_go_on(running: Fleet) -> N
         )
         assert [tuple(row.values()) for row in rows] == [("failed", REMOVED)] * 2
         for prompt in ("first", "second"):
-            await fleet.outside.until(lambda e, asked=prompt: REMOVED in e.text and f"“{asked}”" in e.text)
+            said = f"“{prompt}”"
+            await fleet.outside.until(lambda e, said=said: REMOVED in e.text and said in e.text)
         await fleet.sql(ASKED, "garden", ["third"])
         assert f"garden: {REMOVED} 1 session that waited for it ended." in "".join((await house.butlers("migrate"))[1:])
         assert await fleet.status(f"{fleet.url('garden')}/healthz") == 0

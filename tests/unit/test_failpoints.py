@@ -62,7 +62,7 @@ def test_it_stands_where_the_code_is(failpoint: Failpoint) -> None:
 
 
 def test_what_they_must_be_within_are_functions_of_ours() -> None:
-    ours = {name for package in OURS for path in (ROOT / package).rglob("*.py") for name, _ in defined(path)}
+    ours = {name for package in OURS for path in (ROOT / package).rglob("*.py") for name in defined(path)}
     assert {one.within for one in FAILPOINTS} - {None} <= ours
 
 

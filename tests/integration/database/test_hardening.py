@@ -14,7 +14,7 @@ from butlers import fleet
 from butlers.console.storage import sessions
 from butlers.daemon.assembly import TOPICS
 from butlers.setup import logins, migrate
-from messenger.maintenance import reaper
+from messenger.cards.questions import question
 from shared.auth import keystore
 from shared.db import dsn
 from shared.errors import Misconfigured
@@ -231,7 +231,7 @@ async def test_a_butler_that_holds_what_is_told_it_stops_nobody(still_house: Hou
         await held.execute(HOLD, asked)
         usual = await connection.fetchval("SHOW lock_timeout")
         async with asyncio.timeout(5):
-            await reaper.tell_answers(connection, hour)
+            await question.tell_answers(connection, hour)
             await notices.add_outcome(connection, told, "sent", "was sent.", always=True)
         assert await connection.fetchval("SHOW lock_timeout") == usual
         await holds.rollback()
