@@ -1,11 +1,10 @@
 """up, run, init, migrate: commands that serve, or prepare serving."""
 
 import asyncio
-import multiprocessing
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -17,6 +16,7 @@ import typer
 from butlers import fleet
 from butlers.cli.fleet import checked
 from butlers.cli.options import FleetOption, HomeOption
+from butlers.cli.startup import SIGNALS, Stop, in_a_copy
 from butlers.cli.terminal import MESSENGER, say, settings_of
 from butlers.daemon import sockets
 from butlers.setup import logins, ports
@@ -25,22 +25,18 @@ from shared.auth import keystore
 from shared.channels import CHANNELS, realms
 from shared.config.settings import DEFAULT_HOME, Secret, Settings, current
 from shared.db.dsn import DATABASE, admin_dsn, dsn_as
-from shared.errors import InvalidInput, Misconfigured, Unavailable
+from shared.errors import InvalidInput, Misconfigured
 from shared.home_folder import LOGS
 from shared.postgres import server as postgres
 from shared.postgres.files import find_data
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from butlers.daemon.process import Served
     from butlers.setup.chain import Chain
 
 PortsOption = Annotated[
     int | None, typer.Option("--port-base", min=1024, max=65400, help="The first port (BUTLERS_PORT_BASE).")
 ]
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-LOOKS_SECONDS = 0.1
 
 
 def add_to(app: typer.Typer) -> None:
@@ -79,38 +75,6 @@ def up(
         stop.look()
         checked(settings)
         _up(settings, starting.wait().dsn_of(DATABASE), entries, chains, stop)
-
-
-class Stop:
-    """A stop by Ctrl-C or SIGTERM while starting, which takes effect between steps only.
-
-    Within an import it could leave a lock behind.
-    """
-
-    def __init__(self) -> None:
-        self._asked = False
-        for number in SIGNALS:
-            signal.signal(number, self._ask)
-
-    def _ask(self, *_: object) -> None:
-        self._asked = True
-
-    def look(self) -> None:
-        """Raise KeyboardInterrupt if a signal came."""
-        if self._asked:
-            raise KeyboardInterrupt
-
-    async def run(self, work: Coroutine[None, None, None]) -> None:
-        """Do the work, which ends where a signal comes: a server that hangs may take for ever.
-
-        The event loop takes over no signal, since it would lose one that comes while it ends.
-        """
-        task = asyncio.create_task(work)
-        while not task.done():
-            await asyncio.wait([task], timeout=LOOKS_SECONDS)
-            if self._asked and not task.cancelling():
-                task.cancel()
-        await task
 
 
 @contextmanager
@@ -171,7 +135,7 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Se
         sys.stdout.flush()
 
     stop.look()
-    _in_a_copy(lambda: asyncio.run(stop.run(prepare())), stop)
+    in_a_copy(lambda: asyncio.run(stop.run(prepare())), stop)
     _log(settings, "up")
     names = ["sandbox"] if _needs_sandbox(settings) else []
     names = ["switchboard", "messenger", "console", *names, *(entry.name for entry in entries)]
@@ -183,42 +147,6 @@ def _up(settings: Settings, dsn: str, entries: Sequence[fleet.Entry], chains: Se
     beside = [partial(keep_serving, settings.home)] if settings.database_url is None else []
     plan = Plan(settings, dsn, entries, names, together=True, whole=True)
     host.run_plan(plan, ready, beside, noted(settings.home, partial(_make_for, settings, dsn)))
-
-
-def _in_a_copy(work: Callable[[], None], stop: Stop) -> None:
-    """Do the work in a copy of this process, so that the memory of what only migrations import ends with it.
-
-    A copy needs a process without threads of its own, which this one is until it serves, and a system that allows it.
-    """
-    if sys.platform != "linux":
-        work()
-        return
-    sys.stdout.flush()
-    copied = multiprocessing.get_context("fork")
-    outcome, sending = copied.Pipe(duplex=False)
-    copy = copied.Process(target=_send_outcome, args=(work, sending), daemon=True)
-    copy.start()
-    sending.close()
-    try:
-        while not outcome.poll(LOOKS_SECONDS):
-            stop.look()
-        failed = outcome.recv()
-    except EOFError:
-        raise Unavailable("The preparation of the database was ended from outside.", "Start again.") from None
-    finally:
-        copy.kill()
-        copy.join()
-    if failed is not None:
-        raise failed
-
-
-def _send_outcome(work: Callable[[], None], sending: "Connection[BaseException | None]") -> None:
-    try:
-        work()
-    except BaseException as failed:  # noqa: BLE001  # the process that waits for the outcome raises it
-        sending.send(failed)
-    else:
-        sending.send(None)
 
 
 async def _make_for(settings: Settings, dsn: str, entries: Sequence[fleet.Entry]) -> Sequence[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from email.utils import formatdate
@@ -34,6 +35,9 @@ from shared.telemetry.logs import logger
 
 log = logger("butlers.daemon.host")
 KEEP_ALIVE_SECONDS: Final = 75
+# After so long a worker thread that computes lets the event loop go on. Python's own five milliseconds would be waited
+# for several times in each call.
+THREAD_SECONDS: Final = 0.0005
 DRAIN_SECONDS: Final = {signal.SIGTERM: 20.0, signal.SIGINT: 4.0}
 
 
@@ -194,5 +198,6 @@ def run_plan(
     no_core_dumps()
     room_for_connections()
     end_of_memory(plan.settings.memory_mb)
+    sys.setswitchinterval(THREAD_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(plan, on_ready, beside, on_hangup))

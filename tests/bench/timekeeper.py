@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+import aiohttp
 from PIL import Image
 
 from butlers.butler import ToolCall
@@ -27,6 +28,9 @@ from butlers.modules.manictime.tools.screenshots import Desk
 from butlers.modules.manictime.tools.summaries import SUMMARIES
 from butlers.modules.manictime.tools.timelines import Ask
 from shared.auth.tokens import Caller
+from shared.rpc import request_of
+from tests.bench.fleet import house
+from tests.bench.measure import GREETER, Raw
 
 ROUNDS: Final = 5
 FIRST: Final = date(2025, 1, 1)
@@ -34,6 +38,13 @@ DAY: Final = {"startDate": "2025-01-01", "endDate": "2025-01-02"}
 MONTH: Final = {"startDate": "2025-01-01", "endDate": "2025-02-01"}
 SHOTS: Final = 100_000
 WIDE, HIGH = 3840, 2160
+CALLS: Final = 300
+TOML: Final = """name = "timekeeper"
+description = "Knows the day."
+modules = ["manictime"]
+[manictime]
+data = "{data}"
+"""
 # Run in a process of its own, which has nothing else in memory: the module's part, and what 31 days add to it.
 MEMORY: Final = """
 import sys
@@ -168,12 +179,50 @@ async def of_pictures(folder: Path) -> Sequence[tuple[str, float, int]]:
     ]
 
 
+def busy(folder: Path) -> list[tuple[str, str, str, str]]:
+    """Measure the no-op call of a daemon whose timekeeper nobody asks anything, and that of one that narrates."""
+    with house() as here:
+        made = here.folder / "fleet" / "timekeeper"
+        made.mkdir(parents=True)
+        (made / "butler.toml").write_text(TOML.format(data=folder))
+        (made / "PERSONA.md").write_text("Exact.\n")
+        with here.up("--fleet", "fleet"):
+            token = here.butlers("token", "timekeeper", "--for", "1h")
+            idle, working = asyncio.run(no_ops(f"{here.url(GREETER)}/mcp", token))
+    return [("no-op while it narrates a day again and again", f"{working:.1f} ms", f"at rest {idle:.1f} ms", "")]
+
+
+async def no_ops(url: str, token: str) -> tuple[float, float]:
+    """Return the median of the no-op call by itself, and beside narrations, in milliseconds."""
+    async with aiohttp.ClientSession() as session:
+        raw = Raw(session, url, token)
+
+        async def call() -> float:
+            begun = time.perf_counter()
+            await raw.call("fax", "bench", "error")
+            return (time.perf_counter() - begun) * 1000
+
+        async def narrate() -> None:
+            headers, body = request_of(token, "get_activity_narrative", DAY, 1)
+            while True:
+                async with session.post(url, json=body, headers=headers) as answer:
+                    answer.raise_for_status()
+                    await answer.read()
+
+        idle = median([await call() for _ in range(CALLS)])
+        narrating = asyncio.create_task(narrate())
+        await asyncio.sleep(1)
+        working = median([await call() for _ in range(CALLS)])
+        narrating.cancel()
+        return idle, working
+
+
 def section() -> str:
     """Measure, and return the table."""
     with tempfile.TemporaryDirectory(prefix="butlers-") as folder:
-        found = asyncio.run(rows(Path(folder))) + memory(Path(folder) / "month")
-    lines = [f"{what:42} {took:>9}  {beside:22} {wanted:>8}" for what, took, beside, wanted in found]
-    return "\n".join([f"{'The timekeeper':42} {'median':>9}  {'beside the bare SQL':22} {'wanted':>8}", *lines])
+        found = asyncio.run(rows(Path(folder))) + memory(Path(folder) / "month") + busy(Path(folder) / "day")
+    lines = [f"{what:45} {took:>9}  {beside:22} {wanted:>8}" for what, took, beside, wanted in found]
+    return "\n".join([f"{'The timekeeper':45} {'median':>9}  {'beside the bare SQL':22} {'wanted':>8}", *lines])
 
 
 if __name__ == "__main__":

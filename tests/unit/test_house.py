@@ -37,6 +37,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "butlers/cli/notify.py::notify": "the contract's eight parameters, as options",
 }
 BROAD_EXCEPTS: dict[str, str] = {
+    "butlers/cli/startup.py::_send_outcome": "the outermost edge of a process: the one that waits for it raises it",
     "shared/loops.py::apart": "a row of others, or a mistake of ours, that must not stop what is done beside it",
     "butlers/console/middleware.py::Guard.__call__": "the outermost edge of a page: a person never meets a traceback",
     "shared/loops.py::supervise": "the outermost loop around every loop of a daemon",

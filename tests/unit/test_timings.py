@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from butlers.cli.serve import LOOKS_SECONDS
+from butlers.cli.startup import LOOKS_SECONDS
 from butlers.daemon.host import DRAIN_SECONDS, KEEP_ALIVE_SECONDS
 from shared.config.settings import Settings
 from shared.config.timings import STANDARD, Timings

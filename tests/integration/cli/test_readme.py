@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.fleet import House, house
+from tests.bench.fleet import House, house, resident_megabytes
 
 ROOT = Path(__file__).resolve().parents[3]
 FENCE = re.compile(r"^```(sh|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INSTALL = ["make up", "make test"]
+# Of the whole fleet in one process, which has just made its database.
+MOST_MEGABYTES = 145
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def test_the_tour_goes_as_printed() -> None:
     tour = [block for block in every if block not in installing]
     assert [block.commands.strip() for block in installing] == INSTALL
     assert sum(block.printed is not None for block in tour) >= 4
-    with house() as here, here.up():
+    with house() as here, here.up() as running:
+        assert resident_megabytes([running.pids["up"]]) <= MOST_MEGABYTES
         code, printed, errors = run(here, tour)
     assert code == 0, f"{tour[len(printed) - 1].commands}{printed[-1]}{errors}"
     wrong = [
