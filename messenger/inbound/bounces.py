@@ -7,7 +7,7 @@ nothing.
 import re
 from typing import Final, Literal
 
-from messenger.inbound.dsn import Bounce
+from messenger.inbound.mail.dsn import Bounce
 from messenger.storage import queries, transitions
 from shared import answers
 from shared.db.pool import Connection, Record

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from messenger.channels.email import trust
 from messenger.channels.smtp import Relay
-from messenger.inbound.dsn import LIMIT_BYTES, Bounce, is_report, parse
+from messenger.inbound.mail.dsn import LIMIT_BYTES, Bounce, is_report, parse
 from messenger.inbound.mail.letter import Letter, letter_of
 from shared.errors import Misconfigured, Unavailable
 from shared.telemetry.logs import logger
@@ -195,15 +195,11 @@ class Mailbox:
             return ()
         raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         try:
-            letter = letter_of(raw, self._server_name)
+            letter = letter_of(raw, self._server_name, cut=len(raw) >= LARGEST)
         except UNREADABLE as odd:
             # Of one mail, and not of the mailbox, whose other mails would wait behind it for ever.
             log.warning("a mail is passed over, since it cannot be read", number=uid, why=type(odd).__name__)
             return ()
-        if len(raw) >= LARGEST and letter.attachments:
-            # Of the last one only the beginning was read.
-            cut = letter.attachments[-1].model_copy(update={"size": None})
-            letter = replace(letter, attachments=(*letter.attachments[:-1], cut))
         return (Arrived(letter, at),) if raw else ()
 
 

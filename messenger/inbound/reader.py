@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from butlers.butler import Context
 from messenger.channels.smtp import Relay
 from messenger.inbound.bounces import came_back
-from messenger.inbound.dsn import Bounce
 from messenger.inbound.letters import bring_in
+from messenger.inbound.mail.dsn import Bounce
 from messenger.inbound.mailbox import Arrived, Found, Mailbox, Seen
 from messenger.storage import mailboxes
 from shared.errors import ButlersError, HopFailed, Misconfigured

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from fastmcp import Client
 from shared.storage.session_list import REMOVED
 from tests.rig.bench import OWNER, Bench, House
 from tests.rig.fleet import OFFSETS, UP, Fleet
+from tests.rig.outside import Entry
 from tests.rig.waiting import LONGEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -110,15 +112,18 @@ async def test_butlers_come_change_and_go_while_calls_go_on(running: Fleet) -> N
             "SELECT status, outcome FROM shared.sessions WHERE prompt = ANY ($1)", ["first", "second"]
         )
         assert [tuple(row.values()) for row in rows] == [("failed", REMOVED)] * 2
-        for prompt in ("first", "second"):
-            said = f"“{prompt}”"
-            await fleet.outside.until(lambda e, said=said: REMOVED in e.text and said in e.text)
+        for said in ("“first”", "“second”"):
+            await fleet.outside.until(partial(told_of_the_end, said))
         await fleet.sql(ASKED, "garden", ["third"])
         assert f"garden: {REMOVED} 1 session that waited for it ended." in "".join((await house.butlers("migrate"))[1:])
         assert await fleet.status(f"{fleet.url('garden')}/healthz") == 0
     finally:
         OFFSETS.pop("garden")
     assert (await fleet.notify(channel="telegram", message="All is well."))["status"] == "ok"
+
+
+def told_of_the_end(words: str, entry: Entry) -> bool:
+    return REMOVED in entry.text and words in entry.text
 
 
 async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> None:

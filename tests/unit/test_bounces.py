@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from messenger.inbound.dsn import LIMIT_BYTES, SAID_CHARACTERS, Bounce, is_report, parse
+from messenger.inbound.mail.dsn import LIMIT_BYTES, SAID_CHARACTERS, Bounce, is_report, parse
 from shared.display.visible import seen
 
 OURS = "<n.0b6f7c1e-6a2d-4a57-9d52-3f1f8f6f2b10@house.example>"

@@ -62,8 +62,8 @@ class Letter:
     attachments: tuple[IngestAttachment, ...]
 
 
-def letter_of(raw: bytes, server: str | None) -> Letter:
-    """Return what a mail, or its beginning, says; `server` names the one whose Authentication-Results count."""
+def letter_of(raw: bytes, server: str | None, *, cut: bool = False) -> Letter:
+    """Return what a mail says, or its beginning if it is `cut`; `server` is whose Authentication-Results count."""
     mime = taken_apart(raw)
     fields = mime.fields
     name, sender = _sender(fields)
@@ -83,7 +83,7 @@ def letter_of(raw: bytes, server: str | None) -> Letter:
         subject=subject,
         text=own[:LONGEST_WORDS],
         quoted=quoted[:LONGEST_WORDS],
-        attachments=tuple(_attachments(mime)),
+        attachments=tuple(_attachments(mime, cut=cut)),
     )
 
 
@@ -132,6 +132,8 @@ def files_of(mime: Mime) -> list[Part]:
     return [part for part in mime.parts if not part.is_words][:MOST_ATTACHMENTS]
 
 
-def _attachments(mime: Mime) -> Iterator[IngestAttachment]:
-    for part in files_of(mime):
-        yield IngestAttachment(name=(part.name or "")[:255] or None, type=part.kind[:127], size=part.size)
+def _attachments(mime: Mime, *, cut: bool) -> Iterator[IngestAttachment]:
+    files = files_of(mime)
+    for part in files:
+        size = None if cut and part is files[-1] else part.size  # of the last one only the beginning was read
+        yield IngestAttachment(name=(part.name or "")[:255] or None, type=part.kind[:127], size=size)

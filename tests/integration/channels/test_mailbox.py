@@ -18,7 +18,7 @@ from messenger.cards import kinds
 from messenger.channels.smtp import Relay
 from messenger.daemon import build
 from messenger.inbound import reader
-from messenger.inbound.dsn import Bounce
+from messenger.inbound.mail.dsn import Bounce
 from messenger.inbound.mailbox import Found, Seen, account_from
 from messenger.inbound.mailbox import Mailbox as Box
 from messenger.inbound.reader import Source

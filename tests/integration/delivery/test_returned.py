@@ -7,7 +7,7 @@ import pytest
 
 from messenger.cards import kinds
 from messenger.inbound import bounces
-from messenger.inbound.dsn import Bounce
+from messenger.inbound.mail.dsn import Bounce
 from shared.config.timings import STANDARD
 from shared.hashing import reference
 from shared.storage import history
