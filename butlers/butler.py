@@ -215,7 +215,5 @@ class Butler:
     persona: str = ""
     # The daemons whose hop tokens it takes; None means every daemon's.
     accepts: frozenset[str] | None = None
-    # Whether what the owner writes goes to this butler where nothing says to whom.
-    is_default: bool = False
     # Whether something thinks for it here, so that it can be written to.
     has_runtime: bool = False

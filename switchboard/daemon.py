@@ -151,7 +151,6 @@ class Beat:
     kind: str
     tools: tuple[str, ...]
     status: str
-    is_default: bool = False
     has_runtime: bool = False
 
 
@@ -196,8 +195,8 @@ async def heartbeat(heartbeats: Heartbeats, call: ToolCall) -> Result:
         raise InvalidInput(f"{caller.name} can only register as a {kind}.")
     if not isinstance(url, str) or not is_base_url(url):
         raise InvalidInput("The url of a heartbeat must be http(s)://host:port.")
-    about = (arguments.get("default") is True, arguments.get("runtime") is True)
-    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status), *about))
+    thinks = arguments.get("runtime") is True
+    await heartbeats.note(Beat(caller.name, url, kind, tuple(str(tool) for tool in tools), str(status), thinks))
     return Result({"status": "ok"})
 
 

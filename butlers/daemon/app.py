@@ -67,7 +67,6 @@ class Daemon:
     tools: Sequence[str] = ()
     parts: Components = field(default_factory=Components)
     context: Context | None = None
-    is_default: bool = False
     has_runtime: bool = False
 
 
@@ -241,8 +240,7 @@ def build(butler: Butler, context: Context, verifier: Verifier, hosts: Sequence[
     add_notify_route(server, next(tool for tool in tools if tool.name == "notify"))
     app = _http_app(server, hosts, frozenset(tool.name for tool in tools if tool.waits))
     names = [tool.name for tool in tools]
-    about = (butler.is_default, butler.has_runtime)
-    daemon = Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context, *about)
+    daemon = Daemon(butler.name, butler.kind, app, parts.loops, names, parts, context, butler.has_runtime)
     return daemon, LocalClient(verifier, tools)
 
 

@@ -216,7 +216,6 @@ class Assembly:
                 entry.description,
                 build=partial(_parts, loader.load(entry), entry),
                 persona=entry.persona.strip(),
-                is_default=entry.is_default,
                 has_runtime=entry.runtime is not None,
             )
         context = self.context(name, stopping)

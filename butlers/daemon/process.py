@@ -207,8 +207,6 @@ async def beat(one: Served, status: str, seconds: float) -> bool:
     daemon, context = one.daemon, one.daemon.context
     assert context is not None  # noqa: S101  # only those have a heartbeat
     told: dict[str, object] = {"url": one.url, "kind": daemon.kind, "tools": list(daemon.tools), "status": status}
-    if daemon.is_default:
-        told["default"] = True
     if daemon.has_runtime:
         told["runtime"] = True
     try:

@@ -159,6 +159,7 @@ async def migrate(
             for name in names_of(entries):
                 await keyring.add_key(connection, name, public_key(keystore.read(settings.home, name).private_pem))
             await calls.write(connection, {entry.name: entry.calls for entry in entries})
+            await calls.write_default(connection, next((entry.name for entry in entries if entry.is_default), None))
             await realms.write_channels(connection, realms.configured(settings))
             await _ensure_owner(connection, settings)
             troubles += await _end_left(connection, names_of(entries))

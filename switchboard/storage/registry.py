@@ -15,10 +15,10 @@ MOST_INSTANCES: Final = 64
 
 
 SEEN = """
-INSERT INTO switchboard.butlers (name, url, kind, tools, status, is_default, has_runtime)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO switchboard.butlers (name, url, kind, tools, status, has_runtime)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (name, url) DO UPDATE SET kind = EXCLUDED.kind, tools = EXCLUDED.tools, status = EXCLUDED.status,
-    is_default = EXCLUDED.is_default, has_runtime = EXCLUDED.has_runtime, last_seen_at = clock_timestamp()
+    has_runtime = EXCLUDED.has_runtime, last_seen_at = clock_timestamp()
 """
 CROWDED = """
 DELETE FROM switchboard.butlers WHERE (name, url) IN (
@@ -26,11 +26,11 @@ DELETE FROM switchboard.butlers WHERE (name, url) IN (
         row_number() OVER (PARTITION BY name ORDER BY last_seen_at DESC, url) AS place FROM switchboard.butlers) b
     WHERE place > $1)
 """
-Seen: TypeAlias = tuple[str, str, str, Sequence[str], str, bool, bool]
+Seen: TypeAlias = tuple[str, str, str, Sequence[str], str, bool]
 
 
 async def all_seen(connection: Connection, beats: Sequence[Seen]) -> None:
-    """Note heartbeats (name, url, kind, tools, status, is default, has a runtime).
+    """Note heartbeats (name, url, kind, tools, status, has a runtime).
 
     Of one name instances beyond the most are forgotten, those silent longest.
     """
@@ -39,13 +39,14 @@ async def all_seen(connection: Connection, beats: Sequence[Seen]) -> None:
 
 
 BUTLERS = """
-SELECT DISTINCT ON (name) name, is_default FROM switchboard.butlers
-WHERE kind = 'butler' ORDER BY name, last_seen_at DESC
+SELECT DISTINCT b.name, d.butler IS NOT NULL AS is_default
+FROM switchboard.butlers b LEFT JOIN switchboard.default_butler d ON d.butler = b.name
+WHERE b.kind = 'butler' ORDER BY b.name
 """
 
 
 async def butlers(connection: Connection) -> list[tuple[str, bool]]:
-    """Return each butler heard of in the last day by name, and whether it is the one for what names no butler."""
+    """Return each butler heard of in the last day by name, and whether the owner made it the one for what names none."""
     return [(row["name"], row["is_default"]) for row in await connection.fetch(BUTLERS)]
 
 

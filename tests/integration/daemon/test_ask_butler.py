@@ -24,7 +24,7 @@ async def _may_ask(still_house: House) -> None:
     await calls.write(still_house.sql, {"greeter": ["health", "messenger"], "health": []})
     async with still_house.context("switchboard").db.work() as connection:
         for name, thinks in (("health", True), ("greeter", False)):
-            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", False, thinks)
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", thinks)
             await registry.all_seen(connection, [beat])
 
 

@@ -129,7 +129,7 @@ async def test_the_owner_is_told_that_the_named_butler_reads_nothing(still_house
     row = await bring(still_house, event(f"/greeter {message}", OWNER))
     async with still_house.context("switchboard").db.work() as connection:
         at, tools = "http://127.0.0.1:1", list[str]()
-        beats = [(name, at, "butler", tools, "ready", False, name == "health") for name in BUTLERS]
+        beats = [(name, at, "butler", tools, "ready", name == "health") for name in BUTLERS]
         await registry.all_seen(connection, beats)
     for _ in range(2):
         await incoming.route_waiting(still_house.context("switchboard"))
@@ -261,7 +261,7 @@ async def all_think(house: House) -> None:
     """Something thinks for both butlers, of which health is the default."""
     async with house.context("switchboard").db.work() as connection:
         for name in BUTLERS:
-            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", True)
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", True)
             await registry.all_seen(connection, [beat])
 
 

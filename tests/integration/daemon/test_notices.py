@@ -360,6 +360,16 @@ async def test_a_storm_is_bounded_and_counted(butler: Served) -> None:
     assert [(row["kind"], row["more"]) for row in rows] == [("changed", 0)] * 30 + [("left-out", 69)]
 
 
+async def test_no_butler_is_told_anything_or_counted_out_by_another(butler: Served) -> None:
+    async with butler.house.context("messenger").db.work() as connection:
+        for n in range(31):
+            await notices.add(connection, "greeter", Notice("watch", "changed", "x", key=str(n)))
+    with pytest.raises(ButlersError, match="InsufficientPrivilege"):
+        async with butler.house.context("health").db.work() as connection:
+            await notices.add(connection, "greeter", Notice("watch", "changed", "x"))
+    assert await butler.house.sql.fetchval("SELECT sum(more) FROM shared.notices") == 0
+
+
 async def test_nobody_waits_for_a_butlers_unfinished_notice(butler: Served) -> None:
     house = butler.house
     async with house.context("greeter").db.work() as open_still, house.context("messenger").db.work() as other:

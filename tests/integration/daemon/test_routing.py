@@ -29,10 +29,10 @@ numbers = count(700_000)
 
 
 async def there(house: House) -> None:
-    """Both butlers as their heartbeats note them, health being the default."""
+    """Both butlers as their heartbeats note them; health is the default, as its folder says."""
     async with house.context("switchboard").db.work() as connection:
         for name in ("greeter", "health"):
-            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", False)
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", False)
             await registry.all_seen(connection, [beat])
 
 
@@ -341,7 +341,7 @@ async def begun(house: House, given: Mapping[str, object], *, thinks: bool = Tru
     row = await bring(house, given)
     async with house.context("switchboard").db.work() as connection:
         for name in ("greeter", "health"):  # its thread may have gone to either
-            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", name == "health", thinks)
+            beat = (name, "http://127.0.0.1:1", "butler", list[str](), "ready", thinks)
             await registry.all_seen(connection, [beat])
     for _ in range(2):
         await incoming.route_waiting(house.context("switchboard"))

@@ -274,7 +274,7 @@ async def test_a_message_from_outside_is_stored_once_with_its_context(house: Hou
 async def test_one_name_has_at_most_so_many_instances_and_the_latest_is_among_them(still_house: House) -> None:
     for n in range(registry.MOST_INSTANCES + 5):
         async with still_house.context("switchboard").db.work() as connection:
-            beat = ("health", f"http://127.0.0.1:{20_000 + n}", "butler", list[str](), "ready", False, False)
+            beat = ("health", f"http://127.0.0.1:{20_000 + n}", "butler", list[str](), "ready", False)
             await registry.all_seen(connection, [beat])
     rows = await still_house.sql.fetch("SELECT url FROM switchboard.butlers WHERE name = 'health'")
     assert len(rows) == registry.MOST_INSTANCES
