@@ -23,7 +23,7 @@ from shared.db.dsn import database_of, place_of, trouble
 from shared.db.pool import LOST, Connection, prepare_connection
 from shared.db.proof import connect as connect_proved
 from shared.errors import InvalidInput, Misconfigured, Unavailable
-from shared.storage import calls, contacts, keyring, session_list, sessions
+from shared.storage import calls, contacts, keyring
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection as Sync
@@ -176,6 +176,8 @@ async def migrate(
 
 async def _end_left(connection: Connection, there: Sequence[str]) -> list[str]:
     """End what waits for butlers whose folder was removed; return a sentence for each."""
+    from shared.storage import session_list, sessions  # noqa: PLC0415  # they bring logs, which a client needs none of
+
     said = []
     for row in await session_list.left(connection, there, STANDARD.instance_counts):
         await sessions.end_unrun(connection, row["butler"], session_list.REMOVED)

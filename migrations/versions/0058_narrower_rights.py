@@ -48,13 +48,14 @@ BEGIN
 END $$;
 """
 
-# What the Switchboard tells a butler is what the owner wrote to it, and nothing else.
+# What the Switchboard tells a butler is what the owner wrote to it, and what another butler lets it know.
 TOLD = """
 DROP POLICY told ON shared.notices;
 CREATE POLICY told ON shared.notices FOR INSERT TO butlers_group_messenger, butlers_group_console, butlers_group_owner
     WITH CHECK (true);
-CREATE POLICY owners_messages_told ON shared.notices FOR INSERT TO butlers_group_switchboard
-    WITH CHECK (source = 'owner' AND kind = 'message');
+CREATE POLICY messages_told ON shared.notices FOR INSERT TO butlers_group_switchboard
+    WITH CHECK (source = 'owner' AND kind = 'message'
+        OR starts_with(source, 'butler.') AND kind = 'told' AND trust = 'external');
 """
 
 # The Switchboard reads where in a chain a session stands, and not what it was asked or did.

@@ -1,4 +1,4 @@
-"""Calls: which butler may call which other, and which is the default, as butler.toml says and `butlers migrate` writes."""
+"""Calls: which butler may call which other, and which is the default, as `butlers migrate` writes from butler.toml."""
 
 from collections.abc import Mapping, Sequence
 

@@ -46,7 +46,7 @@ WHERE b.kind = 'butler' ORDER BY b.name
 
 
 async def butlers(connection: Connection) -> list[tuple[str, bool]]:
-    """Return each butler heard of in the last day by name, and whether the owner made it the one for what names none."""
+    """Return each butler heard of in the last day by name, and whether it is the owner's for what names none."""
     return [(row["name"], row["is_default"]) for row in await connection.fetch(BUTLERS)]
 
 
