@@ -158,8 +158,7 @@ async def migrate(
                 await logins.ensure_logins(connection, settings.home, dsn, names_of(entries))
             for name in names_of(entries):
                 await keyring.add_key(connection, name, public_key(keystore.read(settings.home, name).private_pem))
-            await calls.write(connection, {entry.name: entry.calls for entry in entries})
-            await calls.write_default(connection, next((entry.name for entry in entries if entry.is_default), None))
+            await _write_calls(connection, entries)
             await realms.write_channels(connection, realms.configured(settings))
             await _ensure_owner(connection, settings)
             troubles += await _end_left(connection, names_of(entries))
@@ -172,6 +171,11 @@ async def migrate(
         await connection.close()
     _ensure_console_password(settings)
     return troubles
+
+
+async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -> None:
+    await calls.write(connection, {entry.name: entry.calls for entry in entries})
+    await calls.write_default(connection, next((entry.name for entry in entries if entry.is_default), None))
 
 
 async def _end_left(connection: Connection, there: Sequence[str]) -> list[str]:
