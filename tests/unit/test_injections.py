@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +11,6 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 import pytest
-import structlog
 
 from butlers.console.templating import Pages
 from butlers.notices import Waiting, block_of
@@ -24,7 +22,8 @@ from shared.contracts import IngestEnvelope
 from shared.display.conversation import File, Turn, framed, framed_file
 from shared.display.owner import bubbles
 from shared.display.visible import MARK, visible
-from shared.telemetry.logs import configure, logger
+from shared.telemetry.logs import logger
+from tests.rig.logged import logged
 
 CORPUS: Final = tomllib.loads((Path(__file__).parents[1] / "injections.toml").read_text(encoding="utf-8"))
 # The longest by which alone a reader would be drowned is cut before it comes to any of these.
@@ -137,15 +136,8 @@ def test_no_word_is_anything_but_text_on_a_page() -> None:
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    into = io.StringIO()
-    configure("greeter", secrets=[], stream=into)
-    yield into
-    root.handlers[:] = before
-    root.setLevel(level)
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
+    with logged() as into:
+        yield into
 
 
 def test_no_word_makes_a_line_of_the_log(log: io.StringIO) -> None:

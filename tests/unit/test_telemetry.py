@@ -14,6 +14,7 @@ from shared.config.settings import MASK, Secret
 from shared.errors import InvalidInput
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure, logger, redacted, scrubbed
+from tests.rig.logged import logged
 
 TOKEN = "123456789:AAE_s3cr3t-s3cr3t-s3cr3t-s3cr3t-abcd"
 JWT = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnbmF0dXJlLXMzY3IzdA"
@@ -22,15 +23,8 @@ JWT = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnbmF0dXJlLXMzY3IzdA"
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     """A configured stream; afterwards the logging of the process is as it was."""
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    into = io.StringIO()
-    configure("greeter", secrets=[Secret("plain s3cr3t words"), Secret("x")], stream=into)
-    yield into
-    root.handlers[:] = before
-    root.setLevel(level)
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
+    with logged("plain s3cr3t words", "x") as into:
+        yield into
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
