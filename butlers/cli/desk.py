@@ -61,7 +61,8 @@ def pair(home_folder: HomeOption = None) -> None:
     from butlers.cli.sign_in import console_url  # noqa: PLC0415  # a desk has no database
     from butlers.console.storage.sessions import LINK_LASTS, make_desk_code  # noqa: PLC0415  # the same
 
-    settings, code = settings_of(None, home_folder), secrets.token_urlsafe(24)
+    # Of letters and digits alone: a word that begins with a dash would be an option.
+    settings, code = settings_of(None, home_folder), secrets.token_hex(16)
 
     async def offer() -> str:
         where = await console_url(settings)

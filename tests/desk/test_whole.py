@@ -52,6 +52,7 @@ async def folder(home: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert code == 0, wrong
     command = said.split()
     assert command[:3] == ["butlers", "desk", "sign-in"]
+    assert command[-1].isalnum()
     code, said, wrong = await home.house.butlers(*command[1:], "--folder", str(made))
     assert (code, said.startswith("Signed in."), wrong) == (0, True, "")
     return made
