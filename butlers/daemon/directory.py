@@ -27,7 +27,10 @@ class Desks:
 
 
 class Directory:
-    """What the tables say: instances at most two seconds old; keys and time, read again every few seconds."""
+    """What the tables say: instances at most two seconds old; keys and time, read again every few seconds.
+
+    Of whom nobody was heard it looks again sooner, since a daemon that has just begun is called at once.
+    """
 
     def __init__(self, db: Database, timings: Timings = STANDARD) -> None:
         self.clock = DatabaseClock(boot)
@@ -43,7 +46,8 @@ class Directory:
 
     async def find(self, name: str) -> Sequence[str]:
         """Return the base URLs of the ready instances, the freshest first."""
-        if time.monotonic() - self._read_at > self._timings.directory:
+        trusted = self._timings.directory if name in self._instances else self._timings.directory_unknown
+        if time.monotonic() - self._read_at > trusted:
             try:
                 await self._read_instances()
             except ButlersError as lost:

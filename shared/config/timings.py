@@ -161,6 +161,8 @@ class Timings:
     """Interval. A silent instance is forgotten after it."""
     directory: float = 2.0
     """Seconds for which a process trusts what it read of the instances."""
+    directory_unknown: float = 0.1
+    """Seconds for which it trusts that there is none of a name."""
     keyring: float = 5.0
     """Seconds between two looks at the keyring: a retired key counts no longer than this."""
     quiet: float = 300.0
