@@ -14,7 +14,7 @@ from shared.config.settings import Settings
 from shared.config.timings import STANDARD
 from shared.db.pool import Database
 from shared.db.wake import Wake
-from shared.errors import Misconfigured
+from shared.errors import ButlersError, Misconfigured
 from shared.model import Gate, Risk
 from shared.retention import Kept
 from shared.rpc import DaemonClient
@@ -58,6 +58,11 @@ class Result:
     is_error: bool = False
     # The client calls again, with its answers in `ToolCall.inputs`.
     asks: Mapping[str, "InputRequest"] = field(default_factory=dict)
+
+    @classmethod
+    def refused(cls, why: ButlersError) -> "Result":
+        """Answer with the error's code and both its sentences."""
+        return cls({"status": "error", "code": why.code, "error": str(why)})
 
 
 @dataclass(frozen=True, slots=True)

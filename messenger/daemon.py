@@ -13,7 +13,7 @@ from messenger.channels.email import EmailChannel
 from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import lease, loop
 from messenger.inbound import commands, mailbox, poller, reader, updates
-from messenger.inbound.files import Files, fetch_attachment
+from messenger.inbound.fetch_attachment import Files, fetch_attachment
 from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits

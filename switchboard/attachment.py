@@ -23,7 +23,7 @@ async def pass_on(context: Context, call: ToolCall) -> Result:
         failed: ButlersError = InvalidInput(describe(wrong))
     except ButlersError as refused:
         failed = refused
-    return Result({"status": "error", "code": failed.code, "error": str(failed)})
+    return Result.refused(failed)
 
 
 async def _demand_own(context: Context, asked: AttachmentRequest, caller: str) -> None:

@@ -99,7 +99,7 @@ async def tell(context: Context, call: ToolCall) -> Result:
             await refuse(connection, context.name, call.caller.name, failed.message)
     except ValidationError as wrong:
         failed = InvalidInput(describe(wrong))
-    return Result({"status": "error", "code": failed.code, "error": str(failed)})
+    return Result.refused(failed)
 
 
 async def _admitted(

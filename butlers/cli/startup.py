@@ -67,6 +67,7 @@ def in_a_copy(work: Callable[[], None], stop: Stop) -> None:
             stop.look()
         failed = outcome.recv()
     except EOFError:
+        stop.look()
         raise Unavailable("The preparation of the database was ended from outside.", "Start again.") from None
     finally:
         copy.kill()
@@ -75,10 +76,12 @@ def in_a_copy(work: Callable[[], None], stop: Stop) -> None:
         raise failed
 
 
-def _send_outcome(work: Callable[[], None], sending: "Connection[BaseException | None]") -> None:
+def _send_outcome(work: Callable[[], None], sending: "Connection[Exception | None]") -> None:
+    failed: Exception | None = None
     try:
         work()
-    except BaseException as failed:  # noqa: BLE001  # the process that waits for the outcome raises it
-        sending.send(failed)
-    else:
-        sending.send(None)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return  # a signal, which came to the process that waits as well
+    except Exception as broken:  # noqa: BLE001  # the process that waits for the outcome raises it
+        failed = broken
+    sending.send(failed)

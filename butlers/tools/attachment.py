@@ -43,7 +43,7 @@ def attachment_tool(context: Context) -> Tool:
             failed: ButlersError = InvalidInput(describe(wrong), "Give the message_id and the number of the file.")
         except ButlersError as refused:
             failed = refused
-        return Result({"status": "error", "code": failed.code, "error": str(failed)})
+        return Result.refused(failed)
 
     return Tool("attachment", DESCRIPTION, PARAMETERS, attachment, read_only=True)
 

@@ -11,6 +11,7 @@ from mcp_types import TextContent
 
 from butlers.butler import Components, Context, Result, Tool, ToolCall
 from butlers.tools.ask_user import Waiting, awaited, write_question
+from butlers.tools.notification_status import demand_known
 from butlers.tools.question import LONGEST, LONGEST_QUESTION, LONGEST_TITLE, SHORTEST, STANDARD, accepted
 from shared.db.pool import Record
 from shared.errors import InvalidInput, Unavailable
@@ -58,9 +59,8 @@ def popups(context: Context) -> Components:
 
 
 async def _shown(context: Context, waiting: Waiting, call: ToolCall) -> str:
-    given = dict(call.arguments)
-    for name in given.keys() - PARAMETERS["properties"].keys():  # type: ignore[attr-defined]  # it is a table
-        raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", "Choose from: message, title, timeout.")
+    given = call.arguments
+    demand_known(given, ("message", "title", "timeout"))
     if not str(given.get("message") or "").strip():
         raise InvalidInput("Message cannot be empty.")
     words = {"title": given.get("title") or TITLE, "question": given["message"], "timeout": given.get("timeout")}

@@ -111,11 +111,16 @@ async def wait_for_news(context: Context, ticket: asyncio.Event, deadline: float
     return True
 
 
-def id_of(arguments: Arguments, known: Collection[str], name_of_id: str = "notification_id", use: str = USE) -> str:
-    """Return the id that was given; raise InvalidInput without one, or for a parameter that is not `known`."""
+def demand_known(arguments: Arguments, known: Collection[str]) -> None:
+    """Raise InvalidInput for a parameter that is none of these."""
     for name in arguments:
         if name not in known:
-            raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Choose from: {', '.join(sorted(known))}.")
+            raise InvalidInput(f"Unknown parameter '{str(name)[:60]}'.", f"Choose from: {', '.join(known)}.")
+
+
+def id_of(arguments: Arguments, known: Collection[str], name_of_id: str = "notification_id", use: str = USE) -> str:
+    """Return the id that was given; raise InvalidInput without one, or for a parameter that is not `known`."""
+    demand_known(arguments, sorted(known))
     given = arguments.get(name_of_id)
     if not isinstance(given, str) or not given.strip():
         raise InvalidInput(f"Missing required '{name_of_id}' parameter.", use)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, cast, get_args
 
 from butlers.butler import Arguments
+from butlers.tools.notification_status import demand_known
 from shared.errors import InvalidInput
 from shared.storage.questions import NewQuestion, Urgency
 
@@ -67,10 +68,7 @@ class AskedQuestion:
 
 def accepted(question_id: str, name: str, arguments: Arguments) -> AskedQuestion:
     """Return what is asked; raise InvalidInput, before anything is written, for what is no such question."""
-    for given in arguments:
-        if given not in PARAMETERS["properties"]:
-            known = ", ".join(cast("Mapping[str, object]", PARAMETERS["properties"]))
-            raise InvalidInput(f"Unknown parameter '{str(given)[:60]}'.", f"Choose from: {known}.")
+    demand_known(arguments, cast("Mapping[str, object]", PARAMETERS["properties"]))
     waits = _flag(arguments, "wait_for_response")
     timeout = _timeout(arguments.get("timeout"))
     about = {one: text for one in ABOUT if (text := _text(arguments, one, LONGEST_TITLE, line=True))}

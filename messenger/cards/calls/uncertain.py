@@ -8,7 +8,7 @@ from typing import Final
 from butlers.butler import Context
 from messenger.cards import base
 from messenger.cards.base import CardKind, Press, Presser
-from messenger.cards.calls import outcome
+from messenger.cards.calls import outcome, request
 from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
 from messenger.storage.kinds import tool_call_cards
@@ -17,7 +17,6 @@ from shared.auth.mac import tag, tag_matches
 from shared.channels import CHANNELS, realms
 from shared.channels.telegram import Button
 from shared.db.pool import Connection, Record
-from shared.display.fates import CALL
 from shared.display.owner import Sheet
 from shared.gate.tool_call import CallWord, Resolve, resolve_call
 from shared.model import Decision, Finding
@@ -73,12 +72,6 @@ async def _pressed(connection: Connection, press: Press, presser: Presser, conte
     return found.code, found.text
 
 
-async def _outcome(connection: Connection, card: Record) -> str:
-    """Return what became of the call that the card asked about."""
-    call = await tool_calls.one(connection, card["action_id"])
-    return "" if call is None else f"{CALL[call['status']]}."
-
-
 # Its cards are queued with those about calls that failed.
 KIND: Final = CardKind(
     "call_uncertain",
@@ -87,5 +80,5 @@ KIND: Final = CardKind(
     _VERBS,
     _pressed,
     over=tool_call_cards.uncertain_over,
-    outcome=_outcome,
+    outcome=request.outcome,
 )

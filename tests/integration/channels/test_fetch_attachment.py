@@ -12,7 +12,7 @@ from mcp_types import BlobResourceContents, ContentBlock, EmbeddedResource, Imag
 
 from butlers.butler import Result, ToolCall
 from butlers.tools.attachment import attachment_tool
-from messenger.inbound.files import mailed_file
+from messenger.inbound.fetch_attachment import mailed_file
 from messenger.inbound.mailbox import LARGEST, Mailbox, account_from
 from shared.auth.tokens import Caller
 from shared.db.pool import Record

@@ -46,14 +46,10 @@ async def fetch_attachment(context: Context, files: Files, call: ToolCall) -> Re
         asked = AttachmentRequest.model_validate(call.arguments)
         await _fetch(context, files, asked)
     except ValidationError as wrong:
-        return _refused(InvalidInput(describe(wrong)))
+        return Result.refused(InvalidInput(describe(wrong)))
     except ButlersError as failed:
-        return _refused(failed)
+        return Result.refused(failed)
     return Result({"status": "ok"})
-
-
-def _refused(why: ButlersError) -> Result:
-    return Result({"status": "error", "code": why.code, "error": str(why)})
 
 
 async def _fetch(context: Context, files: Files, asked: AttachmentRequest) -> None:
