@@ -158,8 +158,15 @@ async def _rules(connection: Connection) -> list[RoutingRule]:
 
 
 def _incoming(row: Record) -> Incoming:
-    said = row["channel"], row["sender"], row["kind"], row["text"]
-    return Incoming(*said, is_owners_own(row), row["contact_id"], _is_proved(row))
+    return Incoming(
+        channel=row["channel"],
+        sender=row["sender"],
+        kind=row["kind"],
+        text=row["text"],
+        from_owner=is_owners_own(row),
+        contact=row["contact_id"],
+        is_proved=_is_proved(row),
+    )
 
 
 async def _choice(  # the facts it leans on

@@ -96,16 +96,16 @@ def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded
     token_file = folder / "token"
     token_file.touch(mode=0o600, exist_ok=False)
     token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
-    name, own = place.context.name, place.setup.own
-    where = (f"{place.url}/mcp", token_file, work)
     return Job(
-        claimed.id,
-        name,
-        asked.persona(place.persona),
-        asked.prompt,
-        *where,
-        limits,
-        own,
+        session_id=claimed.id,
+        butler=place.context.name,
+        persona=asked.persona(place.persona),
+        prompt=asked.prompt,
+        url=f"{place.url}/mcp",
+        token_file=token_file,
+        folder=work,
+        limits=limits,
+        settings=place.setup.own,
         environment=place.keys,
         nonce=claimed.nonce or "",
         words=claimed.prompt,

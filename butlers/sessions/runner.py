@@ -133,11 +133,16 @@ async def _contained(place: Place, claimed: Claimed, stopping: asyncio.Event) ->
 
 def _terms(place: Place) -> Terms:
     setup, context = place.setup, place.context
-    lease = context.settings.timings.session_lease
-    limits = asdict(setup.limits)
-    nonce = context.new_id().replace("-", "")[:16]
-    held = (setup.runtime.name, context.instance, setup.at_once, lease, limits, setup.dollars_per_day)
-    return Terms(*held, nonce=nonce, hears=setup.runtime.hears)
+    return Terms(
+        runtime=setup.runtime.name,
+        holder=context.instance,
+        at_once=setup.at_once,
+        lease=context.settings.timings.session_lease,
+        limits=asdict(setup.limits),
+        dollars_per_day=setup.dollars_per_day,
+        nonce=context.new_id().replace("-", "")[:16],
+        hears=setup.runtime.hears,
+    )
 
 
 async def give_up(place: Place) -> None:

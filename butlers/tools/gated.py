@@ -55,10 +55,16 @@ class Gated:
         return replace(tool, handler=handler, output=None, description=f"{tool.description} {NEEDS}")
 
     async def _ask(self, tool: Tool, call: ToolCall) -> Answer:
-        context = self._context
-        text = tool_call.exact(call.arguments)
-        called = (context.new_id(), context.name, tool.name, text, sentence(tool, call.arguments))
-        new = NewCall(*called, tool.risk, tool.repeatable, call.caller.session)
+        new = NewCall(
+            id=self._context.new_id(),
+            origin=self._context.name,
+            tool_name=tool.name,
+            arguments=tool_call.exact(call.arguments),
+            says=sentence(tool, call.arguments),
+            risk=tool.risk,
+            repeatable=tool.repeatable,
+            session=call.caller.session,
+        )
         decision, row = await self._admit(tool, new)
         if row is None:
             return answers.call_refused(decision.text)
