@@ -29,6 +29,9 @@ KEYS: Final[Mapping[str, str]] = {
     "runtime": "What thinks for it; nothing if it is left out.",
 }
 DEMO: Final = Path(__file__).parent / "demo"
+# How alike two names must be for the one to be taken for a slip of the other, and for nearly the same word.
+ALIKE: Final = 0.6
+SAME: Final = 0.8
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)*[a-z][a-z0-9_]{0,30}", re.ASCII)
 
@@ -85,10 +88,14 @@ def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
         return [], [Misconfigured(f"The fleet folder {where} {what}.", remedy)]
     read_all = [_read(path) for path in sorted(where.iterdir()) if path.is_dir() and (path / "butler.toml").exists()]
     if not read_all:
-        nobody = f"The fleet folder {where} contains no butler."
-        return [], [Misconfigured(nobody, "Create one with `butlers init NAME`.")]
+        return [], [_nobody(where)]
     entries = [entry for entry, _ in read_all if entry is not None]
     mistakes = [one for _, found in read_all for one in found]
+    mistakes += [
+        Misconfigured(f"{path} describes a butler that has no butler.toml.", "Add the file beside it, or remove it.")
+        for path in sorted(where.glob("*/PERSONA.md"))
+        if not path.with_name("butler.toml").exists()
+    ]
     names = [entry.name for entry in entries]
     mistakes += [
         Misconfigured(f"Two butlers in the fleet are called `{name}`.", "Rename one of them.")
@@ -101,6 +108,14 @@ def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
         mistakes.append(Misconfigured(said, "Keep `default = true` in one butler.toml."))
     mistakes += [] if mistakes else [one for entry in entries for one in _unknown_calls(where, entry, names)]
     return entries, mistakes
+
+
+def _nobody(where: Path) -> Misconfigured:
+    """Return the mistake of a fleet folder without a butler: often it is a butler's own folder that was named."""
+    if (where / "butler.toml").exists():
+        remedy = f"Name the folder above it: --fleet {where.resolve().parent}."
+        return Misconfigured(f"{where} is the folder of one butler, and no fleet.", remedy)
+    return Misconfigured(f"The fleet folder {where} contains no butler.", "Create one with `butlers init NAME`.")
 
 
 def _unknown_calls(where: Path, entry: Entry, names: Sequence[str]) -> Iterator[Misconfigured]:
@@ -252,13 +267,17 @@ def _text(path: Path) -> str:
 
 
 def _unknown_keys(path: Path, raw: Mapping[str, object], known: Sequence[str]) -> Iterator[Misconfigured]:
-    for key in raw:
-        if key not in known:
-            hint = nearest(key, known) or f"Choose from: {', '.join(known)}."
+    choices = f"hoose from: {', '.join(known)}."
+    for key, value in raw.items():
+        if key not in known and isinstance(value, dict):
+            hint = nearest(key, known, SAME) or f"If it is a module's, add that to `modules`; otherwise c{choices}"
+            yield Misconfigured(f"{path} has the unknown table [{key}].", hint)
+        elif key not in known:
+            hint = nearest(key, known) or f"C{choices}"
             yield Misconfigured(f"{path} has the unknown key `{key}`.", hint)
 
 
-def nearest(name: str, known: Sequence[str]) -> str | None:
+def nearest(name: str, known: Sequence[str], near_enough: float = ALIKE) -> str | None:
     """Ask whether the nearest of what is known was meant, if one is near."""
-    near = difflib.get_close_matches(name, known, 1, 0.5)
+    near = difflib.get_close_matches(name, known, 1, near_enough)
     return f"Did you mean `{near[0]}`?" if near else None

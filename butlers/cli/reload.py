@@ -8,14 +8,14 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from butlers import fleet
-from butlers.butler import Context, NoConfig, joined
+from butlers.butler import Context, NoConfig, Tool, joined
 from butlers.daemon.app import CORE
 from butlers.daemon.assembly import TOPICS
 from butlers.daemon.host import Hangup
@@ -43,26 +43,44 @@ async def survey(settings: Settings) -> tuple[list[fleet.Entry], list[Misconfigu
     for entry in entries:
         try:
             demand_setups([entry])
-            mistakes += _unknown_tools(entry, _context(settings, entry.name))
+            mistakes += _unfit_calls(entry, _context(settings, entry.name))
         except Misconfigured as wrong:
             mistakes.append(wrong)
     return entries, mistakes
 
 
-def _unknown_tools(entry: fleet.Entry, context: Context) -> Iterator[Misconfigured]:
-    """Yield a mistake for each schedule whose tool the butler does not have; raise Misconfigured for its modules.
+def _unfit_calls(entry: fleet.Entry, context: Context) -> Iterator[Misconfigured]:
+    """Yield a mistake for each schedule whose call does not fit; raise Misconfigured for its modules.
 
     Of a module that is broken nobody knows the tools, so that nothing can be said.
     """
     parts = [loader.build([one], context) for one in loader.load(entry)]
     core = [module.build(context, NoConfig()) for module in CORE]
-    known = [tool.name for tool in joined([*core, *parts]).tools]
+    known = {tool.name: tool for tool in joined([*core, *parts]).tools}
     if not all(part.tools for part in parts):
         return
     for one in entry.schedules:
+        where = f"{entry.name}: [[schedules]] {one.name}:"
         if one.tool is not None and one.tool not in known:
-            what = f"{entry.name}: [[schedules]] {one.name}: the butler has no tool `{one.tool}`."
-            yield Misconfigured(what, fleet.nearest(one.tool, known) or f"Choose from: {', '.join(known)}.")
+            hint = fleet.nearest(one.tool, [*known]) or f"Choose from: {', '.join(known)}."
+            yield Misconfigured(f"{where} the butler has no tool `{one.tool}`.", hint)
+        elif one.tool is not None:
+            yield from _unfit_arguments(f"{where} `arguments`:", known[one.tool], one.arguments)
+
+
+def _unfit_arguments(where: str, tool: Tool, arguments: Mapping[str, object]) -> Iterator[Misconfigured]:
+    """Yield a mistake for each argument that the tool's schema does not know, and for each that it demands. Pure."""
+    known, demanded = tool.parameters.get("properties"), tool.parameters.get("required", [])
+    if not isinstance(known, Mapping) or not isinstance(demanded, Sequence):
+        return
+    for name in arguments:
+        if name not in known:
+            hint = fleet.nearest(name, [*known]) or f"Choose from: {', '.join(known)}."
+            yield Misconfigured(f"{where} the tool `{tool.name}` has no `{name}`.", hint)
+    missing = [str(name) for name in demanded if name not in arguments]
+    if missing:
+        names = " and ".join(f"`{name}`" for name in missing)
+        yield Misconfigured(f"{where} the tool `{tool.name}` needs {names}.", "Add what is missing.")
 
 
 def _context(settings: Settings, name: str) -> Context:

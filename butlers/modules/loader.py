@@ -4,19 +4,19 @@ A module is installed and named by its entry point, or its code is found by its 
 the fleet's folder, beside the butlers' folders.
 """
 
-import difflib
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import Final, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from butlers.butler import Components, Context, Module, NoConfig, joined
-from butlers.fleet import Entry, ModuleEntry
+from butlers.fleet import Entry, ModuleEntry, nearest
 from butlers.modules.watch import Watch
 from butlers.setup.chain import Chain, demand
 from shared.errors import Misconfigured
@@ -115,12 +115,35 @@ def configured(entry: ModuleEntry, model: type[BaseModel]) -> BaseModel:
     except ValidationError as wrong:
         first = wrong.errors()[0]
         key = ".".join(str(step) for step in first["loc"])
+        table, known = f"{entry.file}: [{entry.name}]", _fields_at(model, first["loc"][:-1])
         if first["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(key, model.model_fields, 1, 0.5)
-            known = ", ".join(model.model_fields) or "no key at all"
-            hint = f"Did you mean `{near[0]}`?" if near else f"[{entry.name}] takes {known}."
-            raise Misconfigured(f"{entry.file}: [{entry.name}] has the unknown key `{key}`.", hint) from None
-        raise Misconfigured(f"{entry.file}: [{entry.name}] {key}: {first['msg']}.", "Correct it.") from None
+            where = ".".join(str(step) for step in first["loc"][:-1])
+            takes = f"{f'`{where}`' if where else f'[{entry.name}]'} takes {', '.join(known) or 'no key at all'}."
+            hint = nearest(str(first["loc"][-1]), [*known]) or takes
+            raise Misconfigured(f"{table} has the unknown key `{key}`.", hint) from None
+        if first["type"] == "missing":
+            means = known[str(first["loc"][-1])].description
+            raise Misconfigured(f"{table} has no `{key}`.", f"Add it: {means}" if means else "Add it.") from None
+        said = first["msg"].removeprefix("Value error, ").removesuffix(".")
+        raise Misconfigured(f"{table} {key}: {said}.", "Correct it.") from None
+
+
+def _fields_at(model: type[BaseModel], steps: Sequence[int | str]) -> Mapping[str, FieldInfo]:
+    """Return the fields of the table at this place, which stands in lists and tables of the model."""
+    for step in steps:
+        field = model.model_fields.get(step) if isinstance(step, str) else None
+        inner = (one for one in _types_in(field.annotation if field else None) if issubclass(one, BaseModel))
+        model = next(inner, model)
+    return model.model_fields
+
+
+def _types_in(annotation: object) -> Iterator[type]:
+    """Yield the classes of which an annotation is made."""
+    if inner := get_args(annotation):
+        for one in inner:
+            yield from _types_in(one)
+    elif isinstance(annotation, type):
+        yield annotation
 
 
 def unable(why: str) -> Components:
@@ -137,7 +160,6 @@ def _broken(entry: ModuleEntry, why: str) -> Loaded:
 
 
 def _unknown(entry: ModuleEntry, installed: Sequence[str]) -> Misconfigured:
-    near = difflib.get_close_matches(entry.path, installed, 1, 0.5)
     there = f" Installed: {', '.join(sorted(installed))}." if installed else ""
-    hint = f"Did you mean `{near[0]}`?" if near else f"Install it, or name its Python module.{there}"
+    hint = nearest(entry.path, installed) or f"Install it, or name its Python module.{there}"
     return Misconfigured(f"{entry.file}: there is no module `{entry.path}`.", hint)

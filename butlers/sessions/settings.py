@@ -1,13 +1,12 @@
 """The table `[runtime]` of a butler.toml: which runtime thinks for the butler, and how much a session may take."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from butlers.fleet import Entry, ModuleEntry
+from butlers.fleet import Entry, ModuleEntry, nearest
 from butlers.modules import loader
 from butlers.runtime.base import Limits, Runtime
 from butlers.runtime.registry import RUNTIMES
@@ -68,7 +67,6 @@ def _runtime(entry: ModuleEntry, kind: object) -> Runtime:
         raise Misconfigured(f"{entry.file}: [runtime] has no `kind`.", EXAMPLE)
     found = RUNTIMES.get(kind) if isinstance(kind, str) else None
     if found is None:
-        near = difflib.get_close_matches(str(kind), RUNTIMES, 1, 0.5)
-        hint = f"Did you mean `{near[0]}`?" if near else f"Choose from: {', '.join(RUNTIMES)}."
+        hint = nearest(str(kind), [*RUNTIMES]) or f"Choose from: {', '.join(RUNTIMES)}."
         raise Misconfigured(f"{entry.file}: [runtime] kind: there is no runtime `{kind}`.", hint)
     return found

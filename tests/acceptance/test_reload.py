@@ -146,6 +146,11 @@ async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> Non
     code, _, err = await house.butlers("fleet", "check")
     assert "`calls` names `helth`, who is not in the fleet. Did you mean `health`?" in err
     assert "[[schedules]] a: the butler has no tool `notfy`. Did you mean `notify`?" in err
+    called = 'cron = "1 * * * *"\ntool = "notify"\narguments = { chanel = "telegram" }\n'
+    butler(house, "greeter", f'[[schedules]]\nname = "a"\n{called}')
+    code, _, err = await house.butlers("fleet", "check")
+    assert "[[schedules]] a: `arguments`: the tool `notify` has no `chanel`. Did you mean `channel`?" in err
+    assert "[[schedules]] a: `arguments`: the tool `notify` needs `channel` and `message`. Add what is missing." in err
     butler(house, "greeter", 'calls = ["health"]\n')
     butler(house, "health")
     code, out, _ = await house.butlers("fleet", "check")

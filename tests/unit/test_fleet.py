@@ -34,6 +34,15 @@ def test_every_folder_with_a_butler_toml_is_a_butler_and_nothing_else_is(tmp_pat
     assert [entry.name for entry in load(tmp_path)] == ["a", "b", "c"]
 
 
+def test_a_butler_that_would_be_left_out_and_a_folder_that_is_no_fleet_are_named(tmp_path: Path) -> None:
+    butler(tmp_path / "fleet" / "a")
+    (butler(tmp_path / "fleet" / "b", HEAD) / "butler.toml").rename(tmp_path / "fleet" / "b" / "Butler.toml")
+    with pytest.raises(Misconfigured, match=r"b/PERSONA\.md describes a butler that has no butler\.toml\."):
+        load(tmp_path / "fleet")
+    with pytest.raises(Misconfigured, match=f"is the folder of one butler.* --fleet {tmp_path / 'fleet'}"):
+        load(tmp_path / "fleet" / "a")
+
+
 def test_without_a_folder_it_is_the_demo_fleet() -> None:
     assert [entry.name for entry in load(None)] == ["greeter"]
     assert load(None) == load(DEMO)
@@ -56,8 +65,13 @@ def test_without_a_folder_it_is_the_demo_fleet() -> None:
         pytest.param('name = "health"\ndescription = " "', "has no description", id="a blank one"),
         pytest.param('name = "health"\ndescription = ["x"]', "has no description", id="a list"),
         pytest.param('name = "health"\nmodulse = []', "unknown key `modulse`. Did you mean `modules`?", id="near"),
+        pytest.param(HEAD + "budgets = 1", "unknown key `budgets`. Choose from: name,", id="not near enough"),
+        pytest.param(
+            HEAD + "[manictime]\ndata = 'x'", "unknown table [manictime]. If it is a module's, add", id="table"
+        ),
+        pytest.param(HEAD + "[runtme]\nkind = 'x'", "unknown table [runtme]. Did you mean `runtime`?", id="near table"),
         pytest.param('name = "health"\nzzz = 1', "unknown key `zzz`. Choose from: name,", id="unknown"),
-        pytest.param('[butler]\nname = "health"', "unknown key `butler`", id="nested"),
+        pytest.param('[butler]\nname = "health"', "unknown table [butler]", id="nested"),
         pytest.param('name = "health"\nmodules = "state"', "`modules` is no list of module names", id="one module"),
         pytest.param('name = "health"\nmodules = ["../x"]', "`modules` is no list of module names", id="a path"),
         pytest.param('name = "h"\ndescription = "x"\ndefault = "yes"', "neither true nor false", id="no yes or no"),
@@ -76,7 +90,7 @@ def test_without_a_folder_it_is_the_demo_fleet() -> None:
             "[[schedules]] a: A schedule has no key `crom`",
             id="a key",
         ),
-        pytest.param('name = "h"\nmodules = ["a.state"]\n[stat]', "`stat`. Did you mean `state`?", id="other table"),
+        pytest.param('name = "h"\nmodules = ["a.state"]\n[stat]', "[stat]. Did you mean `state`?", id="other table"),
     ],
 )
 def test_a_broken_butler_is_told_by_its_file(tmp_path: Path, toml: str | bytes, said: str) -> None:

@@ -19,7 +19,16 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "no place": ({"kind": "script", "steps": STEPS, "at_once": 0}, "[runtime] at_once: Input should be greater"),
     "no time": ({"kind": "script", "steps": STEPS, "minutes": 0}, "[runtime] minutes: Input should be greater than 0"),
     "no number": ({"kind": "script", "steps": STEPS, "dollars": "much"}, "[runtime] dollars: Input should be a valid"),
-    "nothing to do": ({"kind": "script"}, "[runtime] steps: Field required"),
+    "nothing to do": ({"kind": "script"}, "[runtime] has no `steps`. Add it: What is done, one after the other."),
+    "a step's unknown key": (
+        {"kind": "script", "steps": [{"tool": "notify"}]},
+        "[runtime] has the unknown key `steps.0.tool`. `steps.0` takes call, arguments, keep, say, wait.",
+    ),
+    "a step's mistyped key": ({"kind": "script", "steps": [{"cal": "notify"}]}, "`steps.0.cal`. Did you mean `call`?"),
+    "two things at once": (
+        {"kind": "script", "steps": [{"call": "notify", "say": "x"}]},
+        "[runtime] steps.0: A step has one of call, say and wait. Correct it.",
+    ),
 }
 
 
