@@ -11,6 +11,7 @@ import typer
 from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.terminal import (
     as_owner,
+    beginning,
     each,
     instant,
     one_of,
@@ -86,7 +87,7 @@ async def _to(connection: Connection, row: Record) -> Addressee:
 
 @app.command("list")
 def list_all(
-    status: Annotated[str | None, typer.Option("--status", help="Only approved, denied, ... ones.")] = None,
+    status: Annotated[str | None, typer.Option("--status", help="Only approved, denied, expired, ... ones.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Include those that are decided.")] = False,  # noqa: FBT002
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
@@ -99,15 +100,16 @@ def list_all(
         say_json({"actions": [_object(row, to) for row, to in found]})
         return
     cells = [[row["id"][:SHORT], *_cells(row, to)] for row, to in found]
-    table(("id", "ref", "status", "butler", "to", "by", "message"), cells)
+    nothing = "Nothing needs your approval." if status is None and not everything else "There are no such approvals."
+    table(("id", "ref", "status", "butler", "to", "by", "message"), cells, nothing)
 
 
 def _cells(row: Record, to: Addressee) -> list[object]:
     """Return what the list shows of an action, after its id; of a tool call its tool and the tool's own sentence."""
     butler = row["origin_butler"]
     if row["says"] is not None:
-        return ["", CALL[row["status"]], butler, row["tool_name"], "tool", row["says"][:60]]
-    return [_reference(row), ACTION[row["status"]], butler, to, row["channel"], _message(row)[:60]]
+        return ["", CALL[row["status"]], butler, row["tool_name"], "tool", beginning(row["says"])]
+    return [_reference(row), ACTION[row["status"]], butler, to, row["channel"], beginning(_message(row))]
 
 
 def _show_call(row: Record) -> None:

@@ -50,7 +50,7 @@ def list_lines(
         return
     columns = ("seq", "at", "event_type", "actor")
     cells = [[*(one[name] for name in columns), subject_of(one)[:SHORT], one["reason"] or ""] for one in found]
-    table(("line", "at", "event", "by", "about", "reason"), cells)
+    table(("line", "at", "event", "by", "about", "reason"), cells, "There are no such lines.")
 
 
 @app.command("show")

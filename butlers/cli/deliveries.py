@@ -12,6 +12,7 @@ from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.terminal import (
     as_login,
     as_owner,
+    beginning,
     each,
     instant,
     owner_id,
@@ -72,11 +73,12 @@ def list_all(
             DELIVERY[r["status"]],
             r["origin_butler"],
             f"{r['contact'] or 'unknown'} ({r['address']}) by {r['channel']}",
-            (r["message"] or r["emoji"] or "")[:60],
+            beginning(r["message"] or r["emoji"] or ""),
         ]
         for r in rows
     ]
-    table(("id", "ref", "status", "butler", "to", "message"), cells)
+    nothing = "There are no such deliveries." if status else "Nothing was sent yet."
+    table(("id", "ref", "status", "butler", "to", "message"), cells, nothing)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Annotated
 from uuid import UUID
 
@@ -12,6 +11,7 @@ import typer
 from butlers.cli.client import demand_butler, exchange, mint, url_of
 from butlers.cli.options import FleetOption, HomeOption
 from butlers.cli.terminal import as_owner, contact_of, say_json, settings_of, text_of
+from butlers.daemon.discovery import ONE_COMMAND
 from shared.channels import CHANNELS
 from shared.config.settings import Settings
 from shared.errors import Unavailable
@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 def notify(  # noqa: PLR0913, PLR0917  # the contract's parameters
     name: Annotated[str, typer.Option("--as", help="The butler that sends.")],
     channel: Annotated[str, typer.Option("--channel", help=f"{' or '.join(CHANNELS)}.")],
-    message: Annotated[str, typer.Option("--message", help="The text; `-` reads it.")] = "",
+    message: Annotated[str, typer.Option("--message", help="The text; `-` reads it from standard input.")] = "",
     contact_id: Annotated[str, typer.Option("--contact-id", help="A contact, by name or id.")] = "",
     recipient: Annotated[
         str, typer.Option("--to", "--recipient", help="A contact's name or an address; else you.")
@@ -62,7 +62,7 @@ async def _call_notify(settings: Settings, name: str, arguments: Mapping[str, ob
     if said := arguments.get("contact_id"):
         arguments = {**arguments, "contact_id": await _contact(settings, str(said))}
     url = await url_of(settings, name)
-    bearer = await mint(settings, name, timedelta(minutes=5))
+    bearer = await mint(settings, name, ONE_COMMAND)
     answer = await exchange(f"{url}/notify", given=arguments, bearer=bearer)
     if "status" not in answer.told:
         raise Unavailable(f"{name} gave no answer of a butler at {url} ({answer.status}).", "Restart it.")

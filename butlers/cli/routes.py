@@ -59,7 +59,8 @@ def list_routes(
         )
         for row in rows
     ]
-    table(("id", "to", "channel", "from", "contact", "words", "may ask", "since"), cells)
+    nothing = "There are no rules: what names no butler goes to the default one."
+    table(("id", "to", "channel", "from", "contact", "words", "may ask", "since"), cells, nothing)
 
 
 @app.command("add")

@@ -10,6 +10,7 @@ import typer
 from butlers.cli.options import SHORT, HomeOption, JsonOption
 from butlers.cli.terminal import (
     as_owner,
+    beginning,
     contact_of,
     each,
     instant,
@@ -62,7 +63,8 @@ def list_all(
         [r["id"][:SHORT], "yes" if r["active"] else "no", r["effect"], r["origin_butler"] or "any", _whom(r), _uses(r)]
         for r in rows
     ]
-    table(("id", "active", "effect", "butler", "to", "used"), cells)
+    nothing = "There are no rules: every message to others needs your approval."
+    table(("id", "active", "effect", "butler", "to", "used"), cells, nothing)
 
 
 def _whom(row: Record) -> str:
@@ -190,5 +192,5 @@ def _line(one: Past, decision: Decision) -> dict[str, object]:
         "at": instant(one.at),
         "status": one.status,
         "verdict": decision.verdict,
-        "message": one.message[:60],
+        "message": beginning(one.message),
     }

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from butlers.cli.options import SHORT, HomeOption, JsonOption
-from butlers.cli.terminal import as_owner, each, instant, say, say_json, say_lines, settings_of, table
+from butlers.cli.terminal import as_owner, beginning, each, instant, say, say_json, say_lines, settings_of, table
 from shared.db.pool import Record
 from shared.display.visible import quoted
 from shared.errors import ButlersError, InvalidInput
@@ -49,11 +49,11 @@ def list_all(
             instant(row["began_at"] or row["created_at"], "seconds"),
             row["steps"],
             row["cause"],
-            (row["prompt"] or "")[:60],
+            beginning(row["prompt"] or ""),
         ]
         for row in rows
     ]
-    table(("id", "butler", "status", "since", "calls", "cause", "prompt"), cells)
+    table(("id", "butler", "status", "since", "calls", "cause", "prompt"), cells, "There are no sessions.")
 
 
 @app.command()

@@ -34,6 +34,8 @@ from shared.storage import contacts
 GOES_ON: Final = "  | "
 # Whose credentials those of the channels are.
 MESSENGER: Final = "messenger"
+# How many characters a row of a table shows of a text.
+ROOM: Final = 60
 Row = TypeVar("Row", Record, dict[str, object])
 
 
@@ -225,8 +227,19 @@ def each(ids: Sequence[str], do: Callable[[str], None]) -> None:
         raise typer.Exit(1)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows in columns, each on one line: a cell's line breaks become spaces."""
+def beginning(text: str) -> str:
+    """Return as much of a text as a row of a table has room for, with a mark where something is left out."""
+    return text if len(text) <= ROOM else f"{text[: ROOM - 1]}…"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], nothing: str = "") -> None:
+    """Print rows in columns, each on one line: a cell's line breaks become spaces.
+
+    Where there is no row, say `nothing` to a person instead, if that is given.
+    """
+    if nothing and not rows:
+        remark(nothing)
+        return
     cells = [[in_line(str(cell).replace("\n", " ")) for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
     for row in ([title.upper() for title in head], *cells):

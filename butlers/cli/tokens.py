@@ -27,14 +27,16 @@ def add_to(line: typer.Typer) -> None:
 @app.command("list")
 def list_all(
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
-    everything: Annotated[bool, typer.Option("--all", help="Include expired and revoked tokens.")] = False,  # noqa: FBT002
+    everything: Annotated[bool, typer.Option("--all", help="Also expired, revoked and brief ones.")] = False,  # noqa: FBT002
     home_folder: HomeOption = None,
 ) -> None:
-    """List valid client tokens; the tokens themselves are not stored."""
+    """List valid client tokens, without those of single commands; the tokens themselves are not stored."""
 
     async def read() -> list[Record]:
         async with as_owner(settings_of(None, home_folder)) as connection:
-            return [row for row in await discovery.tokens(connection) if everything or row["counts"]]
+            return [
+                row for row in await discovery.tokens(connection) if everything or (row["counts"] and not row["brief"])
+            ]
 
     rows = asyncio.run(read())
     if as_json:
@@ -50,7 +52,7 @@ def list_all(
         ]
         for row in rows
     ]
-    table(("id", "kind", "butler", "made", "expires", "revoked"), cells)
+    table(("id", "kind", "butler", "made", "expires", "revoked"), cells, "No client has a token.")
 
 
 @app.command()

@@ -37,9 +37,12 @@ KEEP: Final = """
 INSERT INTO shared.client_tokens (jti, butler, expires_at, notices, kind)
 VALUES ($1, $2, clock_timestamp() + $3, $4, $5)
 """
+# How long a token lasts that the command line makes for itself; it is made in the second in which it is stored.
+ONE_COMMAND: Final = timedelta(minutes=5)
 TOKENS: Final = """
 SELECT jti AS id, kind, butler, made_at, expires_at, revoked_at,
-    revoked_at IS NULL AND expires_at > clock_timestamp() AS counts
+    revoked_at IS NULL AND expires_at > clock_timestamp() AS counts,
+    kind = 'client' AND expires_at <= made_at + interval '301 seconds' AS brief
 FROM shared.client_tokens ORDER BY made_at
 """
 REVOKE: Final = """
@@ -124,7 +127,10 @@ async def keep_token(
 
 
 async def tokens(connection: Connection) -> list[Record]:
-    """Return every token, oldest first: id, kind, butler, made_at, expires_at, revoked_at, and whether it counts."""
+    """Return every token, oldest first: id, kind, butler, made_at, expires_at, revoked_at, and whether it counts.
+
+    What is `brief` lasts as long as those that the command line makes for a single command.
+    """
     return list(await connection.fetch(TOKENS))
 
 

@@ -3,7 +3,7 @@
 A line holds a hash of an address. The address itself is shown as long as it stands on that contact.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -58,14 +58,15 @@ SELECT * FROM (
     LEFT JOIN shared.contacts c ON c.id::text = e.detail ->> 'person'
     LEFT JOIN shared.contact_info i ON i.contact_id = c.id AND e.detail ->> 'address'
         = encode(sha256(convert_to(i.contact_id::text || ' ' || i.type || ' ' || i.value, 'UTF8')), 'hex')
-    WHERE e.actor = 'owner' AND e.event_type = ANY ($1::text[]) ORDER BY e.seq DESC LIMIT $2) AS latest
+    WHERE e.actor = 'owner' AND e.event_type = ANY ($1::text[])
+        AND ($3::bigint[] IS NULL OR e.seq = ANY ($3::bigint[])) ORDER BY e.seq DESC LIMIT $2) AS latest
 ORDER BY seq
 """
 
 
-async def latest(connection: Connection) -> list[Change]:
-    """Return the last 200 changes, oldest first."""
-    rows = await connection.fetch(LATEST, list(SAID), MOST)
+async def latest(connection: Connection, lines: Sequence[int] | None = None) -> list[Change]:
+    """Return the last 200 changes, or those of these lines, oldest first."""
+    rows = await connection.fetch(LATEST, list(SAID), MOST, lines)
     return [Change(row["seq"], row["at"], row["what"], sentence(row)) for row in rows]
 
 

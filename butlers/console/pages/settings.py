@@ -24,7 +24,10 @@ async def index(house: House, request: Request, session: Session) -> Response:
             "expires": f"{row['expires_at']:%Y-%m-%d}",
         }
         for row in rows
+        if not row["brief"]
     ]
     desks = [one for one in found if one["kind"] == "desk"]
     clients = [one for one in found if one["kind"] != "desk"]
-    return await page(house, request, session, "settings.html", desks=desks, clients=clients)
+    return await page(
+        house, request, session, "settings.html", desks=desks, clients=clients, brief=len(rows) - len(found)
+    )

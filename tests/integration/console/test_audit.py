@@ -28,6 +28,8 @@ async def test_what_the_owner_changes_is_in_it(console: Running) -> None:
     shown = plain(await page(console, "/audit"))
     for event in ("signed_in", "contact_made", "address_added", "rule_made", "brake_on"):
         assert event in shown, event
+    assert "Contact Anna was added." in shown
+    assert "Anna now has the telegram address 4242. (console)" in shown
     await console.post("/sign-out", csrf=csrf)
     await console.sign_in()
     assert "signed_out" in plain(await page(console, "/audit"))

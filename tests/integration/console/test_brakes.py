@@ -39,7 +39,7 @@ async def test_every_page_pauses_and_shows_each_brake_with_its_own_lift(console:
         assert 'name="do" value="pause"' not in html, path
         assert (len(LIFT.findall(html)), over in html) == (2, False), path
         words = plain(html)
-        assert "Messages from greeter to Owner by telegram wait. On since just now, by you, until 20" in words, path
+        assert "Messages from greeter to Owner by telegram wait. Put on just now by you, until 20" in words, path
         assert "A backup was restored." in words, path
         assert "by the Messenger" in words, path
 

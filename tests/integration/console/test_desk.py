@@ -90,7 +90,11 @@ async def test_the_settings_show_each_token_that_counts_and_how_to_end_it(house:
     assert f"A desk, which answers questions and approves nothing. since {made['made_at']:%Y-%m-%d}" in shown
     assert f"butlers tokens revoke {made['id'][:8]}" in shown
     await discovery.revoke_token(house.sql, made["id"])
-    assert made["id"][:8] not in await page(console, "/settings")
+    await discovery.keep_token(house.sql, "a command's own", "greeter", discovery.ONE_COMMAND)
+    await discovery.keep_token(house.sql, "a client's token", "greeter", timedelta(minutes=6))
+    shown = plain(await page(console, "/settings"))
+    assert (made["id"][:8] in shown, "revoke a client" in shown, "revoke a comman" in shown) == (False, True, False)
+    assert "1 more was made by the command line for a single command, and ends within five minutes" in shown
 
 
 async def test_butlers_take_turns_on_the_screen(house: House, console: Running) -> None:
