@@ -101,7 +101,11 @@ async def is_live(connection: Connection, session_id: str, peer_uid: int | None)
     if theirs is False:
         from shared.telemetry.logs import logger  # noqa: PLC0415  # the command line waits for nobody's logs
 
-        logger("butlers.console").warning("a session's cookie came from another user than signed in", uid=peer_uid)
+        log = logger("butlers.console")
+        if peer_uid is None:  # often a browser that has left the page meanwhile, whom the kernel knows no more
+            log.info("a session's cookie came by a connection that no user of this computer has")
+        else:
+            log.warning("a session's cookie came from another user than signed in", uid=peer_uid)
     return theirs is True
 
 
