@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_LISTED: Final = re.compile(r"\s*\d+: \+(\*?)\S* (\d+)/\d+x(\d+)/\d+([+-]\d+)([+-]\d+)")
+# A monitor that a person has set up by hand has no plus.
+_LISTED: Final = re.compile(r"\s*\d+: \+?(\*?)\S* (\d+)/\d+x(\d+)/\d+([+-]\d+)([+-]\d+)")
 
 
 class Palette(NamedTuple):

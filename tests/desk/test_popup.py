@@ -296,20 +296,28 @@ async def test_the_theme_is_the_systems(seen: Screen, stubs: Path, says: str, co
     assert found == [theme.PALETTES[colours].paper]
 
 
-async def test_the_window_is_centred_where_the_person_is(seen: Screen, stubs: Path) -> None:
-    listed = "Monitors: 2\n 0: +*A 640/200x800/200+0+0  A\n 1: +B 640/200x800/200+640+0  B"
-    stub(stubs, "xrandr", f"printf '%s\\n' '{listed}'")
-    seen.run("xdotool", "mousemove", "900", "300")
-    found = list[tuple[int, int, int, int]]()
+async def test_the_window_is_centred_where_the_person_is(seen: Screen) -> None:
+    """The screen is cut in two monitors, as a person cuts a wide one."""
+    for name, left, output in (("left", 0, "screen"), ("right", 640, "none")):
+        seen.run("xrandr", "--setmonitor", name, f"640/200x800/200+{left}+0", output)
+    found = list[int]()
 
     def hands(screen: Screen, at: str) -> None:
-        found.append(screen.place(at))
+        x, y, width, height = screen.place(at)
+        found.append(x + width // 2)
+        assert abs(y + height // 2 - 400) <= 40
         screen.key("Escape")
 
-    await told(seen, asked("Second monitor"), hands)
-    x, y, width, height = found[0]
-    assert abs(x + width // 2 - 960) <= 20
-    assert abs(y + height // 2 - 400) <= 40
+    try:
+        for pointer in (900, 300):
+            seen.run("xdotool", "mousemove", str(pointer), "300")
+            await told(seen, asked("Monitors"), hands)
+    finally:
+        for name in ("left", "right"):
+            seen.run("xrandr", "--delmonitor", name)
+    assert [abs(middle - wanted) <= 20 for middle, wanted in zip(found, (960, 320), strict=True)] == [True, True]
+    listed = "Monitors: 2\n 0: +B 640/200x800/200+640+0  B\n 1: +*A 640/200x800/200+0+0  A"
+    assert [one.x for one in theme.listed_monitors(listed)] == [0, 640]  # the primary one first
     assert theme.listed_monitors("xrandr: no") == []
 
 
