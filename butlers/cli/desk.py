@@ -42,17 +42,18 @@ def _group() -> None:
 @app.command()
 def mcp(
     http: Annotated[int | None, typer.Option("--http", help="Serve HTTP on this port of 127.0.0.1, by token.")] = None,
+    history_limit: Annotated[int, typer.Option(min=0, max=50, help="Show so many exchanges of before.")] = 5,
     folder: FolderOption = FOLDER,
 ) -> None:
     """Serve the tool `notify` on standard input and output (MCP over stdio), until the client closes it."""
     from butlers.desk import server  # noqa: PLC0415  # help should not wait for a server
 
     if http is None:
-        return asyncio.run(server.on_a_pipe(notifier()))
+        return asyncio.run(server.on_a_pipe(notifier(), history_limit))
     kept = folder / "mcp-token"
     token = server.token_in(kept)
     remark(f"Serving http://{server.HOST}:{http}/mcp; the token is in {kept}.")
-    return asyncio.run(server.over_http(notifier(), http, token))
+    return asyncio.run(server.over_http(notifier(), history_limit, http, token))
 
 
 @app.command()

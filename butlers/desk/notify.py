@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final, cast
 
 from mcp_types import TextContent
@@ -16,6 +17,7 @@ LEAST_SECONDS: Final = 5
 MOST_SECONDS: Final = 300
 HISTORY_LIMIT: Final = 5
 THEMES: Final = ("auto", "light", "dark")
+NOT_KEPT: Final = "(not kept)"
 _PROGRESS_SECONDS: Final = 15.0
 DESCRIPTION: Final = (
     "Display a message in a popup window and optionally wait for user text response. "
@@ -95,6 +97,8 @@ def popup_of(arguments: Arguments) -> Popup:
         timeout=None if timeout is None else float(cast("float", timeout)),
         chime=_flag(arguments, "chime_enabled", otherwise=False),
         theme=theme,
+        # Beyond the contract, so its published parameters do not name it.
+        sensitive=_flag(arguments, "sensitive", otherwise=False),
     )
 
 
@@ -131,18 +135,14 @@ class Conversation:
         """Check the arguments, show the popup, and say what came of it."""
         popup = popup_of(call.arguments)
         if _flag(call.arguments, "show_history", otherwise=True):
-            popup = _with(popup, tuple(self._history))
+            popup = replace(popup, history=tuple(self._history))
         ended = await _telling(self._popups.show(popup), call)
         if ended.how == "busy" and await self._announce(popup.title, popup.message):
             ended = PopupEnd("shown")
         if ended.how in {"shown", "submitted"}:
-            self._history.append((popup.message, ended.text))
+            self._history.append((popup.message, NOT_KEPT if popup.sensitive else ended.text))
         said = "Error: A question is open in a popup. Try again." if ended.how == "busy" else ""
         return Result(blocks=[TextContent(type="text", text=said or sentence(ended, popup.timeout))])
-
-
-def _with(popup: Popup, history: tuple[tuple[str, str], ...]) -> Popup:
-    return Popup(popup.message, popup.title, popup.waits, popup.timeout, history, popup.chime, popup.theme)
 
 
 async def _telling(showing: Awaitable[PopupEnd], call: ToolCall) -> PopupEnd:

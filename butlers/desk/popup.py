@@ -39,6 +39,8 @@ class Popup:
     theme: Theme = "auto"
     # A question of a butler's, which no message covers.
     question: bool = False
+    # What is typed is hidden on the screen, and shown in no history.
+    sensitive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,10 @@ from butlers.desk.notify import Announce, components
 from shared.errors import Misconfigured, Unavailable
 
 NAME: Final = "desk"
-INSTRUCTIONS: Final = "`notify` shows the person at this computer a popup, and returns what they typed."
+INSTRUCTIONS: Final = (
+    "`notify` shows the person at this computer a popup, and returns what they typed. With the further argument "
+    "`sensitive` true, what they type is hidden on the screen and shown in no history: use it for keys and passwords."
+)
 HOST: Final = "127.0.0.1"
 _LEAST_TOKEN: Final = 20
 
@@ -53,15 +56,15 @@ def announcing(notifier: Notifier) -> Announce:
     return announce
 
 
-async def on_a_pipe(notifier: Notifier) -> None:
+async def on_a_pipe(notifier: Notifier, history_limit: int) -> None:
     """Serve until the client closes the pipe."""
-    await over_stdio(NAME, INSTRUCTIONS, components(announcing(notifier)))
+    await over_stdio(NAME, INSTRUCTIONS, components(announcing(notifier), history_limit))
 
 
-async def over_http(notifier: Notifier, port: int, token: str) -> None:
+async def over_http(notifier: Notifier, history_limit: int, port: int, token: str) -> None:
     """Serve on this computer's own address until we are told to stop."""
     config = uvicorn.Config(
-        http_app(components(announcing(notifier)), port, token),
+        http_app(components(announcing(notifier), history_limit), port, token),
         host=HOST,
         port=port,
         log_level="warning",

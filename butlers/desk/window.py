@@ -46,7 +46,7 @@ class Window:
         self._said = said
         self._colours = SimpleNamespace(**said["colours"])
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self._input: tk.Text | None = None
+        self._input: tk.Text | tk.Entry | None = None
         self._over = False
         timeout = said.get("timeout")
         self._until = None if timeout is None else time.monotonic() + float(timeout)
@@ -166,12 +166,19 @@ class Window:
         cancel.pack(side="right", padx=8)
 
     def _build_input(self) -> None:
-
-        colours = self._colours
-        self._input = typed = tk.Text(self._root, height=4, wrap="word", undo=True, font="TkTextFont", name="input")
-        typed.configure(background=colours.well, foreground=colours.ink)
-        typed.configure(insertbackground=colours.ink, selectbackground=colours.accent, padx=8, pady=6)
-        typed.configure(selectforeground=colours.accent_ink, highlightcolor=colours.accent)
+        """Put up where the person types; a secret is one line of dots, and dots are what is copied from it."""
+        colours, font = self._colours, "TkTextFont"
+        secret = self._said["sensitive"]
+        text = tk.Text(self._root, height=4, wrap="word", undo=True, font=font, padx=8, pady=6)
+        self._input = typed = tk.Entry(self._root, show="\u2022", font=font) if secret else text
+        typed.configure(
+            background=colours.well,
+            foreground=colours.ink,
+            insertbackground=colours.ink,
+            selectbackground=colours.accent,
+            selectforeground=colours.accent_ink,
+            highlightcolor=colours.accent,
+        )
         typed.pack(side="bottom", fill="x", pady=(10, 0))
         for key in ("<Return>", "<KP_Enter>"):
             typed.bind(key, lambda _: self._submit())
@@ -180,7 +187,7 @@ class Window:
         typed.bind("<Control-a>", _select_all)
 
     def _break_line(self, _: object) -> str:
-        if self._input is not None:
+        if isinstance(self._input, tk.Text):
             self._input.insert("insert", "\n")
             self._input.see("insert")
         return "break"
@@ -189,8 +196,7 @@ class Window:
         """Put up a text to read: it scrolls, and can be marked and copied."""
         colours = self._colours
         frame = tk.Frame(self._root, background=colours.paper, name=name)
-        shown = tk.Text(frame, height=rows, wrap="word", borderwidth=0, highlightthickness=0, name="text")
-        shown.configure(font="TkTextFont")
+        shown = tk.Text(frame, height=rows, wrap="word", borderwidth=0, highlightthickness=0, font="TkTextFont")
         shown.configure(background=colours.paper, foreground=colours.soft if end else colours.ink, padx=4)
         shown.configure(selectbackground=colours.accent, selectforeground=colours.accent_ink)
         bar = tk.Scrollbar(frame, command=shown.yview)
@@ -211,7 +217,8 @@ class Window:
             self._left.configure(text=f"{left} s left")
 
     def _submit(self) -> str:
-        text = self._input.get("1.0", "end-1c") if self._input is not None else ""
+        typed = self._input
+        text = typed.get("1.0", "end-1c") if isinstance(typed, tk.Text) else typed.get() if typed else ""
         self._end("submitted" if text.strip() else "empty", text)
         return "break"
 
@@ -222,8 +229,10 @@ class Window:
             self._root.destroy()
 
 
-def _select_all(pressed: "tk.Event[tk.Text]") -> str:
-    pressed.widget.tag_add("sel", "1.0", "end-1c")
+def _select_all(pressed: "tk.Event[tk.Text | tk.Entry]") -> str:
+    widget = pressed.widget
+    # The end of a text is behind a line break that nobody typed.
+    widget.tag_add("sel", "1.0", "end-1c") if isinstance(widget, tk.Text) else widget.select_range(0, "end")
     return "break"
 
 
