@@ -111,7 +111,10 @@ def clipped(found: Iterable[Span], asked: Range, active: Sequence[tuple[int, int
             yield part
             continue
         first = max(0, bisect_left(active, (part.start, part.start)) - 1)
-        yield from within(part, active, first)
+        if active and active[first][0] <= part.start and part.end <= active[first][1]:
+            yield part  # as nearly all are
+        else:
+            yield from within(part, active, first)
 
 
 def total_seconds(parts: Iterable[Span]) -> int:
@@ -162,7 +165,7 @@ def described(
     made = []
     for one, row in found:
         document = documents.longest(one.span)
-        near = NO_TAGS.union(*[names[id(tag)] for tag in tags.touching(one.span)])
+        near = NO_TAGS.union(*[names[id(tag)] for tag in tags.touching(one.span)]) if names else NO_TAGS
         site = None
         if with_websites:
             seen = sites.longest(one.span, TOLERANCE_SECONDS if one.is_browser else 0)
@@ -176,11 +179,11 @@ def described(
                 one.application,
                 one.span,
                 one.is_browser,
-                document=path_of(document.title) if document else None,
-                website=site,
-                tags=near | beside.tags_of.get((row.report_id, row.activity_id), NO_TAGS),
-                screenshot=shot.ref if shot else None,
-                local_end=one.local_end,
+                path_of(document.title) if document else None,
+                site,
+                near | beside.tags_of.get((row.report_id, row.activity_id), NO_TAGS),
+                shot.ref if shot else None,
+                one.local_end,
             )
         )
     return made
@@ -200,13 +203,14 @@ class Nearby:
         return [self._rows[number] for _, _, number in self._touching(span, before)]
 
     def _touching(self, span: Span, before: int) -> list[tuple[int, int, int]]:
-        while self._next < len(self._rest) and self._rest[self._next][0] < span.end:
+        start, end = span.start, span.end
+        while self._next < len(self._rest) and self._rest[self._next][0] < end:
             self._open.append(self._rest[self._next])
             self._next += 1
         if not self._open:
             return self._open
-        self._open = [one for one in self._open if one[1] + TOLERANCE_SECONDS > span.start]
-        return [one for one in self._open if one[0] < span.end and one[1] + before > span.start]
+        self._open = [one for one in self._open if one[1] + TOLERANCE_SECONDS > start]
+        return [one for one in self._open if one[0] < end and one[1] + before > start]
 
     def longest(self, span: Span, before: int = 0) -> Activity | None:
         """Return the row that overlaps the span the longest; one that merely ended before it counts least."""
