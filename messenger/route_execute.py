@@ -198,7 +198,7 @@ async def enqueue(
         )
         queued = await deliveries.enqueue(connection, new)
         held = Held(row, target if target is not targets.NOWHERE else None)
-        if queued and begins and await loop.begin_at_once(connection, worker, new.channel, held):
+        if queued and begins and await loop.begin_at_once(connection, worker, new.channel, held, made=queued == "made"):
             return None
         after_commit(connection, worker.context.wakes["deliveries"])
         if queued and await breakers.stands(connection, new.channel):

@@ -17,7 +17,7 @@ from messenger.delivery.settle import put_off
 from messenger.storage import deliveries, queries
 from messenger.storage.deliveries import Claimed
 from shared.db.clock import Moment
-from shared.db.pool import Connection, after_commit
+from shared.db.pool import Connection, after_commit, commit_unflushed
 from shared.errors import ButlersError, Unavailable
 from shared.gate.evaluate import Held
 from shared.loops import apart, either
@@ -63,21 +63,27 @@ async def claim_some(worker: Worker) -> float:
     return max(0.05, next_due or worker.timings.renew)
 
 
-async def begin_at_once(connection: Connection, worker: Worker, channel: str, held: Held) -> bool:
+async def begin_at_once(connection: Connection, worker: Worker, channel: str, held: Held, *, made: bool) -> bool:
     """Claim what is due on the channel and check the held notification's delivery, in the transaction that queued it.
 
-    What was claimed is delivered once that is committed. Return False if this notification's has to wait.
+    What was claimed is delivered once that is committed; `made` says that this transaction made that delivery. Return
+    False if it has to wait.
     """
     notification_id = str(held.row["id"])
     since, mine = worker.clock(), False
     room = {name: most for name, most in _room(worker).items() if name == channel}
-    for claimed in await deliveries.claim(connection, worker.holder, room, worker.timings):
+    taken = await deliveries.claim(connection, worker.holder, room, worker.timings)
+    for claimed in taken:
         if claimed.notification_id != notification_id:
             after_commit(connection, partial(_start, worker, since, claimed))
             continue
         mine, found = True, await mark.checked(connection, worker, claimed, held)
         if found is not None:
             after_commit(connection, partial(_start, worker, since, claimed, found))
+            # What was made here may be forgotten with a server that crashes: its marker finds none then, and the sweep
+            # makes another. What was there before stays, and its fence must never be given twice.
+            if made and len(taken) == 1:
+                commit_unflushed(connection)
         else:
             after_commit(connection, partial(worker.context.wakes["settled"], notification_id))
     return mine

@@ -82,15 +82,15 @@ async def _asked(worker: Worker, claimed: Claimed, marker: tuple[int, Wire]) -> 
     covered = claimed.kind == "third_party"
     if covered:
         await worker.witness.ready(worker.context)
-    async with worker.context.db.work() as connection:
-        await pending_actions.lock_authority(connection)
+    async with worker.context.db.work(pending_actions.LOCK_AUTHORITY) as connection:
         verdict = await _verdict(connection, claimed, worker.context, marker=True)
         if isinstance(verdict, Blocked):
             await stop.stopped(connection, claimed, verdict, worker.context)
             return False
-        if not await _mark(connection, claimed, verdict, marker, worker.timings.lease):
+        leaves = await _mark(connection, claimed, verdict, marker, worker.timings.lease)
+        if leaves is None:
             raise NotOurs("The delivery is no longer held here, or its bytes changed.")
-        if not await rate_limits.spend(connection, claimed.channel, claimed.address, worker.limited):
+        if not leaves or not await rate_limits.spend(connection, claimed.channel, claimed.address, worker.limited):
             raise OverLimit("Its limit is used up; nothing of this is kept.")
         moved = await worker.witness.move(connection) if covered else None
     if moved is not None:
@@ -112,17 +112,19 @@ async def _verdict(
 
 async def _mark(
     connection: Connection, claimed: Claimed, cleared: Authorized, marker: tuple[int, Wire], lease: timedelta
-) -> bool:
-    """Set the marker: from here on, without an answer, the outcome is unknown. Return whether it was set."""
+) -> bool | None:
+    """Set the marker: from here on, without an answer, the outcome is unknown.
+
+    Return None if it was not set, and False if the provider has asked to wait longer.
+    """
     n, wire = marker
     if n > len(cleared.wires) or cleared.wires[n - 1].sha != wire.sha:
-        return False
+        return None
     content_sha = cleared.action.content_sha if cleared.action and claimed.kind == "third_party" else None
-    if not await deliveries.mark(connection, claimed, (n, wire.sha), lease, content_sha, cleared.decision):
-        return False
-    if claimed.notification_id is not None:
+    leaves = await deliveries.mark(connection, claimed, (n, wire.sha), lease, content_sha, cleared.decision)
+    if leaves and claimed.notification_id is not None:
         if cleared.decision.approval_id is not None or cleared.decision.rule_id is not None:
             await pending_actions.move(connection, claimed.notification_id, ["approved"], "executing", AUTHORITY_HOLDS)
         if cleared.decision.rule_id is not None:
             await pending_actions.spend(connection, cleared.decision.rule_id, claimed.notification_id)
-    return True
+    return leaves

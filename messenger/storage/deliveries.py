@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Literal
 from uuid import UUID
 
 import asyncpg
 
+from messenger.storage import rate_limits
 from messenger.storage.queries import LASTS
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record, after_commit
@@ -86,13 +88,18 @@ INSERT INTO messenger.deliveries (notification_id, class, channel, address, real
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (notification_id) DO UPDATE SET status = 'queued', reason = NULL, send_at = clock_timestamp(),
     address = EXCLUDED.address, not_after = EXCLUDED.not_after WHERE deliveries.status = 'parked'
-RETURNING id::text
+RETURNING CASE WHEN xmax = 0 THEN 'made' ELSE 'again' END
 """
 
 
-async def enqueue(connection: Connection, new: Enqueued) -> bool:
-    """Put the delivery in the queue; return False where it lies there, or is settled, already."""
-    return await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:]) is not None
+async def enqueue(connection: Connection, new: Enqueued) -> Literal["made", "again"] | None:
+    """Put the delivery in the queue, and return whether it was made or had waited; None where it lies there already.
+
+    Return None too where it is settled.
+    """
+    queued: Literal["made", "again"] | None
+    queued = await connection.fetchval(ENQUEUE, UUID(new.notification_id), *astuple(new)[1:])
+    return queued
 
 
 # Each butler has its own line at an address: oldest first, cards before the rest; a message being retried keeps its
@@ -196,7 +203,8 @@ a AS (
     INSERT INTO messenger.attempts (delivery_id, n, attempt, started_at, marked_at)
     SELECT d.id, p.n, $4, clock_timestamp(), clock_timestamp() FROM d, p RETURNING n),
 line AS ({pending_actions.MARKED})
-SELECT count(*) FROM a
+SELECT CASE WHEN EXISTS (SELECT FROM a) THEN NOT EXISTS (SELECT FROM messenger.rate_limits
+    WHERE key = ANY ($10::text[]) AND free_at > clock_timestamp()) END
 """
 
 
@@ -207,19 +215,22 @@ async def mark(
     lease: timedelta,
     content_sha: str | None,
     decision: Decision | None = None,
-) -> bool:
-    """Set the marker of one part (its number, its wire_sha); False where lease, fence or bytes are no longer ours.
+) -> bool | None:
+    """Set the marker of one part (its number, its wire_sha); return None where lease, fence or bytes are not ours now.
 
-    Its line in the audit says by which decision it is set.
+    Return whether the part may leave now, as far as the provider has asked nobody to wait longer; if not, the caller's
+    transaction must not be committed. Its line in the audit says by which decision it is set.
     Raises IdempotencyConflict where the same content went out in this lineage before; the transaction is lost.
     """
     (n, wire_sha), rule = part, UUID(decision.rule_id) if decision and decision.rule_id else None
     yes = decision.approval_id if decision else None
-    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule, lease, yes)
+    keys = rate_limits.keys(claimed.channel, claimed.address)
+    args = (UUID(claimed.id), claimed.fence, n, claimed.attempt, wire_sha, content_sha, rule, lease, yes, keys)
     try:
-        return bool(await connection.fetchval(MARK, *args))
+        leaves: bool | None = await connection.fetchval(MARK, *args)
     except asyncpg.UniqueViolationError:
         raise IdempotencyConflict("The same message to the same address was already sent in this request.") from None
+    return leaves
 
 
 @dataclass(frozen=True, slots=True)

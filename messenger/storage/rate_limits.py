@@ -35,11 +35,10 @@ WHERE r.free_at <= clock_timestamp() RETURNING key
 async def spend(connection: Connection, channel: str, address: str, counted: Collection[str]) -> bool:
     """Spend one message from its buckets, and return whether it may leave now.
 
-    On False the caller's transaction must not be committed. What is not counted still waits as long as the provider
-    asked for.
+    On False the caller's transaction must not be committed. What is not counted spends nothing.
     """
     if channel not in counted:
-        return await free_at(connection, channel, address) is None
+        return True
     asked = CHANNELS[channel].limits(address)
     bursts, spans = [one.burst for one in asked.values()], [one.every for one in asked.values()]
     return len(await connection.fetch(SPEND, list(asked), bursts, spans)) == len(asked)
@@ -50,6 +49,11 @@ async def first_in(connection: Connection, key: str, every: timedelta) -> bool:
     return bool(await connection.fetch(SPEND, [key], [1], [every]))
 
 
+def keys(channel: str, address: str) -> list[str]:
+    """Return the keys of the buckets that a message to this address spends from."""
+    return list(CHANNELS[channel].limits(address))
+
+
 FREE_AT: Final = """
 SELECT extract(epoch FROM max(free_at))::float FROM messenger.rate_limits
 WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
@@ -58,7 +62,7 @@ WHERE key = ANY ($1::text[]) AND free_at > clock_timestamp()
 
 async def free_at(connection: Connection, channel: str, address: str) -> float | None:
     """Return from when on the next to this address may leave (seconds since 1970), None if that is past."""
-    found: float | None = await connection.fetchval(FREE_AT, list(CHANNELS[channel].limits(address)))
+    found: float | None = await connection.fetchval(FREE_AT, keys(channel, address))
     return found
 
 

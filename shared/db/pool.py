@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import asyncpg
@@ -63,8 +64,20 @@ IDLE_SECONDS = 60.0
 BRIEFLY = "SET LOCAL lock_timeout = '2s'"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
-# What is to happen when a unit of work is committed, by its connection.
-_after: dict[int, list[Callable[[], None]]] = {}
+COMMIT = "COMMIT"
+UNFLUSHED = "SET LOCAL synchronous_commit TO off; COMMIT"
+
+
+@dataclass(slots=True)
+class _Commit:
+    """How a unit of work is to be committed, and what is to happen then."""
+
+    statement: str = COMMIT
+    then: list[Callable[[], None]] = field(default_factory=list)
+
+
+# By the connection that each unit of work holds.
+_commits: dict[int, _Commit] = {}
 
 
 async def prepare_connection(connection: Connection) -> None:
@@ -77,11 +90,20 @@ async def prepare_connection(connection: Connection) -> None:
 
 def after_commit(connection: Connection, then: Callable[[], None]) -> None:
     """Call `then` once this unit of work is committed, and never if it is undone; at once outside of any."""
-    waiting = _after.get(id(connection))
-    if waiting is None:
+    commit = _commits.get(id(connection))
+    if commit is None:
         then()
     else:
-        waiting.append(then)
+        commit.then.append(then)
+
+
+def commit_unflushed(connection: Connection) -> None:
+    """Let the commit of this unit of work not wait until it is on the disk.
+
+    INVARIANT: only where nothing outside the database follows from it but after another commit, which does wait. The
+    log is written in order, so that one takes this along; a server that crashes before it forgets both.
+    """
+    _commits[id(connection)].statement = UNFLUSHED
 
 
 def is_away(lost: BaseException) -> bool:
@@ -165,23 +187,24 @@ class Database:
         return Database(self._pool, name, "butlers.me")
 
     @asynccontextmanager
-    async def work(self) -> AsyncIterator[Connection]:
+    async def work(self, first: str | None = None) -> AsyncIterator[Connection]:
         """Run one transaction as this daemon's role; anything raised inside undoes it.
 
-        Raises Away where the connection is lost, because the database was there when the pool was opened.
+        It begins with the statement `first`, one without parameters, in the same round trip. Raises Away where the
+        connection is lost, because the database was there when the pool was opened.
         """
         connection = await self._connection()
-        waiting = _after[id(connection)] = []
+        commit = _commits[id(connection)] = _Commit()
         try:
-            await connection.execute(self._begin)
             try:
+                await connection.execute(f"{self._begin}; {first}" if first else self._begin)
                 yield connection
             except Exception:
                 # One that was cut off is undone by the pool, which reports it as a mistake; this is none.
                 await connection.execute("ROLLBACK")
                 raise
-            await connection.execute("COMMIT")
-            for then in waiting:
+            await connection.execute(commit.statement)
+            for then in commit.then:
                 then()
         except LOST as lost:
             if isinstance(lost, asyncpg.InternalClientError):
@@ -191,7 +214,7 @@ class Database:
             # PostgreSQL's own words may quote what somebody wrote; the kind of error is enough.
             raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
         finally:
-            del _after[id(connection)]
+            del _commits[id(connection)]
             # Whether the work counted is known by now; the pool drops a connection that is lost on its way back.
             with suppress(*LOST):
                 await self._pool.release(connection, timeout=5)

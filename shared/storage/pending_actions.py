@@ -121,15 +121,9 @@ async def record(connection: Connection, event: Event, **detail: object) -> None
     await connection.execute(EVENT, event.event_type, *ids, event.actor, event.reason, detail)
 
 
+# A transaction that begins with it holds the authority still as long as it lasts: what the owner changed before this
+# counts; what comes after is too late.
 LOCK_AUTHORITY = "SET LOCAL lock_timeout = '2s'; LOCK TABLE shared.authority IN SHARE MODE"
-
-
-async def lock_authority(connection: Connection) -> None:
-    """Lock the authority, so that it does not change while this transaction lasts.
-
-    What the owner changed before this counts; what comes after is too late.
-    """
-    await connection.execute(LOCK_AUTHORITY)
 
 
 LOCK_RULE = "SELECT id FROM shared.approval_rules WHERE id = $1 FOR UPDATE"

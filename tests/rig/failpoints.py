@@ -151,7 +151,7 @@ FAILPOINTS: Final[tuple[Failpoint, ...]] = (
     after("prepare.mail", M, "email.EmailChannel.prepare"),
     *commit("prepare.failed", M, "send.prepare"),
     # Stage 8
-    after("marker.locked", M, "pending_actions.lock_authority"),
+    before("marker.locked", M, "mark._verdict", when=lambda seen: seen["kwargs"].get("marker")),
     after("marker.judged", M, "mark.authorize", when=lambda seen: seen["kwargs"].get("marker")),
     after("marker.written", M, "deliveries.mark"),
     after("marker.spent", M, "pending_actions.spend"),
@@ -349,8 +349,8 @@ def committing(
         if failpoint.moment == "after":
             reached(holder.f_locals, holder)
 
-    def opened(database: Any) -> AbstractAsyncContextManager[Any]:
-        holder, begun = sys._getframe(1), work(database)
+    def opened(database: Any, *first: Any) -> AbstractAsyncContextManager[Any]:
+        holder, begun = sys._getframe(1), work(database, *first)
         while holder.f_code is opened.__code__ and holder.f_back is not None:
             holder = holder.f_back  # another failpoint is around this one
         opener = f"{holder.f_globals['__name__']}:{holder.f_code.co_qualname}"

@@ -346,7 +346,7 @@ async def test_no_marker_for_a_part_that_has_its_receipt(still_house: House, mes
         [claimed] = await deliveries.claim(connection, "test", {"telegram": 1}, STANDARD)
         await attempts.keep_parts(connection, claimed.id, ["sha"])
         await connection.execute(RECEIPT_BEFORE, claimed.id)
-        assert await deliveries.mark(connection, claimed, (1, "sha"), STANDARD.lease, None) is False
+        assert await deliveries.mark(connection, claimed, (1, "sha"), STANDARD.lease, None) is None
     await still_house.sql.execute("DELETE FROM messenger.deliveries WHERE notification_id = $1", told)
 
 

@@ -169,11 +169,14 @@ async def test_a_group_waits_at_its_fourth_message_without_an_attempt_counted(st
     assert len(still_house.sent(message)) == 4
 
 
-async def test_the_marker_decides_and_puts_it_back_as_a_delay(still_house: House, message: str) -> None:
+@pytest.mark.parametrize("counted", [BOTH, frozenset[str]()], ids=["counted", "uncounted"])
+async def test_the_marker_decides_and_puts_it_back_as_a_delay(
+    still_house: House, message: str, counted: frozenset[str]
+) -> None:
     told = await in_queue(still_house, message, channel="email")
     used_up = (SEED, "email:day", 100, timedelta(seconds=216), timedelta(hours=-1))
     worker = worker_where(still_house, lambda: still_house.sql.execute(*used_up))
-    worker.limited = BOTH
+    worker.limited = counted
     await work(worker)
     row = await still_house.row(f"{LEFT} WHERE notification_id = $1", told)
     assert (row["status"], row["reason"], row["attempt"]) == ("queued", "rate_limited", 0)

@@ -427,8 +427,7 @@ async def test_who_finds_it_waits_for_the_markers_before_it_holds_their_last_row
     context = house.context("messenger")
     await watching(house).open(context)
     await house.sql.execute("UPDATE messenger.witness SET beat = 0")
-    async with context.db.work() as marker:
-        await pending_actions.lock_authority(marker)
+    async with context.db.work(pending_actions.LOCK_AUTHORITY) as marker:
         finding = asyncio.create_task(watching(house).look(context))
         await eventually(lambda: house.sql.fetchval(WAITS))
         await marker.execute("SELECT beat FROM messenger.witness FOR UPDATE NOWAIT")
