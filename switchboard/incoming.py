@@ -1,13 +1,13 @@
 """What comes in: the loop that says of each received message to which butler it goes, and hands over what is work."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from butlers.butler import Context
 from shared.channels import realms
 from shared.db.pool import Connection, Record
-from shared.db.wake import tell
 from shared.errors import InvalidInput
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
@@ -31,6 +31,8 @@ from switchboard.storage import inbox, registry
 
 log = logger("switchboard.incoming")
 AT_ONCE: Final = 16
+# So many of them are written side by side.
+ABREAST: Final = 4
 EDIT: Final = "edit"
 # What begins no work is shown to the owner, if it is somebody's words.
 SHOWN: Final = (OWN_WORDS, "forward")
@@ -38,6 +40,17 @@ NOT_READ: Final = (
     "{name} has no runtime, so it cannot read what you wrote. Give it one in its butler.toml, or begin your message "
     "with the name of another butler."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is the same for all messages taken together: the owner's rules, and the butlers, each with who is default.
+
+    It is read as they are taken, and not before.
+    """
+
+    rules: Sequence[RoutingRule] = ()
+    butlers: Sequence[tuple[str, bool]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,6 @@ async def hand_over(context: Context, message: Routed) -> None:
                 await notices.add(connection, message.butler, words)
         elif not message.from_owner:
             await inbox.show(connection, message.message_id)
-            await tell(connection, "cards")
     # Where nothing thinks for anybody, the Messenger says so.
     if message.from_owner and not thinks and somebody_thinks and not is_played:
         await _tell_owner(context, message)
@@ -101,20 +113,26 @@ async def route_waiting(context: Context) -> int:
     lease = context.settings.timings.route_lease
     async with context.db.work() as connection:
         rows = await inbox.claim(connection, context.instance, lease, AT_ONCE)
+        known = Known(await _rules(connection), await registry.butlers(connection)) if rows else Known()
     taken = 0
-    for row in rows:
-        with apart(log, "not routed", message=row["id"]):
-            taken += await _route_one(context, row)
+    for at in range(0, len(rows), ABREAST):
+        # Each is of another conversation.
+        taken += sum(await asyncio.gather(*(_routed(context, row, known) for row in rows[at : at + ABREAST])))
     return taken
 
 
-async def _route_one(context: Context, row: Record) -> bool:
+async def _routed(context: Context, row: Record, known: Known) -> bool:
+    with apart(log, "not routed", message=row["id"]):
+        return await _route_one(context, row, known)
+    return False
+
+
+async def _route_one(context: Context, row: Record, known: Known) -> bool:
     """Write where one message goes, hand it over, and let the next of its conversation be taken; return if it went."""
     async with context.db.work() as connection:
         answered = await inbox.ours_answered(connection, row) if row["kind"] != AUTOMATIC else None
-        rules = await _rules(connection)
-        message = _incoming(row)
-        chosen = await _choice(context, connection, row, message, answered, rules)
+        rules, message = known.rules, _incoming(row)
+        chosen = await _choice(context, connection, row, message, answered, known)
         if chosen is None:
             log.info("no butler is known to route to", message=row["id"])
             return False
@@ -145,7 +163,6 @@ async def _keep(connection: Connection, row: Record, message: Incoming, *, is_re
             await sessions.change_prompt(connection, original, row["text"])
     elif is_read and row["kind"] in SHOWN and not message.from_owner:
         await inbox.show(connection, row["id"])
-        await tell(connection, "cards")
 
 
 async def _rules(connection: Connection) -> list[RoutingRule]:
@@ -175,16 +192,15 @@ async def _choice(  # the facts it leans on
     row: Record,
     message: Incoming,
     answered: Record | None,
-    rules: list[RoutingRule],
+    known: Known,
 ) -> Choice | None:
     """Gather the facts about a message and choose."""
-    there = await registry.butlers(connection)
     facts = RoutingFacts(
-        butlers=[name for name, _ in there],
-        default=default_of(there),
+        butlers=[name for name, _ in known.butlers],
+        default=default_of(known.butlers),
         answered=answered["butler"] if answered else None,
         thread=await inbox.thread_butler(connection, row, context.settings.timings.thread_lasts),
-        rules=rules,
+        rules=known.rules,
     )
     return choose(message, facts)
 

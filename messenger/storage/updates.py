@@ -157,15 +157,31 @@ async def any_unhandled(connection: Connection) -> bool:
     return bool(await connection.fetchval(UNHANDLED))
 
 
+# As the index updates_words has it: what begins otherwise is no command.
+MAY_BE_WORD = "(body ? 'callback_query' OR left(body #>> '{message,text}', 1) = '/')"
 # A press, or a command in the owner's chat: neither needs the Switchboard, for which other messages wait in turn.
-WAITING = """
-SELECT u.update_id, u.body, u.outcome, is_word FROM messenger.updates u, LATERAL (
-    SELECT body ? 'callback_query' OR coalesce(
-        body #>> '{message,text}' = ANY ($2) AND NOT body -> 'message' ?| $3 AND body #>> '{message,chat,id}' IN (
-            SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
-            WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false) AS is_word) w
-WHERE bot = $1 AND handled_at IS NULL
-ORDER BY outcome IS NOT NULL, NOT is_word, update_id LIMIT 1 FOR UPDATE OF u SKIP LOCKED
+IS_WORD = """
+(body ? 'callback_query' OR coalesce(
+    body #>> '{message,text}' = ANY ($2) AND NOT body -> 'message' ?| $3 AND body #>> '{message,chat,id}' IN (
+        SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+        WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false))
+"""
+# However many wait, each step reads one of an index.
+WAITING = f"""
+WITH word AS (
+    SELECT update_id, body, outcome, true AS is_word FROM messenger.updates
+    WHERE bot = $1 AND handled_at IS NULL AND outcome IS NULL AND {MAY_BE_WORD} AND {IS_WORD}
+    ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED),
+fresh AS (
+    SELECT update_id, body, outcome, false AS is_word FROM messenger.updates
+    WHERE bot = $1 AND handled_at IS NULL AND outcome IS NULL AND NOT EXISTS (SELECT FROM word)
+    ORDER BY update_id LIMIT 1 FOR UPDATE SKIP LOCKED),
+failed AS (
+    SELECT update_id, body, outcome, {IS_WORD} AS is_word FROM messenger.updates
+    WHERE bot = $1 AND handled_at IS NULL AND outcome IS NOT NULL
+        AND NOT EXISTS (SELECT FROM word) AND NOT EXISTS (SELECT FROM fresh)
+    ORDER BY NOT {IS_WORD}, update_id LIMIT 1 FOR UPDATE SKIP LOCKED)
+SELECT * FROM word UNION ALL SELECT * FROM fresh UNION ALL SELECT * FROM failed
 """
 
 

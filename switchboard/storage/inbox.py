@@ -234,7 +234,13 @@ async def edited(connection: Connection, edit: Record) -> str | None:
     return found
 
 
-SHOW: Final = "UPDATE switchboard.inbox SET stranger = 'waits' WHERE id = $1 AND stranger IS NULL"
+# Of a flood the first is a hint; what comes within two seconds of it is found by the Messenger's tick.
+SHOW: Final = """
+WITH shown AS (UPDATE switchboard.inbox SET stranger = 'waits' WHERE id = $1 AND stranger IS NULL RETURNING received_at)
+SELECT pg_notify('cards', '') FROM shown WHERE NOT EXISTS (
+    SELECT FROM switchboard.inbox other WHERE other.stranger = 'waits' AND other.id <> $1
+        AND other.received_at BETWEEN shown.received_at - interval '2 s' AND shown.received_at)
+"""
 
 
 async def show(connection: Connection, message_id: str) -> None:

@@ -1,6 +1,6 @@
 """Measure: `python -m tests.bench [--rounds N] [--record]`; prints tables and writes build/bench.json.
 
-The last two are the timekeeper's and that of clocks and sessions.
+The last three are the timekeeper's, that of clocks and sessions, and that of conversations.
 `--record` also puts the run where the documentation quotes it: docs/benchmarks.json and
 docs/benchmarks.md.
 """
@@ -18,7 +18,7 @@ from statistics import median
 
 from shared.db import dsn
 from shared.postgres import server as postgres
-from tests.bench import hands, timekeeper
+from tests.bench import conversations, hands, timekeeper
 from tests.bench.figures import APART, ONE_PROCESS, Mode, Run, Spread, table, with_figures
 from tests.bench.fleet import House, Running, house, resident_megabytes
 from tests.bench.measure import due_to_first_call, times, transactions
@@ -95,7 +95,7 @@ def main() -> None:
         RECORD.write_text(written, encoding="utf-8")
         DOCUMENT.write_text(with_figures(DOCUMENT.read_text(encoding="utf-8"), run), encoding="utf-8")
     print(table(run))
-    print(f"\n{timekeeper.section()}\n\n{hands.section()}")
+    print(f"\n{timekeeper.section()}\n\n{hands.section()}\n\n{conversations.section()}")
 
 
 if __name__ == "__main__":
