@@ -114,17 +114,16 @@ async def route_waiting(context: Context) -> int:
     async with context.db.work() as connection:
         rows = await inbox.claim(connection, context.instance, lease, AT_ONCE)
         known = Known(await _rules(connection), await registry.butlers(connection)) if rows else Known()
-    taken = 0
+    taken = list[bool]()
+
+    async def take(row: Record) -> None:
+        with apart(log, "not routed", message=row["id"]):
+            taken.append(await _route_one(context, row, known))
+
     for at in range(0, len(rows), ABREAST):
         # Each is of another conversation.
-        taken += sum(await asyncio.gather(*(_routed(context, row, known) for row in rows[at : at + ABREAST])))
-    return taken
-
-
-async def _routed(context: Context, row: Record, known: Known) -> bool:
-    with apart(log, "not routed", message=row["id"]):
-        return await _route_one(context, row, known)
-    return False
+        await asyncio.gather(*(take(row) for row in rows[at : at + ABREAST]))
+    return sum(taken)
 
 
 async def _route_one(context: Context, row: Record, known: Known) -> bool:
