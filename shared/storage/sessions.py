@@ -228,16 +228,23 @@ class Claimed:
     hears: bool = False
 
 
-# Whoever claims locks the same rows in the same order: processes take turns, and each counts what the others run.
-OPEN = """
+# The owner's words, and those of whom the owner lets ask, before all that butlers and schedules ask.
+TURN: Final = "cause NOT IN ('message', 'ask'), created_at, id"
+# Whoever claims locks the same rows in the same order, which nothing changes: processes take turns, and each counts
+# what the others run.
+OPEN = f"""
 SELECT id, status, stop_asked_at IS NOT NULL AS stopped, hears, EXISTS (SELECT FROM shared.notices n
         WHERE n.id = s.id AND n.butler = s.butler AND n.state = 'queued' AND n.source = 'owner') AS offered
 FROM shared.sessions s
-WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL ORDER BY created_at, id LIMIT 50 FOR NO KEY UPDATE
+WHERE butler = $1 AND ended_at IS NULL AND prompt IS NOT NULL AND (status = 'running' OR id IN (
+    SELECT id FROM shared.sessions WHERE butler = $1 AND status = 'waiting' AND prompt IS NOT NULL
+    ORDER BY {TURN} LIMIT 50))
+ORDER BY {TURN} FOR NO KEY UPDATE
 """
 SPENT = """
 SELECT coalesce(sum((used ->> 'dollars')::float8), 0) AS spent,
-    coalesce(sum(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::float8), 0) AS promised
+    coalesce(sum(((CASE WHEN status = 'running' THEN limits ELSE used END) ->> 'dollars')::float8), 0) AS promised,
+    count(*) FILTER (WHERE status = 'running' AND prompt IS NOT NULL) AS running
 FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interval '1 day'
 """
 # INVARIANT: only a session that the owner or a schedule began is told the owner's words in place of one of their own:
@@ -251,14 +258,17 @@ UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), run
 WHERE id = $1 AND butler = $2
 RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AS hears
 """
+# Of what spent dollars keep from beginning the owner is told once a day, and each time of words of the owner's own.
 OVER = """
-UPDATE shared.sessions SET status = $3, outcome = $4, untold = $5, ended_at = clock_timestamp()
+UPDATE shared.sessions SET status = $3, outcome = $4, ended_at = clock_timestamp(),
+    untold = CASE WHEN cause IN ('message', 'ask') OR NOT EXISTS (SELECT FROM shared.sessions e WHERE e.butler = $2
+        AND e.status = 'limit' AND e.began_at IS NULL AND e.ended_at > clock_timestamp() - interval '1 day') THEN $5 END
 WHERE id = $1 AND butler = $2 AND status = 'waiting'
 """
 
 
 async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Claimed | None:
-    """Claim the session that waits longest, if fewer than `at_once` run; None if there is none for now.
+    """Claim the session whose turn it is, if fewer than `at_once` run; None if there is none for now.
 
     What was stopped while it waited ends here, and so does what finds the dollars of the day spent. The owner's words
     stay where they are while a session runs that may be told them.
@@ -270,10 +280,11 @@ async def claim_waiting(connection: Connection, butler: str, terms: Terms) -> Cl
     heard = any(row["status"] == "running" and row["hears"] for row in rows)
     open_rows = [row for row in rows if row["status"] == "waiting" and not row["stopped"]]
     waiting = [row["id"] for row in open_rows if not (heard and row["offered"])]
-    if not waiting or sum(row["status"] == "running" for row in rows) >= terms.at_once:
+    # Counted after the lock, as what came and was begun since the look may not be among its rows.
+    now = await connection.fetchrow(SPENT, butler)
+    spent, promised, running = (now["spent"], now["promised"], now["running"]) if now else (0.0, 0.0, 0)
+    if not waiting or running >= terms.at_once:
         return None
-    money = await connection.fetchrow(SPENT, butler)
-    spent, promised = (money["spent"], money["promised"]) if money else (0.0, 0.0)
     if spent >= terms.dollars_per_day:
         why = f"The {terms.dollars_per_day:g} dollars a day of {butler} are spent."
         await connection.execute(OVER, waiting[0], butler, "limit", why, f"{why} A session was not begun.")

@@ -26,7 +26,9 @@ def terms(at_once: int = 1, dollars_per_day: float = 10.0) -> Terms:
     return Terms("script", "a process", at_once, LEASE, LIMITS, dollars_per_day)
 
 
-async def enqueued(house: House, prompt: str = "do it", butler: str = "greeter", **more: object) -> str:
+async def enqueued(
+    house: House, prompt: str = "do it", butler: str = "greeter", cause: str = "test", **more: object
+) -> str:
     """A session that waits, as the owner's login puts it there."""
     session_id = str(uuid4())
     async with house.context(butler).db.work() as connection:
@@ -34,7 +36,7 @@ async def enqueued(house: House, prompt: str = "do it", butler: str = "greeter",
             connection,
             session_id=session_id,
             butler=butler,
-            cause="test",
+            cause=cause,
             prompt=prompt,
             **more,  # type: ignore[arg-type]
         )
@@ -93,6 +95,23 @@ async def test_a_day_s_dollars_bound_what_runs_and_what_begins(still_house: Hous
     over = await row(still_house, third)
     assert (over["status"], over["began_at"]) == ("limit", None)
     assert "1.5 dollars a day" in str(over["untold"])
+
+
+async def test_the_owners_words_come_before_what_others_asked(still_house: House) -> None:
+    others = [await enqueued(still_house, cause=cause) for cause in ("butler:health", "schedule:often") * 30]
+    owners = [await enqueued(still_house, cause=cause) for cause in ("message", "ask")]
+    begun = await claimed_by(still_house, 3, terms(at_once=3))
+    assert {one.id for one in begun} == {*owners, others[0]}
+    assert await claim(still_house, terms(at_once=3)) is None
+
+
+async def test_spent_dollars_are_told_once_and_each_time_of_the_owners_words(still_house: House) -> None:
+    told = list[bool]()
+    for cause in ("schedule:often", "butler:health", "schedule:often", "message", "message"):
+        session_id = await enqueued(still_house, cause=cause)
+        assert await claim(still_house, terms(dollars_per_day=0.0)) is None
+        told.append((await row(still_house, session_id))["untold"] is not None)
+    assert told == [True, False, False, True, True]
 
 
 async def test_an_earlier_holder_writes_nothing_more(still_house: House) -> None:
