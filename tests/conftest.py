@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "every_mode: runs in all shapes of the fleet also without --modes")
+    config.addinivalue_line("markers", "every_mode: is a stage of a message, which `make verify` runs in all shapes")
     config.addinivalue_line("markers", "whole: has a full length, which --whole asks for; without `whole` no other")
     config.addinivalue_line("markers", "modes(*names): only these shapes fit; the first is the one without --modes")
 
@@ -83,7 +83,7 @@ def wanted(item: pytest.Item, asked: tuple[str, ...]) -> bool:
     mode, fit = spec.params["fleet"], fitting(item)
     if asked:
         return mode in asked
-    return item.get_closest_marker("every_mode") is not None or mode == fit[0]
+    return bool(mode == fit[0])
 
 
 def is_more(item: pytest.Item, modes: tuple[str, ...]) -> bool:

@@ -86,11 +86,19 @@ def area(name: str, *, where: tuple[str, ...] = ()) -> Step:
     return suite(name, f"tests/integration/{name}", timeout=900, where=where and (*where, f"tests/integration/{name}"))
 
 
+def areas(name: str, *folders: str) -> Step:
+    """A step that runs a few of these folders, which then start one PostgreSQL and import what they need once."""
+    return suite(name, *(f"tests/integration/{folder}" for folder in folders), timeout=1200)
+
+
 def planted(wanted: str, timeout: float, share: str = "1/1") -> Step:
     """A step that tries so many planted bugs, a twelfth of them, or all; or the share of these that is named so."""
     path, name = "tests/planted", "planted" if share == "1/1" else f"planted-{share[0]}"
     return Step(name, (str(BIN / "pytest"), "-q", f"--planted={wanted}", f"--share={share}", path), timeout, (path,))
 
+
+# What has whole fleets and runs beside the folder of acceptance.
+FLEETS = ("tests/attacks", "tests/chaos", "tests/story", "tests/contract")
 
 # What calls for the timekeeper's tests, which nothing else touches.
 TIMEKEEPER = (
@@ -111,6 +119,7 @@ FEW = 5
 AT_ONCE = {"test": 4, "verify": 3, "long": 2}
 # Where two Switchboards and two Messengers stand in for each other: elsewhere their answers are those of one.
 STAND_IN = "test_outages or test_faults or test_uncertain or test_keys"
+IN_TWO = f"{STAND_IN} or every_mode"
 # What is played in part, or not at all, but for `long`: docs/testing.md says why.
 WHOLE = tuple(
     f"tests/{name}"
@@ -123,21 +132,14 @@ TABLES: dict[str, tuple[Step, ...]] = {
         tool("ruff", "check", ".", label="lint"),
         tool("ruff", "format", "--check", ".", label="format"),
         suite("acceptance", "tests/acceptance", timeout=1200),
-        area("delivery"),
-        tool("mypy", *CODE[:-1], timeout=600, label="types"),
-        area("console"),
-        area("database"),
-        suite("attacks", "tests/attacks", timeout=600, options=("--every=30",)),
+        areas("daemons", "daemon", "cli", "runtime", "sessions"),
+        areas("rows", "database", "console"),
+        areas("delivery", "delivery", "channels"),
         area("gate"),
+        suite("fleets", *FLEETS, timeout=900, options=("--every=30",)),
+        tool("mypy", *CODE[:-1], timeout=600, label="types"),
         suite("unit", "tests/unit", "tests/models", timeout=600),
-        suite("chaos", "tests/chaos", timeout=900),
-        area("daemon"),
-        area("cli"),
         planted("4", timeout=1800),
-        area("channels"),
-        area("runtime"),
-        suite("story", "tests/story", timeout=300),
-        suite("contract", "tests/contract", timeout=300, options=("--modes=one",)),
         area("postgres", where=("shared/postgres",)),
         area("sandbox", where=("messenger/sandbox",)),
         suite("timekeeper", "tests/manictime", timeout=300, where=TIMEKEEPER),
@@ -147,14 +149,13 @@ TABLES: dict[str, tuple[Step, ...]] = {
         planted("twelfth", timeout=3600),
         suite("verify", "tests/verify", timeout=3600, only=""),
         suite("slow-fleets", "tests/acceptance", timeout=1800, only="slow"),
-        suite("slow", "tests/integration", timeout=1800, only="slow"),
-        suite("slow-story", "tests/story", timeout=600, only="slow"),
+        suite("slow", "tests/integration", "tests/story", timeout=1800, only="slow"),
         suite("attacks", "tests/attacks", timeout=1800, only="", options=("--modes=each", "-k", "test_class")),
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
         suite("slow-attacks", "tests/attacks", timeout=1800, only="slow"),
         suite("each", "tests/acceptance", timeout=1800, only="", options=("--more-modes=each",)),
         suite("browser", "tests/browser", timeout=600, only=""),
-        suite("two", "tests/acceptance", timeout=900, only="", options=("--more-modes=two", "-k", STAND_IN)),
+        suite("two", "tests/acceptance", timeout=900, only="", options=("--more-modes=two", "-k", IN_TWO)),
         area("postgres"),
         suite("contract", "tests/contract", timeout=600, only="", options=("--modes=each,two",)),
         suite("timekeeper", "tests/manictime", timeout=900, only=""),

@@ -211,6 +211,8 @@ async def beat(fleet: Fleet, url: str) -> None:
         await fleet.sql("UPDATE switchboard.butlers SET last_seen_at = clock_timestamp() WHERE url = $1", url)
 
 
+@pytest.mark.modes("each")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOPS)
 async def test_nonsense_from_a_hop_is_an_error_and_never_ok(fleet: Fleet, name: str) -> None:
     pretender = Pretender(HOPS[name])

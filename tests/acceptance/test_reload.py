@@ -28,9 +28,9 @@ arguments = { channel = "telegram", message = "The garden is dry." }
 """
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def running(bench: Bench) -> AsyncIterator[Fleet]:
-    """A fleet in one process, of the test's own."""
+    """A fleet in one process, of this module's own."""
     fleet = await Fleet.start(await bench.house())
     yield fleet
     await fleet.stop()

@@ -1,4 +1,4 @@
-"""The bench itself: planted code is what runs, ends are reported, and a killed run leaves nothing behind."""
+"""The bench itself: an edit fits once, ends are reported, and a killed run leaves nothing behind."""
 
 import asyncio
 import os
@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig import fresh
 from tests.rig.bench import CLAIM, Bench, free_block
-from tests.rig.code import ROOT, Edit, copy_of_code, edited, plant
+from tests.rig.code import ROOT, Edit, edited
 from tests.rig.fleet import Fleet
 from tests.rig.waiting import LONGEST
 
@@ -24,16 +23,6 @@ with cluster.running() as made, bench.running(made) as bench:
     print(bench.folder, bench.server.pid, flush=True)
     time.sleep(60)
 """
-
-
-@in_session
-async def test_daemons_run_the_copy_they_are_given(bench: Bench, tmp_path: Path) -> None:
-    code = copy_of_code(tmp_path / "code")
-    plant(code, Edit("answers.WAITS_FOR_YES", "Waiting for the owner's approval", "It waits for a planted yes"))
-    fleet = await Fleet.start(await bench.house(code=code))
-    answer = await fleet.notify(channel="telegram", message="Hello", recipient=str(fresh.chat()))
-    assert str(answer["message"]).startswith("It waits for a planted yes")
-    await fleet.stop()
 
 
 def test_an_edit_that_does_not_fit_exactly_once_is_an_error(tmp_path: Path) -> None:

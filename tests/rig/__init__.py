@@ -6,10 +6,10 @@ For a test on a fleet that all tests of its shape share, ask for `fleet` (tests/
         answer = await fleet.notify("health", channel="telegram", message="unique words")
         entry = await fleet.outside.arrived("unique words", OWNER)
 
-  - Such a test runs in the session's loop by itself. It runs in one process; with `@pytest.mark.every_mode` in all
-    three shapes; with `@pytest.mark.modes("each", "two")` only in those that fit. `pytest --modes=one,each,two`
-    runs every test in all named shapes. Use words and contacts (`fleet.contact(...)`) of your own, and leave the
-    fleet whole.
+  - Such a test runs in the session's loop by itself. It runs in one process, and in `make verify` in one for each
+    daemon; with `@pytest.mark.every_mode` there in the third shape too; with `@pytest.mark.modes("each", "two")` only
+    in those that fit. `pytest --modes=one,each,two` runs every test in all named shapes. Use words and contacts
+    (`fleet.contact(...)`) of your own, and leave the fleet whole.
 
 For a fleet of your own (kills, faults, planted bugs), ask for `bench` and mark the test
 `@pytest.mark.asyncio(loop_scope="session")` or leave it in a loop of its own:

@@ -57,7 +57,7 @@ class Cluster:
         """Make a database like the template; its URL."""
         connection = await asyncpg.connect(self.server.dsn)
         try:
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
         finally:
             await connection.close()
         return self.server.dsn_of(name)

@@ -8,9 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.changes import changed_files
+from tests.rig.changes import changed_files, is_below
 from tests.rig.waiting import LONGEST
-from tests.run import FEW, Outcome, Step, excused, main, once_more, present, read_report, run_command, unexcused
+from tests.run import (
+    FEW,
+    ROOT,
+    TABLES,
+    Outcome,
+    Step,
+    excused,
+    main,
+    once_more,
+    present,
+    read_report,
+    run_command,
+    unexcused,
+)
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.unit.test_a" name="test_good"/>
@@ -102,6 +115,14 @@ def test_a_step_runs_where_something_calls_for_it() -> None:
         (set(), False),
     ):
         assert [*present([step], changed)] == ([step] if runs else []), changed
+
+
+def test_each_file_of_tests_has_a_step_that_leaves_none_of_its_plain_tests_out() -> None:
+    steps = [step for table in TABLES.values() for step in table]
+    plain = [step for step in steps if not {"-k", "slow", "whole"} & {*step.command}]
+    folders = {path for step in plain for path in step.paths}
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
+    assert [file for file in files if not is_below({file}, folders)] == []
 
 
 def test_what_the_last_commit_or_nobody_has_committed_is_changed(tmp_path: Path) -> None:
