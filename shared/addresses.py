@@ -75,7 +75,10 @@ def canonical(kind: str, value: str) -> str:
         _refuse(f"{kind!a} is not a channel.", f"Use {' or '.join(CHANNELS)}.")
     form, bare = CHANNELS[kind].address, value.strip(" ")
     has_prefix = bool(form.prefix) and folded(bare).startswith(form.prefix)
-    address = parse_recipient(bare[len(form.prefix) :] if has_prefix else value)
+    try:
+        address = parse_recipient(bare[len(form.prefix) :] if has_prefix else value)
+    except InvalidInput as unfit:
+        raise InvalidInput(unfit.message, f"Give {form.ask}.") from None
     if address.channel != kind:
         _refuse(f"The value for {kind} belongs to {address.channel}.", f"Give {' or '.join(form.forms)}.")
     return address.value

@@ -103,7 +103,7 @@ def show(
 @app.command()
 def answer(
     question: Annotated[str, WHICH],
-    choice: Annotated[int | None, typer.Argument(metavar="[NUMBER]", help="The choice, as `show` counts them.")] = None,
+    choice: Annotated[int | None, typer.Argument(metavar="NUMBER", help="The choice, as `show` counts them.")] = None,
     text: Annotated[str | None, typer.Option("--text", help="An answer in your own words; - reads them.")] = None,
     dismiss: Annotated[bool, typer.Option("--dismiss", help="Close it without a choice.")] = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,

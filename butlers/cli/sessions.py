@@ -86,6 +86,10 @@ def show(
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{amount} {what}" for what, amount in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return instant(value, "seconds") if isinstance(value, datetime) else "" if value is None else str(value)
 
 

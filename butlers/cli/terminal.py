@@ -136,8 +136,11 @@ async def owner_id(connection: Connection) -> str:
 def one_of(rows: Sequence[Row], beginning: str, what: str, also: Collection[str] = ()) -> Row:
     """Return the only row whose id begins so or is in `also`; raise InvalidInput unless there is exactly one."""
     found = [row for row in rows if (beginning and str(row["id"]).startswith(beginning)) or row["id"] in also]
+    if len(found) > 1 and beginning:
+        raise InvalidInput(f"The ids of {len(found)} {what}s begin with `{beginning}`.", "Give more of the id.")
     if len(found) != 1:
-        raise InvalidInput(f"No {what} matches the id `{beginning}`, or several do.", f"See `butlers {what}s list`.")
+        everything = " --all" if what in {"approval", "question", "token"} else ""
+        raise InvalidInput(f"No {what} matches the id `{beginning}`.", f"See `butlers {what}s list{everything}`.")
     return found[0]
 
 

@@ -132,7 +132,8 @@ def called(url: str, token: str, tool: str, arguments: Mapping[str, object]) -> 
         raise Wrong(f"`{tool}` was answered with something else than a result.")
     texts = "\n".join(str(one.get("text")) for one in result.get("content") or () if one.get("type") == "text")
     if result.get("isError"):
-        raise Wrong(f"`{tool}` failed: {texts}")
+        # The first text is the sentence for people; what follows says the same to programs.
+        raise Wrong(f"`{tool}` failed: {texts.partition(chr(10))[0]}")
     return result.get("structuredContent") or texts
 
 

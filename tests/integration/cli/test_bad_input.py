@@ -14,7 +14,7 @@ from tests.rig.bench import Bench, House
 
 GOOD = 'name = "a"\ndescription = "A butler."\n'
 NO_ONE = "00000000-0000-4000-8000-000000000000"
-ADDRESS = "Give one e-mail address (name@example.org), one numeric chat id, or one @username."
+EMAIL, TELEGRAM = "Give one e-mail address (name@example.org).", "Give one numeric chat id, or one @username."
 START_UP = "Start everything with `butlers up`, or set DATABASE_URL."
 KNOWN = "Choose from: switchboard, messenger, greeter, health."
 NO_NAME = "A name has a letter and no @; this one could be taken for an address. Give a name."
@@ -224,13 +224,13 @@ COMMANDS = [
     ),
     (
         ("contacts", "add", "Ann", "--email", "ann at home"),
-        f"--email is not valid: The recipient contains a space inside. {ADDRESS}",
+        f"--email is not valid: The recipient contains a space inside. {EMAIL}",
     ),
     (
         ("contacts", "add", "Ann", "--email", "ann@example.com", "--telegram", "ann"),
         (
             "--telegram is not valid: The recipient is neither an e-mail address, nor a numeric chat id, "
-            f"nor an @username. {ADDRESS}"
+            f"nor an @username. {TELEGRAM}"
         ),
     ),
     (
@@ -266,11 +266,11 @@ COMMANDS = [
             "expired, cancelled, executing, executed, failed, uncertain."
         ),
     ),
-    (("approvals", "show", "zz"), "No approval matches the id `zz`, or several do. See `butlers approvals list`."),
-    (("approvals", "approve", "zz"), "No approval matches the id `zz`, or several do. See `butlers approvals list`."),
+    (("approvals", "show", "zz"), "No approval matches the id `zz`. See `butlers approvals list --all`."),
+    (("approvals", "approve", "zz"), "No approval matches the id `zz`. See `butlers approvals list --all`."),
     (
         ("approvals", "deny", NO_ONE),
-        f"No approval matches the id `{NO_ONE}`, or several do. See `butlers approvals list`.",
+        f"No approval matches the id `{NO_ONE}`. See `butlers approvals list --all`.",
     ),
     (("pair", "telegram"), "BUTLERS_TELEGRAM_TOKEN is not set. Get a token from @BotFather and set it."),
     (("init", "Bad Name"), "`Bad Name` is not a valid name for a butler. Use a small letter, then a-z, 0-9 and _."),
@@ -301,7 +301,7 @@ def test_an_empty_id_never_stands_for_the_only_approval_there_is(house: House) -
         demand_refused(
             house,
             ("approvals", "approve", ""),
-            "No approval matches the id ``, or several do. See `butlers approvals list`.",
+            "No approval matches the id ``. See `butlers approvals list --all`.",
         )
     finally:
         execute(house.dsn, "DELETE FROM shared.pending_actions")

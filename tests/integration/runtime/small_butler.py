@@ -66,7 +66,7 @@ async def small_butler() -> AsyncIterator[SmallButler]:
     @server.tool
     def broken() -> str:
         """Fail."""
-        raise ValueError("The tap is closed.")
+        raise ValueError("The tap is closed.\n{}")
 
     async with served(_OnlyBearer(server.http_app()), "auto") as url:
         made.url = f"{url}/mcp"
