@@ -63,9 +63,11 @@ class Following:
         open_now = {one.id for one in found}
         for question, task in list(self._standing.items()):
             if question not in open_now:
-                del self._standing[question]
-                task.cancel()
+                # Where we are cancelled here, we come again; to cancel it twice would leave its window behind.
+                if not task.cancelling():
+                    task.cancel()
                 await asyncio.wait([task])
+                del self._standing[question]
         for one in found:
             if one.id not in self._standing:
                 self._standing[one.id] = asyncio.create_task(self._ask(one))
@@ -109,7 +111,7 @@ class Following:
     async def _window(self, question: Question) -> PopupEnd:
         async with self._typing:
             title = f"{question.butler}: {question.title}"
-            return await self._popups.show(Popup(question.question, title, question=True))
+            return await self._popups.show(Popup(question.question, title, history=question.history, question=True))
 
     async def _delivered(self, question: Question, given: Mapping[str, object]) -> bool:
         """Bring the answer to the console until it has it, or refuses it: nobody is asked to say it twice."""
