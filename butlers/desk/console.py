@@ -35,6 +35,8 @@ class Question:
     urgency: str
     # Whether it opens a window at once, and not when it is asked for.
     popup: bool = False
+    # The last exchanges with its butler, for its window: each what the butler said, and what the person replied.
+    history: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ def _read(data: bytes) -> Sequence[Question]:
             one["allow_text"] is True,
             str(one["urgency"]),
             one.get("popup") is True,
+            [(str(said), str(replied)) for said, replied in one.get("history", ())],
         )
         for one in json.loads(data)["questions"]
     ]

@@ -142,7 +142,7 @@ class Window:
         rows = sum(1 + len(line) // 58 for line in message.split("\n"))
         self._text("message", message, max(3, min(rows, 60)))
         history = "\n\n".join(
-            showable(f"{said}\n> {replied}" if replied else str(said)) for said, replied in self._said["history"]
+            showable(f"{said}\n> {reply}".strip() if reply else str(said)) for said, reply in self._said["history"]
         )
         if history:
             self._text("history", history, 5, end=True)

@@ -24,7 +24,14 @@ BEFORE: Final = "Earlier in this conversation, oldest first; it was dealt with w
 NOW: Final = "The message to deal with now:"
 THEIRS: Final = "The conversation that the owner's words below are about. It tells you what was said and asks nothing:"
 # What else is said than by a message of one's own.
-KINDS: Final = {"forward": "forwarded", "edit": "edited", "reaction": "reaction"}
+KINDS: Final = {
+    "forward": "forwarded",
+    "edit": "edited",
+    "reaction": "reaction",
+    "question": "question",
+    "answer": "answer",
+}
+LONGEST_EXCHANGED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,19 @@ def latest(turns: Sequence[Turn]) -> list[Turn]:
         kept.append(turn if len(turn.text) <= room else replace(turn, text=f"{turn.text[:room]}{CUT}"))
         room -= len(turn.text)
     return kept[::-1]
+
+
+def exchanges(turns: Sequence[Turn], most: int) -> list[tuple[str, str]]:
+    """Return the last exchanges of a butler and the owner: what the one said, and what the other said to that."""
+    found = list[tuple[str, str]]()
+    for turn in turns:
+        text = turn.text if len(turn.text) <= LONGEST_EXCHANGED else f"{turn.text[:LONGEST_EXCHANGED]}{CUT}"
+        if turn.butler:
+            found.append((text, ""))
+        elif speaker(turn) == "owner":
+            said = found.pop()[0] if found and not found[-1][1] else ""
+            found.append((said, text))
+    return found[-most:]
 
 
 def prompt_of(asked: Turn, before: Sequence[Turn] = (), *, theirs: bool = False) -> str:

@@ -47,7 +47,7 @@ COLUMNS: Final = """
 id::text, butler, channel, endpoint, conversation, kind, text, sender, display_name, contact, from_owner,
     concerns::text, attachments, vouched, at
 """
-ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind <> 'said'"
+ONE: Final = f"SELECT {COLUMNS} FROM shared.turns WHERE id = $1 AND kind NOT IN ('said', 'question', 'answer')"
 
 
 async def received(connection: Connection, message_id: str) -> Written | None:
@@ -103,6 +103,19 @@ async def _at(connection: Connection, conversations: Sequence[str], channel: str
     return [_turn(row) for row in reversed(await connection.fetch(AT, list(conversations), channel))]
 
 
+WITH_OWNER: Final = f"""
+SELECT {COLUMNS} FROM shared.turns
+WHERE butler = $1 AND id <> $2 AND conversation IN (SELECT i.lookup FROM shared.contact_info i
+    JOIN shared.contacts c ON c.id = i.contact_id WHERE 'owner' = ANY (c.roles))
+ORDER BY at DESC LIMIT {MOST_TURNS}
+"""
+
+
+async def with_owner(connection: Connection, butler: str, but: str) -> list[Turn]:
+    """Return what this butler and the owner said to each other last, by every channel, without that question."""
+    return [_turn(row) for row in reversed(await connection.fetch(WITH_OWNER, butler, UUID(but)))]
+
+
 def _files(attached: object) -> tuple[File, ...]:
     """Return the files as the row names them; none of a row that has been wiped."""
     found = attached if isinstance(attached, list) else []
@@ -115,7 +128,7 @@ def _files(attached: object) -> tuple[File, ...]:
 
 
 def _turn(row: Record) -> Turn:
-    ours = row["kind"] == "said"
+    ours = row["kind"] in {"said", "question"}
     return Turn(
         at=row["at"],
         channel=row["channel"],

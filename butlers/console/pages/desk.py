@@ -5,7 +5,7 @@ it approves, allows and changes nothing.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -21,10 +21,12 @@ from butlers.daemon import discovery
 from butlers.daemon.directory import Desks
 from shared.auth.tokens import CONSOLE, Caller, Unauthorized, mint_desk_token
 from shared.db.pool import Record
+from shared.display.conversation import exchanges
 from shared.display.question import own_words
 from shared.errors import InvalidInput, Unavailable
 from shared.loops import either
 from shared.storage import questions as rows
+from shared.storage.turns import with_owner
 from shared.telemetry.logs import logger
 
 log = logger("butlers.console")
@@ -33,6 +35,9 @@ _LONGEST_BODY: Final = 64 * 1024
 _STILL_HERE: Final = 15.0
 # So many questions of one butler stand on a screen at a time; the next comes when one of them is over.
 AT_ONCE: Final = 3
+# So much of what was said before stands in a popup.
+MOST_EXCHANGES: Final = 5
+Shown = Mapping[str, object]
 _SPENT: Final = "This code has been used or has expired. Get a new one with `butlers desk pair`."
 
 
@@ -102,7 +107,7 @@ async def questions(house: House, request: Request) -> Response:
 async def _changes(house: House, request: Request) -> AsyncIterator[str]:
     """Yield an event for each change, and a sign of life in between, until the token or the console ends."""
     begun = told = house.clock()
-    seen = ""
+    seen: Sequence[Shown] | None = None
     try:
         while house.clock() - begun < LONGEST_STREAM and not house.stopping.is_set():
             ticket = house.context.wakes["cards"].ticket()
@@ -110,7 +115,8 @@ async def _changes(house: House, request: Request) -> AsyncIterator[str]:
             found = await to_its_end(_open(house))
             if found != seen:
                 seen, told = found, house.clock()
-                yield f"event: questions\ndata: {found}\n\n"
+                data = json.dumps({"questions": await to_its_end(_told(house, found))})
+                yield f"event: questions\ndata: {data}\n\n"
             elif house.clock() - told >= _STILL_HERE:
                 told = house.clock()
                 yield ": still here\n\n"
@@ -119,13 +125,26 @@ async def _changes(house: House, request: Request) -> AsyncIterator[str]:
         return
 
 
-async def _open(house: House) -> str:
+async def _open(house: House) -> Sequence[Shown]:
     async with house.context.db.work() as connection:
         found = await rows.open_questions(connection, of_each=AT_ONCE)
-    return json.dumps({"questions": [_shown(row) for row in found if row["shown"]]})
+    return [_shown(row) for row in found if row["shown"]]
 
 
-def _shown(row: Record) -> Mapping[str, object]:
+async def _told(house: House, found: Sequence[Shown]) -> Sequence[Shown]:
+    """Return the questions, each whose window may open with what its butler and the owner said last, wherever."""
+    told = list[Shown]()
+    async with house.context.db.work() as connection:
+        for one in found:
+            said = list[tuple[str, str]]()
+            if one["popup"] or one["allow_text"]:
+                turns = await with_owner(connection, str(one["butler"]), str(one["id"]))
+                said = exchanges(turns, MOST_EXCHANGES)
+            told.append({**one, "history": said})
+    return told
+
+
+def _shown(row: Record) -> Shown:
     """Return what a desk is told of a question."""
     return {
         "id": row["id"],

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -73,7 +74,7 @@ async def test_a_code_signs_in_one_desk_and_no_browser(house: House, console: Ru
 async def test_an_open_question_comes_by_the_stream_and_the_first_answer_counts(house: House, console: Running) -> None:
     desk = await paired(house, console)
     question = await asked(house, options=["Oat", "Soy"], allow_text=True, urgency="high")
-    assert await seen(desk, question) == Question(
+    assert replace(await seen(desk, question), history=()) == Question(
         question, "greeter", "Milk", "Which milk?", ["Oat", "Soy"], allow_text=True, urgency="high"
     )
     assert await desk.answer(question, {"option_index": 0})
@@ -95,6 +96,20 @@ async def test_the_settings_show_each_token_that_counts_and_how_to_end_it(house:
     shown = plain(await page(console, "/settings"))
     assert (made["id"][:8] in shown, "revoke a client" in shown, "revoke a comman" in shown) == (False, True, False)
     assert "1 more was made by the command line for a single command, and ends within five minutes" in shown
+
+
+async def test_a_popup_shows_what_was_said_on_every_surface(house: House, console: Running) -> None:
+    desk = await paired(house, console)
+    owner = str(await house.sql.fetchval("SELECT id::text FROM shared.contacts WHERE 'owner' = ANY (roles)"))
+    in_the_chat = await asked(house, options=["Oat", "Soy"])
+    assert await questions.answer(house.sql, in_the_chat, Given(1), "telegram", owner)
+    plain_one, popup = await asked(house), await asked(house, popup=True)
+    assert (await seen(desk, plain_one)).history == []
+    shown = await seen(desk, popup)
+    assert list(shown.history)[-2:] == [("Milk: Which milk?", "Soy"), ("Milk: Which milk?", "")]
+    assert len(shown.history) <= 5
+    for one in (plain_one, popup):
+        await questions.withdraw_question(house.sql, one, "greeter")
 
 
 async def test_butlers_take_turns_on_the_screen(house: House, console: Running) -> None:

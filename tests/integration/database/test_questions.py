@@ -1,7 +1,7 @@
 """Questions in rows: of answers from several surfaces the first counts, and no butler writes one."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import uuid4
 
@@ -9,11 +9,13 @@ import asyncpg
 import pytest
 
 from shared.db.pool import prepare_connection
-from shared.storage import questions
+from shared.display.conversation import speaker
+from shared.storage import questions, turns
 from shared.storage.questions import Given, NewQuestion, Times
 from tests.integration.database.test_privileges import logged_in
 from tests.integration.house import House
 from tests.integration.purged import purge
+from tests.rig.bench import OWNER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -119,6 +121,19 @@ async def test_no_butler_answers_or_rewrites_its_own_question(still_house: House
     async with logged_in(still_house, "greeter") as connection:
         with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.CheckViolationError)):
             await connection.execute(FORGED[what], question)
+
+
+async def test_both_halves_of_a_question_are_said_in_the_owner_s_chat_to_its_own_butler(still_house: House) -> None:
+    question = await asked(still_house, "Oat", "Soy")
+    assert await answered(still_house, question, Given(0))
+    endpoint = await still_house.sql.fetchval("SELECT endpoint FROM shared.channels WHERE channel = 'telegram'")
+    place = turns.Place("greeter", "telegram", endpoint, str(OWNER))
+    later = datetime.now(UTC) + timedelta(hours=1)
+    for butler, said in (("greeter", [("butler", "question"), ("owner", "answer")]), ("health", [])):
+        async with logged_in(still_house, butler) as connection:
+            found = await turns.before(connection, place, later, str(uuid4()))
+            assert [(speaker(one), one.kind) for one in found if one.id == question] == said
+            assert await turns.received(connection, question) is None  # it is no message that came in
 
 
 async def test_a_question_of_another_butler_is_neither_seen_nor_withdrawn(still_house: House) -> None:
