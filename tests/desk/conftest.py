@@ -1,11 +1,24 @@
-"""One screen for the tests of the desk."""
+"""One screen for the tests of the desk; at the end of them all, what became of each line of the contracts."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.desk.checklist import walked
 from tests.desk.screen import Screen, screen
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the lines of the contracts, if all that walk them ran."""
+    outcomes = dict[str, bool]()
+    for how in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.getreports(how):
+            if isinstance(report, pytest.TestReport):
+                test = report.nodeid.rpartition("/")[2].partition("[")[0]
+                outcomes[test] = outcomes.get(test, True) and how == "passed"
+    for line in walked(outcomes):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

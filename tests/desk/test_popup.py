@@ -349,7 +349,6 @@ async def test_chimes_sound_on_show_and_on_a_sent_answer_only(seen: Screen, stub
 def test_the_theme_of_other_systems(stubs: Path, platform: str, command: str, says: str, shade: str) -> None:
     stub(stubs, command, says)
     assert theme.palette("auto", platform) == theme.PALETTES[shade, False]
-    print(f"not seen on the real system: the theme of {platform}")
 
 
 def shine(colour: str) -> float:

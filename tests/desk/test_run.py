@@ -230,6 +230,5 @@ def test_install_writes_the_file_that_starts_it_and_says_which(tmp_path: Path) -
     assert unit.start == "systemctl --user enable --now butlers-desk"
     agent = write_autostart("darwin", tmp_path, command)
     assert plistlib.loads(agent.file.read_bytes())["ProgramArguments"] == command
-    print("not seen on the real system: launchd takes the file")
     with pytest.raises(InvalidInput):
         write_autostart("win32", tmp_path, command)

@@ -6,7 +6,7 @@ And whichever process is killed on that way, the person answers once and the ans
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ from tests.rig.waiting import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ANSWER: Final = "SELECT choice FROM shared.questions WHERE id = $1::text::uuid AND surface = 'desk'"
 TOLD: Final = "SELECT count(*) FROM shared.notices WHERE key = $1"
+# Of one butler three questions stand at a time: none of another test is among them.
+END_ALL: Final = "UPDATE shared.questions SET status = 'expired', closed_at = now() WHERE status = 'open'"
 PARTS: Final = ("desk", "console", "health", "messenger")
 
 
@@ -140,6 +142,27 @@ async def test_a_butler_s_popup_opens_by_itself_and_answers_in_the_contracts_wor
         assert server.shown == []
 
 
+async def test_a_popup_shows_what_was_answered_on_another_surface(
+    home: Fleet, folder: Path, address: str, seen: Screen
+) -> None:
+    asked = {"title": "Tea", "question": "Which tea?", "options": ["Green", "Black"]}
+    question = str((await home.call("health", "ask_user", asked))["question_id"])
+    code, _, wrong = await home.house.butlers("questions", "answer", question, "2")
+    assert code == 0, wrong
+    async with at_work(folder, address, seen):
+        client = await home.client("health")
+        call = asyncio.create_task(client.call_tool("desk_notify", {"message": "With milk?", "title": "Milky"}))
+        at = await asyncio.to_thread(seen.window, "health: Milky", 15)
+        x, y, _, height = seen.place(at)
+        await asyncio.to_thread(seen.click, x + 60, y + height - 170)
+        await asyncio.to_thread(seen.key, "ctrl+a", "ctrl+c")
+        await asyncio.sleep(0.1)
+        history = await asyncio.to_thread(seen.run, "xclip", "-o", "-selection", "clipboard")
+        await asyncio.to_thread(seen.key, "Escape")
+        await asyncio.wait_for(call, 10)
+    assert history.endswith("Tea: Which tea?\n> Black")
+
+
 async def test_a_popup_nobody_sees_is_out_of_time_or_refused_and_answered_elsewhere(home: Fleet) -> None:
     client = await home.client("health")
     for wrong, why in (
@@ -153,6 +176,50 @@ async def test_a_popup_nobody_sees_is_out_of_time_or_refused_and_answered_elsewh
     answer = await client.call_tool("desk_notify", {"message": "Anybody?", "timeout": 5})
     assert [getattr(block, "text", None) for block in answer.content] == ["No response within 5s timeout"]
     assert await home.value("SELECT status FROM shared.questions WHERE question = 'Anybody?'") == "open"
+
+
+async def test_each_end_of_a_question_is_told_as_the_contract_says_it(
+    home: Fleet, folder: Path, address: str, seen: Screen
+) -> None:
+    """Five questions at once, each with a caller that waits, and each ended in another way on the screen."""
+    yes_no, waits = ["Yes, merge", "No"], {"wait_for_response": True, "timeout": 60}
+
+    def ask(butler: str, title: str, **more: object) -> "asyncio.Task[Mapping[str, object]]":
+        asked = {"title": title, "question": "Shall I merge?", **waits, **more}
+        return asyncio.create_task(home.call(butler, "ask_user", asked))
+
+    await home.sql(END_ALL)
+    async with at_work(folder, address, seen) as (_, server):
+        calls = {
+            "Action": ask("health", "Action", action_label="Merge"),
+            "First": ask("health", "First", options=yes_no),
+            "Second": ask("health", "Second", options=yes_no),
+            "Closed": ask("greeter", "Closed"),
+            "Late": ask("greeter", "Late", timeout=5),
+        }
+        at = {title: await shown(server, title) for title in calls}
+        assert [at["Action"][1], at["First"][1], at["Closed"][1]] == [
+            ["0", "Merge"],
+            ["0", yes_no[0], "1", "No"],
+            ["0", "OK"],
+        ]
+        server.press(at["Action"][0], "0")
+        server.press(at["First"][0], "0")
+        server.press(at["Second"][0], "1")
+        server.end(at["Closed"][0], 2)
+        said = {title: await asyncio.wait_for(call, 20) for title, call in calls.items()}
+    told = {title: (one["response"], one["choice"], one.get("option_index")) for title, one in said.items()}
+    assert told == {
+        "Action": ("accepted", "Merge", None),
+        "First": ("accepted", "Yes, merge", 0),
+        "Second": ("dismissed", "No", 1),
+        "Closed": ("dismissed", None, None),
+        "Late": ("timeout", None, None),
+    }
+    asked = {"title": "Later", "question": "Which?"}
+    at_once = await home.call("health", "ask_user", asked)
+    assert at_once == {"sent": True, "message": "Question envoyee", "question_id": at_once["question_id"]}
+    await home.call("health", "withdraw", {"question_id": at_once["question_id"]})
 
 
 @pytest.mark.parametrize("moment", ["before", "while", "after"])
