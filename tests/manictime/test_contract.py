@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
 from functools import cache, partial
@@ -12,10 +13,12 @@ import pytest
 import pytest_asyncio
 import yaml
 from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
+from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 from mcp.client.client import Client as SdkClient
 from mcp.client.session import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     BlobResourceContents,
@@ -31,12 +34,21 @@ from mcp_types import (
     Tool,
 )
 
+from butlers.daemon.mcp_server import with_room
+from butlers.modules.manictime import ManicTime
 from butlers.modules.manictime.answers import form
+from butlers.modules.manictime.tools.screenshots import Desk
+from tests.integration.daemon.test_daemon import READ_ONLY
+from tests.integration.house import opened as house_opened
+from tests.manictime.desks import asked
+from tests.manictime.test_over_http import timekeeper
+from tests.rig.cluster import Cluster
 
 HERE = Path(__file__).parent
 ROOT = Path(__file__).parents[2]
 CONTRACT: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "contract.yaml").read_text())
 TOOLS, RESOURCES, PROMPTS = (CONTRACT[name] for name in ("tools", "resources", "prompts"))
+CORE: Final = {*READ_ONLY, "notify", "withdraw", "ask_user"}
 KNOWN: Final = {
     "": {"blocks", "tools", "resources", "prompts", "capabilities", "removed"},
     "tools": {"takes", "gives", "blocks", "held", "writes"},
@@ -45,12 +57,12 @@ KNOWN: Final = {
     "prompts": {"takes", "wrong", "says"},
 }
 Opened: TypeAlias = "Client[Any] | OfficialClient"
-# Of both clients, in both eras of the protocol.
-WAYS: Final = (
-    ("fastmcp", "auto"),
-    *(pytest.param(one, marks=pytest.mark.slow) for one in (("fastmcp", "legacy"), ("sdk", "auto"), ("sdk", "legacy"))),
-)
-SOME: Final = {"startDate": "2025-01-20", "endDate": "2025-01-23"}
+# Over both transports, of both clients, in both eras of the protocol.
+FIRST, *OTHERS = itertools.product(("stdio", "http"), ("fastmcp", "sdk"), ("auto", "legacy"))
+WAYS: Final = (FIRST, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS))
+# What a whole record need not have.
+ABSENT: Final = {"name", "groupId", "tags", "totalAvailable", "reasonCode", "remediationHint", "application"}
+SOME: Final[dict[str, object]] = {"startDate": "2025-01-20", "endDate": "2025-01-23"}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -84,20 +96,49 @@ class OfficialClient:
         return await self._client.get_prompt(name, given)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=WAYS, ids="-".join)
-async def client(real: Path, request: pytest.FixtureRequest) -> AsyncIterator[Opened]:
-    """A client of either kind and era that started the server itself."""
-    arguments = ["-m", "butlers.cli", "manictime", "mcp", "--data", str(real), "--timezone", "Europe/Vienna"]
-    program, root = str(ROOT / ".venv/bin/python"), (real / "saved").as_uri()
-    kind, era = request.param
-    if kind == "fastmcp":
-        async with Client(StdioTransport(program, arguments, cwd=str(ROOT)), mode=era, roots=[root]) as made:
-            yield made
-        return
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def way(request: pytest.FixtureRequest) -> tuple[Cluster | None, str, Any]:
+    """The database of a butler that is asked over HTTP, the kind of client, and its era."""
+    transport, kind, era = request.param
+    return request.getfixturevalue("cluster") if transport == "http" else None, kind, era
 
-    started = StdioServerParameters(command=program, args=arguments, cwd=str(ROOT))
-    async for official in opened(SdkClient(started, mode=era, list_roots_callback=partial(roots, root))):
-        yield OfficialClient(official)
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(real: Path, way: tuple[Cluster | None, str, Any]) -> AsyncIterator[Opened]:
+    """A client of either kind and era that started the server itself, or is let in by a butler."""
+    cluster, kind, era = way
+    root = (real / "saved").as_uri()
+    ways = by_a_butler(real, kind, cluster) if cluster else by_itself(real, kind)
+    async for opening in ways:
+        if kind == "fastmcp":
+            async with Client(opening, mode=era, roots=[root]) as made:
+                yield made
+        else:
+            async for official in opened(SdkClient(opening, mode=era, list_roots_callback=partial(roots, root))):
+                yield OfficialClient(official)
+
+
+async def by_itself(real: Path, kind: str) -> AsyncIterator[Any]:
+    """How a client of this kind starts the server itself."""
+    arguments = ["-m", "butlers.cli", "manictime", "mcp", "--data", str(real), "--timezone", "Europe/Vienna"]
+    program, root = str(ROOT / ".venv/bin/python"), str(ROOT)
+    if kind == "fastmcp":
+        yield StdioTransport(program, arguments, cwd=root)
+    else:
+        yield StdioServerParameters(command=program, args=arguments, cwd=root)
+
+
+async def by_a_butler(real: Path, kind: str, cluster: Cluster) -> AsyncIterator[Any]:
+    """How a client of this kind reaches a butler that has the module, which no older client can tell its roots."""
+    config = ManicTime(data=real, timezone="Europe/Vienna", roots=[real / "saved"])
+    async with house_opened(cluster) as house:
+        async for butler in timekeeper(house, config):
+            url, token = f"{butler.url}/mcp", house.tokens["greeter"]
+            if kind == "fastmcp":
+                yield StreamableHttpTransport(url, auth=token)
+            else:
+                async with create_mcp_http_client(headers={"authorization": f"Bearer {token}"}) as http:
+                    yield streamable_http_client(url, http_client=http)
 
 
 async def roots(root: str, _: ClientRequestContext) -> ListRootsResult:
@@ -145,16 +186,17 @@ async def test_each_fact_is_held_by_a_test(tool: str, test: str) -> None:
 
 
 async def test_there_are_these_tools_and_no_other(client: Opened) -> None:
-    names = [one.name for one in await client.list_tools()]
-    assert sorted(names) == sorted(TOOLS)
-    assert len(names) == 14
+    names = {one.name for one in await client.list_tools()}
+    core = {"recall", *CORE} if "notify" in names else set[str]()
+    assert names - core == set(TOOLS)
+    assert len(TOOLS) == 14
     assert not set(CONTRACT["removed"]) & set(names)
 
 
 @pytest.mark.parametrize("name", TOOLS)
 async def test_a_tool_is_published_as_promised(client: Opened, name: str) -> None:
-    tool = next(one for one in await client.list_tools() if one.name == name)
-    said = TOOLS[name]
+    tools = {one.name: one for one in await client.list_tools()}
+    tool, said = tools[name], TOOLS[name]
     published = tool.input_schema["properties"]
     assert list(published) == list(said["takes"])
     assert tool.input_schema["required"] == [one for one, param in said["takes"].items() if param.get("required")]
@@ -166,22 +208,26 @@ async def test_a_tool_is_published_as_promised(client: Opened, name: str) -> Non
             assert published[one]["minimum"] == 1
             assert f"At most {param['most']};" in published[one]["description"]
     blocks = CONTRACT["blocks"] if said.get("blocks", True) else {}
-    assert tool.output_schema == form({**said["gives"], **blocks})
+    promised = form({**said["gives"], **blocks})
+    assert tool.output_schema == (with_room(promised) if "notify" in tools else promised)
     assert tool.annotations is not None
     assert tool.annotations.read_only_hint == (not said.get("writes", False))
 
 
 async def arguments_of(client: Opened, name: str) -> dict[str, object]:
     """What makes the tool answer."""
-    takes = TOOLS[name]["takes"]
-    given: dict[str, object] = {"date": "2025-01-20", "timelineId": 3, **SOME}
-    if "screenshotRef" in takes:
-        listed = await client.call_tool("list_screenshots", SOME)
-        assert listed.structured_content is not None
-        given |= {"screenshotRef": listed.structured_content["screenshots"][0]["screenshotRef"]}
-        given |= {"x": 50, "y": 50, "width": 25, "height": 25}
-    given |= {"includeSummary": True, "includeHourlyWebBreakdown": True}
-    return {name: one for name, one in given.items() if name in takes}
+    if "screenshotRef" not in TOOLS[name]["takes"]:
+        return taken(name)
+    listed = await client.call_tool("list_screenshots", SOME)
+    assert listed.structured_content is not None
+    return taken(name, listed.structured_content["screenshots"][0]["screenshotRef"])
+
+
+def taken(name: str, ref: str = "") -> dict[str, object]:
+    """What the tool takes, of what makes every tool answer."""
+    place = {"screenshotRef": ref, "x": 50, "y": 50, "width": 25, "height": 25}
+    whole = {"date": "2025-01-20", "timelineId": 3, "includeSummary": True, "includeHourlyWebBreakdown": True}
+    return {one: value for one, value in (SOME | place | whole).items() if one in TOOLS[name]["takes"]}
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -193,8 +239,7 @@ async def test_a_tool_answers_as_promised(client: Opened, name: str) -> None:
     assert isinstance(text, TextContent)
     assert json.loads(text.text) == made.structured_content
     assert "null" not in text.text
-    absent = {"name", "groupId", "tags", "totalAvailable", "reasonCode", "remediationHint", "application"}
-    assert keys(form_of(name)) - keys(made.structured_content) <= absent
+    assert keys(form_of(name)) - keys(made.structured_content) <= ABSENT
 
 
 def form_of(name: str) -> dict[str, object]:
@@ -207,6 +252,13 @@ def keys(value: object) -> set[str]:
     if isinstance(value, Mapping):
         return {str(name).removesuffix("?") for name in value}.union(*map(keys, value.values()))
     return set[str]().union(*map(keys, value)) if isinstance(value, list) else set()
+
+
+@pytest.mark.parametrize("name", [name for name, said in TOOLS.items() if not said.get("writes")])
+async def test_either_form_of_the_record_answers_as_promised(desk: Desk, name: str) -> None:
+    shot = (await asked(desk, "list_screenshots", **SOME))["screenshots"][0]
+    made = await asked(desk, name, **taken(name, shot["screenshotRef"]))
+    assert keys(form_of(name)) - keys(dict(made)) <= ABSENT
 
 
 async def test_an_error_is_a_result_with_its_code(client: Opened) -> None:

@@ -152,6 +152,13 @@ async def test_the_three_core_tables_are_enough(tmp_path: Path) -> None:
     assert {one["name"] for one in health(desk)["capabilities"] if one["available"]} == set()  # type: ignore[attr-defined]
 
 
+async def test_another_form_in_its_place_is_seen(tmp_path: Path) -> None:
+    desk = recorded(tmp_path, record_of("C", 1))
+    assert (await asked(desk, "get_application_usage", **TWO))["diagnostics"]["degraded"]
+    recorded(tmp_path, record_of("A", 1))
+    assert not (await asked(desk, "get_application_usage", **TWO))["diagnostics"]["degraded"]
+
+
 async def test_an_empty_record_is_no_error(tmp_path: Path) -> None:
     desk = recorded(tmp_path, Record("A"))
     for tool in ("get_activity_narrative", "get_period_summary", "get_website_usage", "get_tags"):

@@ -9,8 +9,8 @@ import pytest
 
 from butlers.butler import ToolCall
 from butlers.modules.manictime import components
-from butlers.modules.manictime.fixture import Record
-from butlers.modules.manictime.forms import APPS, DOCS, OTHER_APPS, TAGS, USAGE
+from butlers.modules.manictime.fixture import Record, draw_screenshots
+from butlers.modules.manictime.forms import APPS, DOCS, OTHER_APPS, TAGS, URLS, USAGE
 from butlers.modules.manictime.tools.screenshots import Desk
 from tests.manictime.desks import CALLER, TWO, Said, asked, at, recorded
 
@@ -115,6 +115,21 @@ async def test_a_document_is_a_file_and_a_site_has_a_name(tmp_path: Path) -> Non
     assert second["document"] == "file:///C:/Work/report.docx"  # the one that was open longest
     made = await asked(recorded(tmp_path, record), "get_activity_narrative", **TWO, includeSummary=True)
     assert made["topWebsites"] == []
+
+
+async def test_a_site_without_a_group_is_the_host_of_its_address(tmp_path: Path) -> None:
+    record = Record("B")
+    record.add(APPS, 2, at(8), 600)
+    record.add(URLS, None, at(8), 600, title="https://docs.example.org:8443/long/way?q=1")
+    assert [one.get("website") for one in await narrated(tmp_path, record)] == ["docs.example.org"]
+
+
+@pytest.mark.parametrize(("minute", "shown"), [(12, True), (13, False)])
+async def test_a_screenshot_of_another_time_is_not_that_of_a_segment(tmp_path: Path, minute: int, shown: bool) -> None:  # noqa: FBT001
+    record = Record("A")
+    record.add(APPS, 1, at(8), 600)
+    draw_screenshots(tmp_path / "Screenshots", [at(8, minute)])
+    assert ["screenshotRef" in one for one in await narrated(tmp_path, record)] == [shown]
 
 
 async def test_tags_of_both_kinds_are_told(tmp_path: Path) -> None:
