@@ -21,6 +21,7 @@ from shared.rpc import DaemonClient
 
 if TYPE_CHECKING:  # half a second that a client command does not need
     from mcp_types import ContentBlock, InputRequest, InputResponse
+    from starlette.types import ASGIApp
 
 Kind = Literal["switchboard", "messenger", "console", "sandbox", "butler"]
 Answer: TypeAlias = Mapping[str, object]
@@ -221,4 +222,18 @@ class Butler:
     # The daemons whose hop tokens it takes; None means every daemon's.
     accepts: frozenset[str] | None = None
     # Whether something thinks for it here, so that it can be written to.
+    has_runtime: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """Something the host serves: an ASGI app on a port, and loops beside it."""
+
+    name: str
+    kind: Kind
+    app: "ASGIApp"
+    loops: Sequence[Loop] = ()
+    tools: Sequence[str] = ()
+    parts: Components = field(default_factory=Components)
+    context: Context | None = None
     has_runtime: bool = False

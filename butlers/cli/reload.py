@@ -16,7 +16,6 @@ from typing import Final
 
 from butlers import fleet
 from butlers.butler import Context, NoConfig, Tool, joined
-from butlers.daemon.app import CORE
 from butlers.daemon.assembly import TOPICS
 from butlers.daemon.host import Hangup
 from butlers.daemon.process import Process
@@ -54,6 +53,8 @@ def _unfit_calls(entry: fleet.Entry, context: Context) -> Iterator[Misconfigured
 
     Of a module that is broken nobody knows the tools, so that nothing can be said.
     """
+    from butlers.daemon.app import CORE  # noqa: PLC0415  # it brings a server of MCP along
+
     parts = [loader.build([one], context) for one in loader.load(entry)]
     core = [module.build(context, NoConfig()) for module in CORE]
     known = {tool.name: tool for tool in joined([*core, *parts]).tools}

@@ -115,6 +115,7 @@ def _with_ports(settings: Settings, base: int | None) -> Settings:
 def _import_servers() -> None:
     """Import the servers, which takes two seconds, while the database starts."""
     import butlers.console.app  # noqa: PLC0415  # beside the start of the database
+    import butlers.daemon.app  # noqa: PLC0415
     import butlers.daemon.host  # noqa: PLC0415, F401
 
     for name in ("messenger.daemon", "switchboard.daemon", "messenger.sandbox.app"):

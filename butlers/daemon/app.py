@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Final, get_args
@@ -24,8 +24,7 @@ from butlers.butler import (
     Butler,
     Components,
     Context,
-    Kind,
-    Loop,
+    Daemon,
     NoConfig,
     Result,
     Tool,
@@ -54,20 +53,6 @@ log = logger("butlers.daemon.app")
 CORE: Final = tuple(
     tool.MODULE for tool in (notify, notification_status, withdraw, contacts, attachment, ask_user, notices)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """Something the host serves: an ASGI app on a port, and loops beside it."""
-
-    name: str
-    kind: Kind
-    app: ASGIApp
-    loops: Sequence[Loop] = ()
-    tools: Sequence[str] = ()
-    parts: Components = field(default_factory=Components)
-    context: Context | None = None
-    has_runtime: bool = False
 
 
 class LocalClient:

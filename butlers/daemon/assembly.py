@@ -10,12 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from butlers import fleet
-from butlers.butler import Butler, Components, Context, Loop, joined
-from butlers.daemon.app import Daemon, LocalClient, build
+from butlers.butler import Butler, Components, Context, Daemon, Loop, joined
 from butlers.daemon.directory import Desks, Directory
 from butlers.daemon.sockets import SANDBOX_IMAP, SANDBOX_SMTP
 from butlers.modules import loader
@@ -24,7 +23,6 @@ from butlers.runtime.registry import keys_of
 from butlers.sessions import settings as runtime_settings
 from butlers.sessions.course import Place
 from butlers.setup import logins, migrate
-from butlers.tools import ask_butler, desk_notify
 from shared import home_folder
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier
@@ -38,6 +36,9 @@ from shared.loops import pause
 from shared.rpc import DaemonClient
 from shared.storage import notices, sessions
 from shared.telemetry.logs import logger
+
+if TYPE_CHECKING:
+    from butlers.daemon.app import LocalClient
 
 log = logger("butlers.daemon.assembly")
 # How long a start waits for a database that starts or recovers; after that it fails, for its supervisor to try again.
@@ -228,12 +229,16 @@ class Assembly:
             is_live=live,
             tell=partial(note_refusal, context),
         )
+        from butlers.daemon.app import build  # noqa: PLC0415  # 35 MB that the console and the sandbox do not need
+
         daemon, self.local[name] = build(butler, context, verifier, hosts)
         return daemon
 
 
 def _parts(modules: Sequence[loader.Loaded], entry: fleet.Entry, context: Context) -> Components:
     """Make what a butler of the fleet has beside the core tools."""
+    from butlers.tools import ask_butler, desk_notify  # noqa: PLC0415  # they bring MCP's types along
+
     shows = [desk_notify.popups(context)] if entry.has_desk else []
     return joined([ask_butler.asking(context, entry.calls), *shows, loader.build(modules, context)])
 

@@ -15,8 +15,7 @@ import uvloop
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Loop
-from butlers.daemon.app import Daemon
+from butlers.butler import Daemon, Loop
 from butlers.daemon.assembly import Plan
 from butlers.daemon.connection_limits import (
     BoundedConnection,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import uvicorn
 
-from butlers.butler import Loop, Result
-from butlers.daemon.app import Daemon
+from butlers.butler import Daemon, Loop, Result
 from butlers.daemon.assembly import Assembly, Plan, assemble, sandbox
 from butlers.daemon.exchange import Front, calls_ended
 from butlers.daemon.sockets import bind, default_port, url_of

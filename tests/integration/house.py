@@ -19,8 +19,7 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from butlers import fleet
-from butlers.butler import Context
-from butlers.daemon.app import Daemon
+from butlers.butler import Context, Daemon
 from butlers.daemon.assembly import Assembly, Plan, database, listening_dsn
 from butlers.daemon.discovery import keep_token
 from butlers.setup import migrate

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from butlers.butler import Butler
-from butlers.daemon.app import Daemon, build
+from butlers.butler import Butler, Daemon
+from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from butlers.modules.manictime import MODULE, ManicTime
 from butlers.modules.manictime.tools.saving import would_save

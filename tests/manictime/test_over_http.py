@@ -8,8 +8,8 @@ import pytest_asyncio
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from butlers.butler import Butler
-from butlers.daemon.app import Daemon, build
+from butlers.butler import Butler, Daemon
+from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from butlers.modules.manictime import MODULE, ManicTime
 from shared.auth.tokens import Verifier

@@ -2,11 +2,14 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("butlers", "switchboard", "messenger", "shared", "migrations")
@@ -65,3 +68,10 @@ def test_whatever_the_product_imports_is_declared() -> None:
 def test_whatever_is_declared_the_product_imports() -> None:
     owners = {normal(owner) for name in IMPORTED for owner in OWNERS.get(name, ())}
     assert {name for name in DECLARED if not carried(name) & owners} == set(NOT_IMPORTED)
+
+
+@pytest.mark.parametrize("served", ["butlers.console.app", "messenger.sandbox.app"])
+def test_who_has_no_tools_loads_no_server_of_mcp(served: str) -> None:
+    asked = f"import sys, {served}, butlers.daemon.host, butlers.cli.serve, butlers.cli.reload; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"fastmcp", "mcp", "mcp_types"} & {*loaded.stdout.split()}

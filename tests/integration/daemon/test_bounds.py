@@ -18,9 +18,9 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.butler import Answer, Butler, Components, Result, Tool, ToolCall
+from butlers.butler import Answer, Butler, Components, Daemon, Result, Tool, ToolCall
 from butlers.daemon import connection_limits
-from butlers.daemon.app import Daemon, build
+from butlers.daemon.app import build
 from butlers.daemon.connection_limits import (
     MOST_BODY,
     MOST_HEAD,

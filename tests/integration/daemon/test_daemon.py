@@ -22,8 +22,7 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool as McpTool
 from mcp_types import ListToolsRequest
 
-from butlers.butler import Result, Tool, ToolCall
-from butlers.daemon.app import Daemon
+from butlers.butler import Daemon, Result, Tool, ToolCall
 from butlers.daemon.discovery import keep_token
 from butlers.daemon.mcp_server import NoState, ServedTool, ToolServer, skip_header_schemas
 from shared.auth import keystore

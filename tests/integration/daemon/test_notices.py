@@ -19,8 +19,8 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ImageContent, TextContent
 
-from butlers.butler import Butler, Components, Result, Tool, ToolCall
-from butlers.daemon.app import Daemon, build
+from butlers.butler import Butler, Components, Daemon, Result, Tool, ToolCall
+from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from butlers.daemon.discovery import keep_token
 from butlers.sessions.notices import BEGINS, begin_one, settle

@@ -14,8 +14,8 @@ from fastmcp.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import ImageContent, ListRootsRequest, ListRootsResult, TextContent
 
-from butlers.butler import Butler, Components, Context, Prompt, Resource, Result, Tool, ToolCall
-from butlers.daemon.app import Daemon, build
+from butlers.butler import Butler, Components, Context, Daemon, Prompt, Resource, Result, Tool, ToolCall
+from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from shared.auth.tokens import Verifier
 from shared.errors import InvalidInput

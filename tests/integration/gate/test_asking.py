@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers.butler import Butler, Context, Tool, ToolCall
-from butlers.daemon.app import Daemon, build
+from butlers.butler import Butler, Context, Daemon, Tool, ToolCall
+from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from butlers.tools import ask_user
 from messenger.inbound import messages

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from butlers.butler import Butler, Components, Context, Result, Tool, ToolCall
-from butlers.daemon.app import Daemon, build
+from butlers.butler import Butler, Components, Context, Daemon, Result, Tool, ToolCall
+from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from shared.auth.tokens import Verifier
 from shared.db.pool import Record
