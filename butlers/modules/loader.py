@@ -27,7 +27,7 @@ log = logger("butlers.modules")
 GROUP: Final = "butlers.modules"
 ATTRIBUTE: Final = "MODULE"
 # Those that come with the program, named by their last word.
-OURS: Final = ("manictime", "schedule", "sessions", "state")
+OURS: Final = ("files", "manictime", "schedule", "sessions", "state")
 # Schemas that are there already.
 RESERVED: Final = frozenset({"shared", "switchboard", "messenger", "console", "public", "information_schema"})
 
