@@ -68,7 +68,11 @@ async def play(place: Place, claimed: Claimed, stopping: asyncio.Event) -> None:
     folder = folder_of(place.context.home, claimed.id)
     ended: Ended | None = None
     try:
-        ended = await _ended(running, _prepared(place, claimed, folder, await prompt.worded(place.context, claimed)))
+        asked = await prompt.worded(place.context, claimed)
+        if asked is None:
+            running.end(Finish("stopped", prompt.NOBODYS))
+        else:
+            ended = await _ended(running, _prepared(place, claimed, folder, asked))
     except OSError as refused:
         ended = Ended("failed", f"The session's folder cannot be made: {refused.strerror}.")
     finally:

@@ -34,7 +34,7 @@ async def test_what_changes_in_a_watched_folder_is_told_in_one_line(still_house:
     for folder in (notes, other):
         folder.mkdir()
     (watch,) = parts(house, notes).loops
-    watching = asyncio.create_task(watch(stopping))
+    watching = asyncio.ensure_future(watch(stopping))
     first = asyncio.create_task(eventually(partial(house.sql.fetchrow, TOLD, "begun.txt")))
     while not first.done():  # until the watch has begun
         (notes / "begun.txt").write_text("x")
@@ -79,7 +79,7 @@ async def test_a_folder_that_goes_away_is_said(still_house: House, tmp_path: Pat
     notes.mkdir()
     (watch,) = parts(still_house, notes).loops
     stopping = asyncio.Event()
-    watching = asyncio.create_task(watch(stopping))
+    watching = asyncio.ensure_future(watch(stopping))
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(watching), 0.5)
     notes.rmdir()

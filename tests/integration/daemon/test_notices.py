@@ -254,9 +254,10 @@ async def test_the_first_prompt_begins_with_what_waits_if_it_is_read(butler: Ser
     await added(house)
     for hears in (False, True):
         claimed, _ = await begun(house, hears=hears)
-        prompt = (await worded(house.context("greeter"), claimed)).prompt
-        assert prompt.endswith("Paint.")
-        assert prompt.startswith("<notification ") == hears
+        asked = await worded(house.context("greeter"), claimed)
+        assert asked is not None
+        assert asked.prompt.endswith("Paint.")
+        assert asked.prompt.startswith("<notification ") == hears
     assert await states(house) == ["shown"]
 
 

@@ -100,6 +100,14 @@ async def test_a_session_says_its_words_and_leaves_nothing_behind(house: House, 
     assert not folder_of(house.settings.home, session_id).exists()
 
 
+async def test_a_session_whose_writer_was_blocked_while_it_waited_never_begins(house: House, message: str) -> None:
+    session_id = await enqueue(house, message, "message")  # of whom the conversation shows nothing any more
+    async with Run(place(house, [SAYS])):
+        row = await until_it_is(house, session_id, "stopped")
+    assert (row["said"], row["steps"], row["untold"]) == ("", 0, None)
+    assert "blocked" in row["outcome"]
+
+
 async def test_a_session_whose_time_is_up_is_ended_and_the_owner_told(house: House, message: str) -> None:
     session_id = await enqueue(house, message)
     async with Run(place(house, [LONG], Limits(minutes=0.01))):
