@@ -161,6 +161,15 @@ async def test_a_foreign_name_or_page_is_refused(box: Running, path: str, header
         assert answer.status == 403
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_foreign_page_makes_no_picture_of_what_programs_call(box: Running, site: str) -> None:
+    sends = f"/bot42:A/sendMessage?chat_id={OWNER}&text=x"
+    for path, status in ((sends, 403), ("/bot42:A/getUpdates?offset=9", 403), ("/api/journal", 403), ("/", 200)):
+        async with box.http.get(box.url + path, headers={"Sec-Fetch-Site": site}) as answer:
+            assert answer.status == status, path
+    assert await box.journal() == []
+
+
 @pytest.mark.parametrize(
     "path", ["/api/say", "/api/press", "/api/faults", f"/chats/{OWNER}/say", "/bot42:A/sendMessage"]
 )
