@@ -143,6 +143,11 @@ ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineag
 """
 
 
+async def take_turn(connection: Connection, by: str, what: str, lineage: str) -> None:
+    """Let the units of work of this daemon that are about the same go on one after the other, each to its end."""
+    await connection.execute(IN_TURN, by, what, lineage, REPEAT_WINDOW)
+
+
 async def collapse(connection: Connection, new: NewNotification) -> Current | None:
     """Return the same request that waits for the owner, and make this one part of it; equal calls take turns.
 
@@ -150,7 +155,7 @@ async def collapse(connection: Connection, new: NewNotification) -> Current | No
     """
     if new.lineage.startswith(EXPLICIT):
         return None
-    await connection.execute(IN_TURN, new.admitted_by, new.request_sha, new.lineage, REPEAT_WINDOW)
+    await take_turn(connection, new.admitted_by, new.request_sha, new.lineage)
     row = await connection.fetchrow(COLLAPSE, new.origin, new.request_sha, new.key, new.realm, new.admitted_by)
     return replace(_current(row), note=answers.WAITS_ALREADY) if row else None
 

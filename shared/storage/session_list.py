@@ -7,6 +7,8 @@ from typing import Final
 from shared.contracts import MOST_DEPTH, AskedSession, Asking
 from shared.db.pool import Connection, Record
 from shared.errors import Forbidden, InvalidInput
+from shared.hashing import digest
+from shared.storage.notifications import take_turn
 
 # What a person reads of a status.
 STATES: Final = {
@@ -141,7 +143,11 @@ WHERE butler = $1 AND asked_by = $2 AND id <> $3 AND created_at > clock_timestam
 
 
 async def demand_room(connection: Connection, butler: str, asked: AskedSession) -> None:
-    """Raise Forbidden if who asks has asked this butler too often already, in whatever chains."""
+    """Raise Forbidden if who asks has asked this butler too often already, in whatever chains.
+
+    Prompts of one asker are counted one after the other, until the caller's transaction ends.
+    """
+    await take_turn(connection, butler, digest("asked.v1", asked.asked_by), str(asked.session_id))
     lately = await connection.fetchrow(ASKED_LATELY, butler, asked.asked_by, asked.session_id)
     if lately is not None and (lately["open"] >= MOST_ASKED_OPEN or lately["in_a_day"] >= MOST_ASKED_A_DAY):
         raise Forbidden(
