@@ -33,6 +33,7 @@ CALL_SECONDS: Final = 300.0
 # A tool of these names may be called again under the same occurrence: what it sends, it sends once.
 REPEATABLE: Final = frozenset({"notify"})
 WHY_SKIPPED: Final = "It was missed, and its schedule says to skip what is missed."
+WHY_WAITS: Final = "The session of an earlier time still waits to begin."
 WHY_UNCERTAIN: Final = "The process that called the tool ended before the tool answered, so it may have happened."
 Call = Callable[[str, Mapping[str, object], str], Awaitable[Result]]
 
@@ -174,15 +175,17 @@ async def end_unrun(connection: Connection, butler: str) -> bool:
 async def claim(connection: Connection, context: Context, most: int) -> list[Occurrence]:
     """Claim what is due and what nobody holds any more; return what is to be carried out by this process.
 
-    A prompt becomes a session in the same unit of work, so that it is begun exactly once.
+    A prompt becomes a session in the same unit of work, so that it is begun exactly once. INVARIANT: of what comes
+    again and again one session waits at most, so that no queue grows faster than it is worked off.
     """
     lease, name, holder = context.settings.timings.lease, context.name, context.instance
     claimed: list[Occurrence] = []
     for due in await schedules.due(connection, name, most):
         what: Turn = turn(due.schedule, due.due_at, due.now)
         await schedules.move(connection, due.id, what.then)
-        if not what.runs:
-            await occurrences.skip(connection, name, due, WHY_SKIPPED)
+        waits = due.schedule.cron is not None and await sessions.waits(connection, name, cause_of(due.schedule))
+        if waits or not what.runs:
+            await occurrences.skip(connection, name, due, WHY_SKIPPED if not what.runs else WHY_WAITS)
             continue
         occurrence = await occurrences.claim_due(connection, name, due, holder, lease)
         if occurrence is not None and due.schedule.prompt is not None:
@@ -193,13 +196,18 @@ async def claim(connection: Connection, context: Context, most: int) -> list[Occ
     return claimed
 
 
+def cause_of(schedule: Schedule) -> str:
+    """Return why a session of this schedule's prompt began."""
+    return f"schedule:{schedule.name}"
+
+
 async def _enqueue(connection: Connection, context: Context, one: Occurrence) -> None:
     session_id = context.new_id()
     await sessions.enqueue(
         connection,
         session_id=session_id,
         butler=context.name,
-        cause=f"schedule:{one.schedule.name}",
+        cause=cause_of(one.schedule),
         prompt=one.schedule.prompt or "",
         occurrence_id=one.id,
     )

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from dataclasses import asdict
+from itertools import count
 from typing import Final
 
 from butlers.butler import Context
@@ -35,6 +36,9 @@ class Runner:
         # By butler: set when its sessions are to end with it.
         self._endings: dict[str, asyncio.Event] = {}
         self._running: set[asyncio.Task[None]] = set()
+        # By butler: the number of its latest session among all that began here.
+        self._latest: dict[str, int] = {}
+        self._numbers = count(1)
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
         self._named: set[str] = set()
@@ -69,12 +73,13 @@ class Runner:
     async def run(self, stopping: asyncio.Event) -> None:
         """See to the sessions of all butlers again and again, and of those that are named at once, until stopping.
 
-        Then every session that runs is ended, and its child with it.
+        Butlers take turns: whose latest session began first comes first. Then every session that runs is ended, and its
+        child with it.
         """
         self.wake()
         while not stopping.is_set():
             self._woken.clear()
-            named, self._named = sorted(self._named), set()
+            named, self._named = sorted(self._named, key=lambda name: (self._latest.get(name, 0), name)), set()
             for name in named:
                 place = self._places.get(name)
                 with apart(log, "sessions are not seen to", butler=name):
@@ -117,6 +122,7 @@ class Runner:
             self._begin(place, claimed, ending)
 
     def _begin(self, place: Place, claimed: Claimed, ending: asyncio.Event) -> None:
+        self._latest[claimed.butler] = next(self._numbers)
         task = asyncio.create_task(_contained(place, claimed, ending), name=claimed.butler)
         self._running.add(task)
         task.add_done_callback(self._is_over)

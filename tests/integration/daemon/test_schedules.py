@@ -149,6 +149,21 @@ async def test_a_prompt_becomes_one_waiting_session(still_house: House) -> None:
     assert [tuple(row) for row in rows] == [("schedule:morning", "How was the night?", BUTLER)]
 
 
+async def test_a_prompt_that_still_waits_is_not_asked_once_more(still_house: House) -> None:
+    await still_house.sql.execute("DELETE FROM shared.sessions")
+    schedule = read_schedule({"name": "often", "cron": "* * * * *", "prompt": "Look again."}, "UTC")
+    await given(still_house, schedule)
+    process = Owned(another(still_house))
+    again = "UPDATE shared.schedules SET next_due_at = clock_timestamp()"
+    for wanted in (["done"], ["done", "skipped"]):
+        await looked(process.hand)
+        assert await statuses(still_house) == wanted
+        await still_house.sql.execute(again)
+    await still_house.sql.execute("UPDATE shared.sessions SET status = 'running', began_at = now()")
+    await looked(process.hand)
+    assert await statuses(still_house) == ["done", "skipped", "done"]
+
+
 async def test_the_same_words_go_out_at_each_occurrence_and_once_at_each(house: House, message: str) -> None:
     hand = _real(house.assembly, house.context(BUTLER))
     words = {"channel": "telegram", "message": message}

@@ -15,7 +15,7 @@ from butlers.runtime.base import Limits
 from butlers.runtime.registry import RUNTIMES
 from butlers.runtime.script import ScriptSettings, Step
 from butlers.sessions.course import Place, folder_of
-from butlers.sessions.runner import Runner
+from butlers.sessions.runner import MOST, Runner
 from butlers.sessions.settings import Setup
 from shared.auth import keystore
 from shared.auth.tokens import Signer, mint_session_token
@@ -39,11 +39,11 @@ QUICK: Final[Mapping[str, float | timedelta]] = {
 }
 
 
-def place(house: House, steps: Sequence[Step], limits: Limits = STANDARD) -> Place:
-    """The greeter with this script; nothing listens where its child would call."""
-    context = house.context("greeter", **QUICK)
+def place(house: House, steps: Sequence[Step], limits: Limits = STANDARD, butler: str = "greeter") -> Place:
+    """A butler with this script; nothing listens where its child would call."""
+    context = house.context(butler, **QUICK)
     setup = Setup(RUNTIMES["script"], ScriptSettings(steps=tuple(steps)), 1, limits, 10.0)
-    return Place(context, signer(house), "Brief.", "http://127.0.0.1:9", setup)
+    return Place(context, signer(house, butler), "Brief.", "http://127.0.0.1:9", setup)
 
 
 def signer(house: House, name: str = "greeter") -> Signer:
@@ -53,9 +53,10 @@ def signer(house: House, name: str = "greeter") -> Signer:
 class Run:
     """A runner at work, as in a process that is told to stop at the end."""
 
-    def __init__(self, at: Place) -> None:
-        self.runner, self.stopping = Runner(), asyncio.Event()
-        self.runner.add(at)
+    def __init__(self, *at: Place, most: int = MOST) -> None:
+        self.runner, self.stopping = Runner(most), asyncio.Event()
+        for one in at:
+            self.runner.add(one)
 
     async def __aenter__(self) -> None:
         self.task = asyncio.create_task(self.runner.run(self.stopping))
@@ -106,6 +107,16 @@ async def test_a_session_whose_writer_was_blocked_while_it_waited_never_begins(h
         row = await until_it_is(house, session_id, "stopped")
     assert (row["said"], row["steps"], row["untold"]) == ("", 0, None)
     assert "blocked" in row["outcome"]
+
+
+async def test_butlers_take_turns_where_there_are_fewer_places(house: House, message: str) -> None:
+    await enqueue(house, message)
+    last = await enqueue(house, message)
+    await enqueue(house, message, butler="health")
+    async with Run(place(house, [SHORT]), place(house, [SHORT], butler="health"), most=1):
+        await until_it_is(house, last, "done")
+    began = "SELECT butler FROM shared.sessions WHERE prompt = $1 ORDER BY began_at"
+    assert [row["butler"] for row in await house.sql.fetch(began, message)] == ["greeter", "health", "greeter"]
 
 
 async def test_a_session_whose_time_is_up_is_ended_and_the_owner_told(house: House, message: str) -> None:
