@@ -1,9 +1,10 @@
 """Run the checks: `python -m tests.run test|verify|long` runs that table, `... total` adds up what was run.
 
 A few tests that failed beside other steps are run once more by themselves at the end: what then passes counts, and is
-named. Prints one table, then every skip with its reason, then as its last line `N passed, N failed` over the pytest
-steps. Writes build/verdict.json {commit, seed, machine, figures, steps}. Ends with 1 if anything failed,
-also for a skip that tests/skips.txt does not excuse. A test adds a figure by writing build/figures/<name>.json.
+named. Prints one table, then every skip with its reason, how long all of it took, then as its last line `N passed, N
+failed` over the pytest steps. Writes build/verdict.json {commit, seed, machine, figures, steps}. Ends with 1 if
+anything failed, also for a skip that tests/skips.txt does not excuse. A test adds a figure by writing
+build/figures/<name>.json.
 """
 
 import json
@@ -125,6 +126,8 @@ WHOLE = tuple(
     f"tests/{name}"
     for name in ("acceptance", "attacks", "chaos", "integration", "manictime", "models", "story", "unit")
 )
+# Seconds each table is to take on two quiet cores, so that both are done with an installation in 25 minutes.
+BARS = {"test": 240, "verify": 1200}
 # A campaign uses all there is, and comes when the others are done.
 ALONE = {("verify", "campaign")}
 TABLES: dict[str, tuple[Step, ...]] = {
@@ -357,8 +360,20 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
         print(f"{outcome.name:<14} {outcome.result:<8} {outcome.seconds:>8.1f}  {told}".rstrip())
 
 
+def took(table: str, seconds: float) -> str:
+    """How long a whole table took, and its bar if it has one."""
+    bar = BARS.get(table)
+    return f"{table} took {in_minutes(seconds)}" + (f", where {in_minutes(bar)} are wanted." if bar else ".")
+
+
+def in_minutes(seconds: float) -> str:
+    """Minutes and seconds as a clock shows them."""
+    return "{}:{:02} min".format(*divmod(round(seconds), 60))
+
+
 def run_table(table: str, only: Sequence[str]) -> int:
     """Run the steps of a table, all of them even after a failure; the exit code."""
+    started = time.monotonic()
     seed = int(git("rev-parse", "--verify", "--quiet", "HEAD")[:8] or "0", 16)
     BUILD.mkdir(exist_ok=True)
     steps = [
@@ -386,6 +401,7 @@ def run_table(table: str, only: Sequence[str]) -> int:
         print(f"not allowed to be skipped: {node}. Give it a line with a reason in tests/skips.txt, or make it run.")
     if not only:
         write_verdict(outcomes, seed)
+        print(took(table, time.monotonic() - started))
     print(f"{sum(o.passed for o in outcomes)} passed, {sum(o.failed for o in outcomes) + len(strange)} failed")
     return 1 if strange or any(outcome.result != "ok" for outcome in outcomes) else 0
 

@@ -22,6 +22,7 @@ from tests.run import (
     present,
     read_report,
     run_command,
+    took,
     unexcused,
 )
 
@@ -123,6 +124,11 @@ def test_each_file_of_tests_has_a_step_that_leaves_none_of_its_plain_tests_out()
     folders = {path for step in plain for path in step.paths}
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
     assert [file for file in files if not is_below({file}, folders)] == []
+
+
+def test_a_table_tells_how_long_it_took_and_what_is_wanted() -> None:
+    assert took("test", 305.4) == "test took 5:05 min, where 4:00 min are wanted."
+    assert took("long", 59.6) == "long took 1:00 min."
 
 
 def test_what_the_last_commit_or_nobody_has_committed_is_changed(tmp_path: Path) -> None:
