@@ -98,6 +98,8 @@ def planted(wanted: str, timeout: float, share: str = "1/1") -> Step:
     return Step(name, (str(BIN / "pytest"), "-q", f"--planted={wanted}", f"--share={share}", path), timeout, (path,))
 
 
+# What is asked of a fleet in all its shapes.
+SHAPED = ("tests/acceptance", "tests/contract")
 # What has whole fleets and runs beside the folder of acceptance.
 FLEETS = ("tests/attacks", "tests/chaos", "tests/story", "tests/contract")
 
@@ -120,7 +122,7 @@ FEW = 5
 AT_ONCE = {"test": 4, "verify": 3, "long": 2}
 # Where two Switchboards and two Messengers stand in for each other: elsewhere their answers are those of one.
 STAND_IN = "test_outages or test_faults or test_uncertain or test_keys"
-IN_TWO = f"{STAND_IN} or every_mode"
+IN_TWO = f"{STAND_IN} or every_mode or contract"
 # What is played in part, or not at all, but for `long`: docs/testing.md says why.
 WHOLE = tuple(
     f"tests/{name}"
@@ -156,11 +158,10 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("attacks", "tests/attacks", timeout=1800, only="", options=("--modes=each", "-k", "test_class")),
         suite("evils", "tests/chaos", timeout=1800, only="slow", options=("-k", "not test_a_campaign")),
         suite("slow-attacks", "tests/attacks", timeout=1800, only="slow"),
-        suite("each", "tests/acceptance", timeout=1800, only="", options=("--more-modes=each",)),
+        suite("each", *SHAPED, timeout=1800, only="", options=("--more-modes=each",)),
         suite("browser", "tests/browser", timeout=600, only=""),
-        suite("two", "tests/acceptance", timeout=900, only="", options=("--more-modes=two", "-k", IN_TWO)),
+        suite("two", *SHAPED, timeout=900, only="", options=("--more-modes=two", "-k", IN_TWO)),
         area("postgres"),
-        suite("contract", "tests/contract", timeout=600, only="", options=("--modes=each,two",)),
         suite("timekeeper", "tests/manictime", timeout=900, only=""),
         suite("desk", "tests/desk", timeout=600, only=""),
         area("sandbox"),
