@@ -95,12 +95,12 @@ def sandbox_feed(url: str) -> Relay:
 class Mailbox:
     """A connection that stays open from look to look, and that another thread can end.
 
-    `server` names the mail server whose word on a sender counts.
+    `server` names the mail server whose word on a sender counts, of mails to `address`.
     """
 
-    def __init__(self, account: Relay, server: str | None = None) -> None:
+    def __init__(self, account: Relay, server: str | None = None, address: str = "") -> None:
         self.account = account
-        self._server_name = server
+        self._vouching = server, address
         self._server: IMAP4 | None = None
         self._is_over = False
 
@@ -195,7 +195,7 @@ class Mailbox:
             return ()
         raw, _ = fetched_piece(server, uid, "", f"<0.{LARGEST}>")
         try:
-            letter = letter_of(raw, self._server_name, cut=len(raw) >= LARGEST)
+            letter = letter_of(raw, *self._vouching, cut=len(raw) >= LARGEST)
         except UNREADABLE as odd:
             # Of one mail, and not of the mailbox, whose other mails would wait behind it for ever.
             log.warning("a mail is passed over, since it cannot be read", number=uid, why=type(odd).__name__)

@@ -47,12 +47,16 @@ class Source:
         """The account, without its password."""
         return f"{self.account.user or 'sandbox'}@{self.account.host}:{self.account.port}"
 
+    def box(self) -> Mailbox:
+        """Return a connection to it, which is made when it is first looked into."""
+        return Mailbox(self.account, self.server, self.endpoint)
+
 
 async def run(
     context: Context, source: Source, unread: MutableMapping[str, str], stopping: asyncio.Event, pace: Pace = Pace()
 ) -> None:
     """Look into the mailbox again and again until stopping; `unread` says why that fails as long as it does."""
-    wait, box = pace.first, Mailbox(source.account, source.server)
+    wait, box = pace.first, source.box()
     # Where it is another's turn, a reader that fell silent keeps it so long.
     lease = context.settings.timings.mailbox_lease.total_seconds()
     next_look = {True: pace.soon, False: pace.every, None: min(pace.every, lease)}
@@ -65,7 +69,7 @@ async def run(
             if stopping.is_set():  # that cut it short
                 break
             # One that was cut short stays so.
-            box = Mailbox(source.account, source.server)
+            box = source.box()
             if source.account.user:  # of the sandbox its own channels tell
                 unread[source.account.host] = str(failed)
             log.warning("the mailbox was not read", why=failed.message)

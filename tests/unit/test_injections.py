@@ -31,13 +31,14 @@ TEXTS: Final = [str(one["says"]) for one in CORPUS["text"]]
 AT: Final = datetime(2026, 11, 23, 19, tzinfo=UTC)
 OWNER: Final = "owner@example.org"
 SERVER: Final = "mx.example.net"
+MAILBOX: Final = "butlers@example.org"
 
 
 def as_mails() -> Iterator[tuple[int, IngestEnvelope]]:
     """Each mail as it is brought to the Switchboard."""
     for number, one in enumerate(CORPUS["mail"]):
-        raw = str(one["raw"]).replace("\n", "\r\n").encode()
-        yield number, envelope("butlers@example.org", Arrived(letter_of(raw, SERVER), AT))
+        raw = f"To: {MAILBOX}\n{one['raw']}".replace("\n", "\r\n").encode()
+        yield number, envelope(MAILBOX, Arrived(letter_of(raw, SERVER, MAILBOX), AT))
 
 
 def of_mail(mail: IngestEnvelope) -> Turn:

@@ -13,8 +13,9 @@ from typing import Final
 
 from messenger.inbound.mail.authenticated import is_authenticated
 from messenger.inbound.mail.html import seen_text
-from messenger.inbound.mail.mime import PLAIN, Mime, Part, all_of, decoded_words, header, taken_apart
+from messenger.inbound.mail.mime import PLAIN, Mime, Part, all_of, decoded_words, header, readable, taken_apart
 from messenger.inbound.mail.quoted import parted
+from shared.addresses import folded
 from shared.contracts import IngestAttachment
 
 LONGEST_WORDS: Final = 20_000
@@ -36,6 +37,24 @@ _ADDRESS: Final = r"[^\s<>@,;:()\[\]\\\"]{1,64}@[A-Za-z0-9.-]{1,253}"
 # One address, bare or after a name; a name with signs that have a meaning stands in quotes.
 _FROM: Final = re.compile(
     rf"(?:(?P<name>\"(?:[^\"\\]|\\.)*\"|[^<>\"@,;:()]*)\s*<(?P<after>{_ADDRESS})>|(?P<bare>{_ADDRESS}))"
+)
+_QUOTED_NAME: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
+_RECIPIENT: Final = re.compile(r"[,;]")
+# What a mail says once at the most (RFC 5322, RFC 2045).
+STANDS_ONCE: Final = (
+    "Sender",
+    "Reply-To",
+    "To",
+    "Cc",
+    "Date",
+    "Message-ID",
+    "In-Reply-To",
+    "References",
+    "Subject",
+    "MIME-Version",
+    "Content-Type",
+    "Content-Transfer-Encoding",
+    "Content-Disposition",
 )
 _FORWARDED: Final = re.compile(
     r"(?:fwd?|wg|tr|rv|enc|i|vs|vb|vl|pd|ilt|fs|doorst|továbbítás|πρθ|пересл|转发|轉寄|転送)\s*[:\uff1a]", re.IGNORECASE
@@ -62,8 +81,11 @@ class Letter:
     attachments: tuple[IngestAttachment, ...]
 
 
-def letter_of(raw: bytes, server: str | None, *, cut: bool = False) -> Letter:
-    """Return what a mail says, or its beginning if it is `cut`; `server` is whose Authentication-Results count."""
+def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = False) -> Letter:
+    """Return what a mail says, or its beginning if it is `cut`.
+
+    `server` is whose Authentication-Results count, for mails that are written to `mailbox`.
+    """
     mime = taken_apart(raw)
     fields = mime.fields
     name, sender = _sender(fields)
@@ -77,8 +99,11 @@ def letter_of(raw: bytes, server: str | None, *, cut: bool = False) -> Letter:
         message_id=ids[0] if ids else None,
         sender=sender,
         display_name=name[:LONGEST_NAME] or None,
-        verified=sender != NOBODY and mime.whole and is_authenticated(results, server, domain),
-        kind=_kind(fields, subject),
+        verified=sender != NOBODY
+        and mime.whole
+        and _is_written_to(fields, mailbox)
+        and is_authenticated(results, server, domain),
+        kind=AUTOMATIC if any(map(_is_calendars, mime.parts)) else _kind(fields, subject),
         reply_to=_reply_to(fields),
         subject=subject,
         text=own[:LONGEST_WORDS],
@@ -96,6 +121,24 @@ def _sender(fields: Message) -> tuple[str, str]:
     name = (found["name"] or "").strip()
     plain = re.sub(r"\\(.)", r"\1", name[1:-1]) if name.startswith('"') else name
     return decoded_words(plain), found["after"] or found["bare"]
+
+
+def _is_written_to(fields: Message, mailbox: str) -> bool:
+    """Return whether the writer meant this mailbox, in fields that nobody can have added since.
+
+    INVARIANT: whoever gets a mail can bring it here with its signature, which covers the lowest field of a name.
+    """
+    to = [
+        _FROM.fullmatch(one.strip()) for one in _RECIPIENT.split(_QUOTED_NAME.sub("", ",".join(all_of(fields, "To"))))
+    ]
+    named = {folded(one["after"] or one["bare"]) for one in to if one is not None}
+    return folded(mailbox) in named and all(len(all_of(fields, name)) <= 1 for name in STANDS_ONCE)
+
+
+def _is_calendars(part: Part) -> bool:
+    """Return whether a calendar sent this answer (RFC 6047): its words and subject are the inviter's."""
+    method = str(readable(lambda: part.fields.get_param("method"), None) or "")
+    return part.kind == "text/calendar" and method.lower() not in {"request", "publish"}
 
 
 def _kind(fields: Message, subject: str) -> str:

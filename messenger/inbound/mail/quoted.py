@@ -29,6 +29,9 @@ _SAID: Final = re.compile(
     re.IGNORECASE,
 )
 _MOST_LINES_SAID: Final = 3
+# A name may be as long as its bearer likes; a line was wrapped if the first word of the next did not fit on it.
+_MOST_LINES_WRAPPED: Final = 30
+_WRAPPED_AT: Final = 60
 
 
 def parted(text: str) -> tuple[str, str]:
@@ -67,10 +70,24 @@ def _said(lines: list[str], at: int) -> int:
         together = " ".join(line.strip() for line in lines[at : at + count])
         if _SAID.fullmatch(together[:500]):
             return count
+    if wrapped := _wrapped(lines, at):
+        return wrapped
     next_line = next((line for line in lines[at + 1 : at + 3] if line.strip()), "")
     # In a language that is not known here, a line with an address or a date right above a quotation says it too.
     names_somebody = re.search(r"@|\d{1,2}[:.]\d\d", lines[at][:400]) is not None
     return int(lines[at].rstrip().endswith(":") and names_somebody and next_line.lstrip().startswith(">"))
+
+
+def _wrapped(lines: list[str], at: int) -> int:
+    """Return how many lines from here are one wrapped line that says of whom the quotation below it is; or zero."""
+    last = at
+    while last - at < _MOST_LINES_WRAPPED and (follows := (lines[last + 1 : last + 2] or [""])[0].split()):
+        if len(lines[last].strip()) + 1 + len(follows[0]) <= _WRAPPED_AT:
+            break
+        last += 1
+    names_somebody = _NAMES_SOMEBODY.search(" ".join(lines[at : last + 1])[:5000])
+    says_so = last > at and lines[last].rstrip().endswith(":") and names_somebody
+    return last + 1 - at if says_so and _quote_follows(lines, last + 1) else 0
 
 
 def _quote_follows(lines: list[str], at: int) -> bool:

@@ -326,8 +326,10 @@ async def test_no_mail_that_pretends_begins_a_session(still_house: House) -> Non
     before = await house.sql.fetchval("SELECT count(*) FROM shared.sessions")
     mails = tomllib.loads(INJECTIONS.read_text(encoding="utf-8"))["mail"]
     for number, one in enumerate(mails):
-        raw = f"X-Number: {number}\n{one['raw']}".replace("example.org", domain).replace("\n", "\r\n").encode()
-        given = wire(envelope(AT, Arrived(letter_of(raw, "mx.example.net"), datetime.now(UTC))))
+        raw = (
+            f"X-Number: {number}\nTo: {AT}\n{one['raw']}".replace("example.org", domain).replace("\n", "\r\n").encode()
+        )
+        given = wire(envelope(AT, Arrived(letter_of(raw, "mx.example.net", AT), datetime.now(UTC))))
         assert (await house.hop("messenger", "switchboard", "ingest", given))["duplicate"] is False, number
     await all_think(house)
     while await incoming.route_waiting(house.context("switchboard")):

@@ -14,7 +14,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 async def found(box: Running, seen: Seen | None = None) -> Found:
-    mailbox = Mailbox(sandbox_feed(f"imap://127.0.0.1:{box.imap_port}"), SERVER)
+    mailbox = Mailbox(sandbox_feed(f"imap://127.0.0.1:{box.imap_port}"), SERVER, "butlers@sandbox.test")
     try:
         return await asyncio.to_thread(mailbox.take, seen or Seen(0, 0, LONG_AGO.date(), LONG_AGO))
     finally:
