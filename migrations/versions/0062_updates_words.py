@@ -3,7 +3,7 @@
 from migrations.raw import execute
 
 revision = "0062"
-down_revision = "0059"
+down_revision = "0061"
 
 WORDS = """
 CREATE INDEX updates_words ON messenger.updates (bot, update_id)
