@@ -1,4 +1,4 @@
-"""A butler asks another, which works and answers, in one process and in one for each daemon."""
+"""A butler asks another, which works and answers, each daemon in a process of its own."""
 
 from collections.abc import AsyncIterator, Mapping
 
@@ -7,10 +7,10 @@ import pytest_asyncio
 
 from tests.rig import fresh
 from tests.rig.bench import OWNER, Bench
-from tests.rig.fleet import Fleet, Mode
+from tests.rig.fleet import Fleet
 from tests.rig.waiting import eventually
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 ASKS = """calls = ["health"]
 [runtime]
 kind = "script"
@@ -32,10 +32,8 @@ say = "I looked into ${prompt}."
 FILES: Mapping[str, str] = {"greeter": ASKS, "health": ANSWERS}
 
 
-@pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=["one", pytest.param("each", marks=pytest.mark.slow)]
-)
-async def asking(bench: Bench, request: pytest.FixtureRequest) -> AsyncIterator[Fleet]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asking(bench: Bench) -> AsyncIterator[Fleet]:
     """A fleet in which the greeter may ask health."""
     house = await bench.house()
     for name, more in FILES.items():
@@ -43,8 +41,7 @@ async def asking(bench: Bench, request: pytest.FixtureRequest) -> AsyncIterator[
         path.write_text(f"{path.read_text()}{more}")
     code, out, err = await house.butlers("migrate")
     assert code == 0, (out, err)
-    mode: Mode = request.param
-    fleet = await Fleet.start(house, mode)
+    fleet = await Fleet.start(house, "each")
     try:
         yield fleet
         await fleet.stop()

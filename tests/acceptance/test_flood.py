@@ -19,7 +19,8 @@ from tests.rig.fleet import Fleet
 from tests.rig.outside import Entry
 from tests.rig.waiting import LONGEST
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# The same stands in rows in tests/integration/gate/test_flood.py.
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 MANY = 200
 AT_ONCE = 10
@@ -66,7 +67,6 @@ async def test_each_of_ten_questions_that_the_owner_answers_is_a_card_of_its_own
         await flooded.outside.arrived(f"{said} n{n}.", chat, LONGEST)
 
 
-@pytest.mark.slow
 async def test_each_of_ten_questions_that_nobody_answers_shows_on_the_phone(flooded: Fleet) -> None:
     said, chat = fresh.words("silent"), fresh.chat()
     contact = await flooded.contact("Bob", telegram=chat)

@@ -157,6 +157,7 @@ async def test_a_mistake_changes_nothing_and_each_is_said(running: Fleet) -> Non
     assert (code, out) == (0, "2 butlers, no mistake: greeter, health.\n")
 
 
+@pytest.mark.slow
 async def test_a_process_of_all_butlers_takes_up_a_new_one_after_migrate(bench: Bench) -> None:
     fleet = await Fleet.start(await bench.house(), "each")
     try:

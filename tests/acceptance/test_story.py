@@ -122,10 +122,10 @@ async def played(fleet: Fleet, said: str) -> None:
     assert steps == {"state_set": "ok", "state_get": "ok", "open_valve": "pending_approval"}
 
 
-@pytest.mark.parametrize("mode", ["one", pytest.param("each", marks=pytest.mark.slow)])
-async def test_a_script_plays_it(bench: Bench, mode: Mode) -> None:
+@pytest.mark.slow
+async def test_a_script_plays_it(bench: Bench) -> None:
     said = fresh.words("dry")
-    async with started(bench, mode, "script", scripted(said)) as fleet:
+    async with started(bench, "each", "script", scripted(said)) as fleet:
         await played(fleet, said)
 
 

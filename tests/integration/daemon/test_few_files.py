@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
+import pytest
 
 from butlers.cli import main
 from tests.integration.daemon.test_memory import sandbox
@@ -22,6 +23,7 @@ def with_few_files() -> None:
     main()
 
 
+@pytest.mark.slow
 async def test_idle_connections_leave_a_process_of_few_files_room(bench: Bench) -> None:
     async with (
         sandbox(bench, "tests.integration.daemon.test_few_files:with_few_files") as (process, faults),
