@@ -1,4 +1,4 @@
-"""The page of one butler: its sessions, kept live, and the button that stops one."""
+"""The page of one butler: its schedules and sessions, kept live, and the button that stops one."""
 
 import re
 from typing import Final
@@ -19,7 +19,7 @@ OVER: Final = "This session has ended."
 
 
 async def show(house: House, request: Request, session: Session) -> Response:
-    """Show the butler's sessions."""
+    """Show the butler's schedules and sessions."""
     return await _page(house, request, session)
 
 
@@ -44,8 +44,15 @@ async def _page(house: House, request: Request, session: Session, notice: str = 
         if not await queries.is_known(connection, name):
             raise HTTPException(404)
         runs = await queries.runs(connection, name)
+        timed = await queries.timed(connection, name)
         kept = await state.get(connection, name, KEY)
-    shown = {"butler": name, "runs": runs, "notice": notice, "day": day_bar(kept.value) if kept else None}
+    shown = {
+        "butler": name,
+        "runs": runs,
+        "timed": timed,
+        "notice": notice,
+        "day": day_bar(kept.value) if kept else None,
+    }
     return await page(house, request, session, "butler.html", status=409 if notice else 200, **shown)
 
 

@@ -1,13 +1,13 @@
-"""What the page of a butler shows: its sessions, read by SELECT only; hidden characters are written out."""
+"""What the page of a butler shows: its schedules and sessions, by SELECT only; hidden characters are written out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from butlers.console.labels import ago, count, excerpt, mapping
+from butlers.console.labels import ago, count, excerpt, mapping, moment
 from shared.db.pool import Connection, Record
 from shared.display.visible import in_line, visible
-from shared.storage import session_list, session_steps
+from shared.storage import schedules, session_list, session_steps
 
 MOST: Final = 50
 
@@ -36,6 +36,17 @@ class Run:
     calls: tuple[Call, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One schedule: what it does, when it is due, next and as the file or the butler said it, and how it went last."""
+
+    name: str
+    what: str
+    due: str
+    next: str
+    last: str
+
+
 KNOWN: Final = """
 SELECT EXISTS (SELECT FROM switchboard.butlers WHERE name = $1 AND kind = 'butler')
     OR EXISTS (SELECT FROM shared.sessions WHERE butler = $1)
@@ -54,6 +65,22 @@ async def runs(connection: Connection, name: str) -> tuple[Run, ...]:
     steps = {row["id"]: await session_steps.of(connection, row["id"]) for row in rows[:5]}
     ages = [(now - (row["ended_at"] or row["began_at"] or row["created_at"])).total_seconds() for row in rows]
     return tuple(_run(row, age, steps.get(row["id"], ())) for row, age in zip(rows, ages, strict=True))
+
+
+async def timed(connection: Connection, name: str) -> tuple[Timed, ...]:
+    """Return the butler's schedules; what is due first comes first."""
+    return tuple(map(_timed, (await schedules.of(connection, name))[:MOST]))
+
+
+def _timed(row: Record) -> Timed:
+    last = f"{moment(row['last_due_at'])}: {row['last_status']}" if row["last_due_at"] else ""
+    return Timed(
+        in_line(row["name"]),
+        f"Calls {in_line(row['tool'])}." if row["tool"] else f"Asks: {excerpt(row['prompt'] or '')}",
+        f"{in_line(row['cron'])} in {row['zone']}" if row["cron"] else "once",
+        moment(row["next_due_at"]) or "never again",
+        f"{last} {visible(row['last_outcome'] or '')}".strip(),
+    )
 
 
 def _run(row: Record, age: float, steps: Sequence[Record]) -> Run:

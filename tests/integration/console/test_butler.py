@@ -1,19 +1,26 @@
 """The page of a butler: its sessions as they run, and the button that stops one."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
 
 from shared.display.day_bar import KEY
-from shared.storage import session_steps, sessions, state
+from shared.storage import schedules, session_steps, sessions, state
 from tests.integration.console_runner import Running
 from tests.integration.house import House
 from tests.integration.signed_in import fields, page, plain, signed_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ONCE = """
+WITH s AS (INSERT INTO shared.schedules (butler, name, source, once_at, zone, tool, arguments, catch_up)
+    VALUES ('greeter', 'tea', 'tool', '2026-01-01T08:00Z', 'UTC', 'notify', '{}', 'once') RETURNING id, butler, once_at)
+INSERT INTO shared.occurrences (schedule_id, butler, due_at, status, outcome, ended_at)
+SELECT id, butler, once_at, 'failed', 'It was refused.', clock_timestamp() FROM s
+"""
 RUNNING = "INSERT INTO switchboard.butlers (name, url, kind) VALUES ('greeter', 'http://127.0.0.1:1', 'butler')"
 
 
@@ -43,6 +50,17 @@ async def test_what_a_session_is_asked_and_calls_is_shown_as_text(house: House, 
     assert "notify pending_approval" in plain(html)
     await house.sql.execute(RUNNING)
     assert 'href="/butlers/greeter"' in await page(console, "/")
+
+
+async def test_its_schedules_show_what_is_due_and_how_it_went(house: House, console: Running) -> None:
+    morning = schedules.Schedule(name="morning", zone="Europe/Berlin", cron="0 7 * * *", prompt="<b>Well?</b>")
+    await schedules.follow(house.sql, "greeter", morning, datetime(2199, 1, 2, 6, tzinfo=UTC))
+    await house.sql.execute(ONCE)
+    html = await page(console, "/butlers/greeter")
+    assert "&lt;b&gt;Well?&lt;/b&gt;" in html
+    shown = plain(html)
+    assert "morning 0 7 * * * in Europe/Berlin next 2199-01-02 06:00:00 UTC Asks: <b>Well?</b>" in shown
+    assert "tea once next never again Calls notify. Last 2026-01-01 08:00:00 UTC: failed It was refused." in shown
 
 
 async def test_the_button_asks_for_the_end_once(house: House, console: Running, message: str) -> None:
