@@ -181,7 +181,9 @@ def approve(action_ids: IdsArgument, revision: RevisionOption = None, home_folde
 @app.command()
 def deny(
     action_ids: IdsArgument,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the butler; `-` reads it.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why, for the butler; `-` reads it from standard input.")
+    ] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Deny this message, or these; the butler is told the reason."""
@@ -192,7 +194,7 @@ def deny(
 @app.command()
 def edit(
     action_id: IdArgument,
-    message: Annotated[str, typer.Option("--message", help="The new text; `-` reads it.")],
+    message: Annotated[str, typer.Option("--message", help="The new text; `-` reads it from standard input.")],
     home_folder: HomeOption = None,
 ) -> None:
     """Replace the text; you approve the new text before it is sent, and the butler is told."""

@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 def ask(
     name: Annotated[str, typer.Argument(help="The butler.")],
-    prompt: Annotated[str, typer.Argument(help="What it is asked; `-` reads it.")],
+    prompt: Annotated[str, typer.Argument(help="What it is asked; `-` reads it from standard input.")],
     fleet_folder: FleetOption = None,
     home_folder: HomeOption = None,
 ) -> None:

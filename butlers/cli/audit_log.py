@@ -34,7 +34,7 @@ def list_lines(
     ] = None,
     by: Annotated[str | None, typer.Option("--by", help="Who did it: owner, messenger or a butler.")] = None,
     event: Annotated[str | None, typer.Option("--event", help="What happened, such as approved.")] = None,
-    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="So many of the latest.")] = 50,
+    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many of the latest lines to print.")] = 50,
     as_json: JsonOption = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:

@@ -104,7 +104,9 @@ def show(
 def answer(
     question: Annotated[str, WHICH],
     choice: Annotated[int | None, typer.Argument(metavar="NUMBER", help="The choice, as `show` counts them.")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="An answer in your own words; - reads them.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="An answer in your own words; `-` reads them from standard input.")
+    ] = None,
     dismiss: Annotated[bool, typer.Option("--dismiss", help="Close it without a choice.")] = False,  # noqa: FBT002  # typer's way
     home_folder: HomeOption = None,
 ) -> None:
