@@ -92,9 +92,7 @@ def add(  # noqa: PLR0913, PLR0917  # a rule's eight options, as options
     butler: Annotated[str | None, typer.Option("--butler", help="Only this butler.")] = None,
     deny: DenyOption = False,  # noqa: FBT002  # typer's way
     max_uses: Annotated[int | None, typer.Option("--max-uses", min=1, help="It ends after so many messages.")] = None,
-    max_per_day: Annotated[
-        int | None, typer.Option("--max-per-day", min=1, help="At most so many in 24 hours.")
-    ] = None,
+    max_per_day: Annotated[int | None, typer.Option("--max-per-day", min=1, help="So many in any 24 hours.")] = None,
     expires: Annotated[str | None, typer.Option("--expires", help="How long it is valid, such as 30d.")] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="For calls of this tool, in place of messages.")] = None,
     where: Annotated[
