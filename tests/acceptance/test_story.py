@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.test_gated_tools import VALVE, runs_of
 from tests.integration.runtime.small_butler import KEYS
-from tests.integration.runtime.story import CHAT, Player
+from tests.integration.runtime.story import CHAT, MESSAGES, Player
 from tests.rig import fresh
 from tests.rig.bench import OWNER, Bench, House
 from tests.rig.fleet import Fleet, Mode
@@ -155,6 +155,7 @@ def demand_read(models: ModelServer) -> None:
 
 
 @pytest.mark.slow
-async def test_a_model_plays_it(bench: Bench) -> None:
-    # Who thinks does not see in how many processes the others are.
-    await by_a_model(bench, "each", CHAT)
+@pytest.mark.parametrize(("mode", "player"), [("one", MESSAGES), ("each", CHAT)], ids=["messages", "chat"])
+async def test_a_model_plays_it(bench: Bench, mode: Mode, player: Player) -> None:
+    # Who thinks does not see in how many processes the others are: each protocol is played in one of the shapes.
+    await by_a_model(bench, mode, player)
