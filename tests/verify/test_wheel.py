@@ -1,5 +1,6 @@
 """What a stranger installs: the wheel alone, and a fresh clone."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,12 +14,15 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
 
 from tests.rig.bench import free_block
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"butlers", "switchboard", "messenger", "shared", "migrations"}
 BIN = Path(sys.executable).parent
+Meanwhile = Callable[[Path, int, Path], None]
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -86,9 +90,26 @@ def test_the_installed_program_runs_in_an_empty_folder(installed: Path, tmp_path
 
 
 def test_the_wheel_alone_brings_a_fleet_up_and_delivers(installed: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    deliver_and_stop([str(installed), "up"], installed, empty)
+    """Its butler has the module in examples/, which no wheel holds."""
+    fleet = tmp_path / "place" / "fleet"
+    shutil.copytree(ROOT / "butlers/demo/greeter", fleet / "greeter")
+    shutil.copytree(ROOT / "examples/module/beds", fleet / "beds")
+    told = fleet / "greeter/butler.toml"
+    told.write_text(f'modules = ["beds"]\n{told.read_text()}')
+    deliver_and_stop([str(installed), "up", "--fleet", "fleet"], installed, fleet.parent, water)
+
+
+def water(butlers: Path, base: int, where: Path) -> None:
+    """Water a bed; the tool answers with its object and a picture."""
+    token = run(butlers, "token", "greeter", "--for", "1h", cwd=where, **newcomers(base)).strip()
+
+    async def call() -> None:
+        async with Client(StreamableHttpTransport(f"http://127.0.0.1:{base + 10}/mcp", auth=token)) as client:
+            made = await client.call_tool("water", {"bed": "roses"})
+        assert made.structured_content == {"waterings": {"roses": 1}}
+        assert made.content[1].type == "image"
+
+    asyncio.run(call())
 
 
 def test_a_fresh_clone_installs_with_make_and_the_second_time_at_once(tmp_path: Path) -> None:
@@ -102,12 +123,18 @@ def test_a_fresh_clone_installs_with_make_and_the_second_time_at_once(tmp_path: 
     deliver_and_stop(["make", "up"], clone / ".venv" / "bin" / "butlers", clone)
 
 
-def deliver_and_stop(up: list[str], butlers: Path, where: Path) -> None:
+def deliver_and_stop(up: list[str], butlers: Path, where: Path, then: Meanwhile | None = None) -> None:
     """Start as a newcomer does, tell the owner something on both channels, find it, and press Ctrl-C."""
     base, claim = free_block()
     log = where / "up.log"
+
+    def meanwhile() -> None:
+        deliver(butlers, base, where)
+        if then is not None:
+            then(butlers, base, where)
+
     with claim:
-        seconds = [stand_and_stop(up, base, log, lambda: deliver(butlers, base, where))]
+        seconds = [stand_and_stop(up, base, log, meanwhile)]
         # What holds its end up does so each time, and a busy machine is slow now and then.
         while seconds[-1] >= 5 and len(seconds) < 3:
             seconds.append(stand_and_stop(up, base, log, lambda: None))
