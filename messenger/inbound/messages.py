@@ -61,7 +61,10 @@ async def handle_message(connection: Connection, worker: Worker, bot: str, row: 
             await _bring_in(worker, bot, row["update_id"], message)
             outcome, calls = "ingested", await commands.unread(connection, worker, message)
         await note_refusal(connection, worker, message, outcome)
-    await updates.handled(connection, bot, row["update_id"], outcome)
+    if outcome == "ingested":
+        await updates.brought_in(connection, bot, row["update_id"])
+    else:
+        await updates.handled(connection, bot, row["update_id"], outcome)
     return calls
 
 

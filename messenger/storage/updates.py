@@ -203,6 +203,18 @@ async def handled(connection: Connection, bot: str, update_id: int, outcome: str
     await connection.execute(HANDLED, bot, update_id, outcome)
 
 
+# The inbox, which keeps a message once, is written to disk by then: to bring it again after a crash changes nothing.
+BROUGHT_IN = """
+UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'ingested'
+FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily WHERE bot = $1 AND update_id = $2
+"""
+
+
+async def brought_in(connection: Connection, bot: str, update_id: int) -> None:
+    """Note that an update is in the inbox; this unit of work does not wait for the disk."""
+    await connection.execute(BROUGHT_IN, bot, update_id)
+
+
 FAILED = """
 UPDATE messenger.updates SET outcome = 'failed',
     handled_at = CASE WHEN received_at < clock_timestamp() - $3::interval THEN clock_timestamp() END

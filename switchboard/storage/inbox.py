@@ -196,8 +196,10 @@ async def route(
     return row is not None, row["routed_to"] if row is not None else None
 
 
+# Of what was routed nothing happens twice, so that it need not be on disk at once: after a crash it is routed again.
 DONE: Final = """
-UPDATE switchboard.inbox SET route_until = NULL, route_holder = NULL WHERE id = $1 AND route_holder = $2
+UPDATE switchboard.inbox SET route_until = NULL, route_holder = NULL
+FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily WHERE id = $1 AND route_holder = $2
 """
 
 
