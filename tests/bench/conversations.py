@@ -132,7 +132,7 @@ async def burst(sql: Sql, person: Person, card: Mapping[str, object]) -> Rows:
                 pressed = bool(await person.does("press", **card))
             if now["routed"] == whole:
                 break
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)  # to look costs as much as to route some
     spent = await sql.fetchrow(SPENT)
     assert spent is not None
     waited = float(str(await until(lambda: sql.fetchval(PRESSED))))
