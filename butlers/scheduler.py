@@ -17,7 +17,7 @@ from butlers.sessions.runner import tell_owner
 from shared.db.pool import Connection
 from shared.errors import ButlersError, Unavailable
 from shared.loops import apart, first_of, pause
-from shared.storage import occurrences, schedules, sessions
+from shared.storage import occurrences, schedules, session_list, sessions
 from shared.storage.occurrences import Occurrence, Status
 from shared.storage.schedules import Schedule
 from shared.telemetry.logs import logger
@@ -183,7 +183,7 @@ async def claim(connection: Connection, context: Context, most: int) -> list[Occ
     for due in await schedules.due(connection, name, most):
         what: Turn = turn(due.schedule, due.due_at, due.now)
         await schedules.move(connection, due.id, what.then)
-        waits = due.schedule.cron is not None and await sessions.waits(connection, name, cause_of(due.schedule))
+        waits = due.schedule.cron is not None and await session_list.waits(connection, name, due.schedule.cause)
         if waits or not what.runs:
             await occurrences.skip(connection, name, due, WHY_SKIPPED if not what.runs else WHY_WAITS)
             continue
@@ -196,18 +196,13 @@ async def claim(connection: Connection, context: Context, most: int) -> list[Occ
     return claimed
 
 
-def cause_of(schedule: Schedule) -> str:
-    """Return why a session of this schedule's prompt began."""
-    return f"schedule:{schedule.name}"
-
-
 async def _enqueue(connection: Connection, context: Context, one: Occurrence) -> None:
     session_id = context.new_id()
     await sessions.enqueue(
         connection,
         session_id=session_id,
         butler=context.name,
-        cause=cause_of(one.schedule),
+        cause=one.schedule.cause,
         prompt=one.schedule.prompt or "",
         occurrence_id=one.id,
     )

@@ -119,6 +119,19 @@ async def _first(connection: Connection, new: NewNotification) -> Current | None
     return _current(row, same_content=True) if row else None
 
 
+# Locks the row that equal calls share until this transaction ends; a row inserted only for that stands for no call.
+IN_TURN = """
+INSERT INTO shared.request_windows (origin_butler, request_sha, lineage, first_at)
+VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
+ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
+"""
+
+
+async def take_turn(connection: Connection, by: str, what: str, lineage: str) -> None:
+    """Let the units of work of this daemon that are about the same go on one after the other, each to its end."""
+    await connection.execute(IN_TURN, by, what, lineage, REPEAT_WINDOW)
+
+
 # The same request under another lineage, as long as the owner can answer it and this call was never admitted. From
 # here on this call's key names it too.
 COLLAPSE = """
@@ -135,17 +148,6 @@ tied AS (INSERT INTO shared.request_aliases (origin_butler, key, notification_id
     SELECT $5, $3, notification_id FROM first)
 SELECT notification_id::text, answer FROM first
 """
-# Locks the row that equal calls share until this transaction ends; a row inserted only for that stands for no call.
-IN_TURN = """
-INSERT INTO shared.request_windows (origin_butler, request_sha, lineage, first_at)
-VALUES ($1, $2, $3, clock_timestamp() - $4::interval)
-ON CONFLICT (origin_butler, request_sha) DO UPDATE SET lineage = EXCLUDED.lineage WHERE false
-"""
-
-
-async def take_turn(connection: Connection, by: str, what: str, lineage: str) -> None:
-    """Let the units of work of this daemon that are about the same go on one after the other, each to its end."""
-    await connection.execute(IN_TURN, by, what, lineage, REPEAT_WINDOW)
 
 
 async def collapse(connection: Connection, new: NewNotification) -> Current | None:

@@ -26,6 +26,11 @@ class Schedule:
     arguments: Mapping[str, object] = field(default_factory=dict)
     catch_up: CatchUp = "once"
 
+    @property
+    def cause(self) -> str:
+        """Return why a session of its prompt began."""
+        return f"schedule:{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Due:

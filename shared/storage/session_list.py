@@ -96,6 +96,17 @@ async def left(connection: Connection, there: Sequence[str], silent: timedelta) 
     return await connection.fetch(LEFT, there, silent)
 
 
+WAITS = """
+SELECT EXISTS (SELECT FROM shared.sessions
+    WHERE butler = $1 AND cause = $2 AND status = 'waiting' AND ended_at IS NULL)
+"""
+
+
+async def waits(connection: Connection, butler: str, cause: str) -> bool:
+    """Return whether a session of this butler waits that began for this cause."""
+    return bool(await connection.fetchval(WAITS, butler, cause))
+
+
 SOMEBODY_THINKS = "SELECT EXISTS (SELECT FROM switchboard.butlers WHERE kind = 'butler' AND has_runtime)"
 
 

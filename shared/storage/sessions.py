@@ -83,17 +83,6 @@ def _demand_prompt(prompt: str) -> None:
         )
 
 
-WAITS = """
-SELECT EXISTS (SELECT FROM shared.sessions
-    WHERE butler = $1 AND cause = $2 AND status = 'waiting' AND ended_at IS NULL)
-"""
-
-
-async def waits(connection: Connection, butler: str, cause: str) -> bool:
-    """Return whether a session of this butler waits that began for this cause."""
-    return bool(await connection.fetchval(WAITS, butler, cause))
-
-
 IN_CHAIN = "SELECT count(*) FROM shared.sessions WHERE butler = $1 AND chain = $2 AND id <> $3"
 ENQUEUE_ASKED = """
 INSERT INTO shared.sessions (id, butler, cause, prompt, occurrence_id, asked_by, chain, depth)
