@@ -183,7 +183,8 @@ async def claim(connection: Connection, context: Context, most: int) -> list[Occ
     for due in await schedules.due(connection, name, most):
         what: Turn = turn(due.schedule, due.due_at, due.now)
         await schedules.move(connection, due.id, what.then)
-        waits = due.schedule.cron is not None and await session_list.waits(connection, name, due.schedule.cause)
+        comes_again = due.schedule.prompt is not None and due.schedule.cron is not None
+        waits = comes_again and await session_list.waits(connection, name, due.schedule.cause)
         if waits or not what.runs:
             await occurrences.skip(connection, name, due, WHY_SKIPPED if not what.runs else WHY_WAITS)
             continue
