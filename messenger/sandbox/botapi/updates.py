@@ -48,6 +48,8 @@ class Pollers:
         offset = checks.number(params, "offset", 0)
         if offset < 0:
             offset = max(FIRST_UPDATE_ID + len(world.updates) + offset, FIRST_UPDATE_ID)
+        # What is still to come nobody can confirm.
+        offset = min(offset, FIRST_UPDATE_ID + len(world.updates))
         after = Polling(max(before.offset, offset), before.allowed if allowed is None else allowed)
         self._sandbox.confirm(token_id, after)
         return after
