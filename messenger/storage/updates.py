@@ -140,7 +140,8 @@ def _sound(value: object) -> object:
 # A press or a command on a state that is gone speaks of nothing that is here.
 LET_GO_WORDS = """
 UPDATE messenger.updates SET handled_at = clock_timestamp(), outcome = 'restored'
-WHERE handled_at IS NULL AND (body ? 'callback_query' OR body #>> '{message,text}' = ANY ($1))
+WHERE handled_at IS NULL AND (body ? 'callback_query'
+    OR lower(split_part(btrim(body #>> '{message,text}', E' \n'), '@', 1)) = ANY ($1))
 """
 
 
@@ -158,11 +159,12 @@ async def any_unhandled(connection: Connection) -> bool:
 
 
 # As the index updates_words has it: what begins otherwise is no command.
-MAY_BE_WORD = "(body ? 'callback_query' OR left(body #>> '{message,text}', 1) = '/')"
+MAY_BE_WORD = "(body ? 'callback_query' OR left(ltrim(body #>> '{message,text}', E' \\n'), 1) = '/')"
 # A press, or a command in the owner's chat: neither needs the Switchboard, for which other messages wait in turn.
 IS_WORD = """
 (body ? 'callback_query' OR coalesce(
-    body #>> '{message,text}' = ANY ($2) AND NOT body -> 'message' ?| $3 AND body #>> '{message,chat,id}' IN (
+    lower(split_part(btrim(body #>> '{message,text}', E' \\n'), '@', 1)) = ANY ($2)
+        AND NOT body -> 'message' ?| $3 AND body #>> '{message,chat,id}' IN (
         SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
         WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false))
 """

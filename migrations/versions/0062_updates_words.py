@@ -7,7 +7,7 @@ down_revision = "0061"
 
 WORDS = """
 CREATE INDEX updates_words ON messenger.updates (bot, update_id)
-    WHERE handled_at IS NULL AND (body ? 'callback_query' OR left(body #>> '{message,text}', 1) = '/');
+    WHERE handled_at IS NULL AND (body ? 'callback_query' OR left(ltrim(body #>> '{message,text}', E' \\n'), 1) = '/');
 """
 
 
