@@ -140,6 +140,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         what = chosen.butler, chosen.because
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
         is_work = butler is not None and begins_work(message, butler, rules)
+        is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
         if held and not is_work:
             await _keep(connection, row, message, is_read=butler is not None)
             await inbox.done(connection, row["id"], context.instance)

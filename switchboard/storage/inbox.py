@@ -236,6 +236,23 @@ async def edited(connection: Connection, edit: Record) -> str | None:
     return found
 
 
+# Of one contact: sessions that wait, and messages that were work in a day.
+MOST_WAITING: Final = 5
+MOST_A_DAY: Final = 50
+# Of sessions the Switchboard sees those alone that wait and that a message began.
+HAS_ROOM: Final = """
+SELECT count(*) FILTER (WHERE EXISTS (SELECT FROM shared.sessions s WHERE s.id = i.id)) < $3 AND count(*) < $4
+FROM switchboard.inbox i
+WHERE i.contact_id = $1 AND i.id <> $2 AND i.kind = 'message' AND i.routed_to IS NOT NULL AND i.stranger IS NULL
+    AND i.received_at > clock_timestamp() - interval '1 day'
+"""
+
+
+async def has_room(connection: Connection, message: Record) -> bool:
+    """Return whether a contact's message may begin work: the owner's words never wait for many of others."""
+    return bool(await connection.fetchval(HAS_ROOM, message["contact_id"], message["id"], MOST_WAITING, MOST_A_DAY))
+
+
 # Of a flood the first is a hint; what comes within two seconds of it is found by the Messenger's tick.
 SHOW: Final = """
 WITH shown AS (UPDATE switchboard.inbox SET stranger = 'waits' WHERE id = $1 AND stranger IS NULL RETURNING received_at)

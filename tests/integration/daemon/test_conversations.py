@@ -28,7 +28,7 @@ from shared.storage import contacts, routing_rules, schedules, sessions
 from shared.storage.routing_rules import NewRoute
 from shared.storage.sessions import Claimed, Terms
 from switchboard import incoming
-from switchboard.storage import registry
+from switchboard.storage import inbox, registry
 from tests.integration.daemon.test_routing import AT, begun, bring, event, letter, there
 from tests.integration.doubts import all_cards, cards_written, closed, shown
 from tests.integration.house import House, button_data
@@ -91,6 +91,16 @@ async def test_a_contact_asks_only_whom_the_owner_said_and_only_in_private(still
     assert await begun(still_house, event(f"{message} group", -100_123, sender={"identity": chat})) == []
     [named] = await begun(still_house, event(f"/greeter {message}", chat))
     assert named["butler"] == "health"
+
+
+async def test_what_a_contact_asks_keeps_nobody_waiting_for_long(still_house: House, message: str) -> None:
+    chat = new_chat()
+    await let_ask(still_house, chat)
+    for number in range(inbox.MOST_WAITING):
+        assert await begun(still_house, event(f"{message} {number}", chat))
+    assert await begun(still_house, event(f"{message} more", chat)) == []
+    assert (await still_house.row(ROW, f"{message} more"))["stranger"] == "waits"
+    assert await begun(still_house, event(f"/health {message} mine", OWNER))
 
 
 async def test_who_is_blocked_is_shown_to_no_butler(still_house: House, message: str) -> None:
