@@ -38,6 +38,7 @@ def build(context: Context) -> Components:
     worker = lease.Worker(context, channels, jitter=jitter, limited=rate_limits.limited(context.settings, set_up))
     paused: dict[str, str] = {}
     unread: dict[str, str] = {}
+    unheard: dict[str, str] = {}
     tool = Tool("route.execute", "Deliver what a route.v1 envelope holds.", OBJECT, partial(execute, worker), hop=True)
 
     bot, source = set_up.token.reveal().partition(":")[0], _mailbox(context.settings)
@@ -57,6 +58,7 @@ def build(context: Context) -> Components:
         partial(circuit_breaker.run, context, channels, paused),
         partial(rechecker.run, context),
         partial(updater.run, context, telegram),
+        partial(poller.poll, worker, telegram, bot, unheard),
         *_inbound(worker, telegram, bot, source, unread),
         partial(purger.run, context, jitter),
         partial(sealer.run, context),
@@ -65,7 +67,7 @@ def build(context: Context) -> Components:
     ]
 
     def remarks() -> list[str]:
-        return [*paused.values(), *unread.values(), *filter(None, [worker.witness.trouble])]
+        return [*paused.values(), *unread.values(), *unheard.values(), *filter(None, [worker.witness.trouble])]
 
     return Components([tool, fetch], loops, remarks=remarks, close=close)
 
@@ -75,7 +77,6 @@ def _inbound(
 ) -> Sequence[Loop]:
     """Return the loops by which something comes in: updates, commands, and mails where there is a mailbox."""
     return [
-        partial(poller.poll, worker, telegram, bot),
         partial(updates.handle, worker, telegram, bot),
         partial(commands.show_menu, worker, telegram),
         *([] if source is None else [partial(reader.run, worker.context, source, unread)]),

@@ -33,6 +33,8 @@ LOOK_SECONDS: Final = 30.0
 MOST_AT_ONCE: Final = 50
 # Of a mail that is larger the rest is not read.
 LARGEST: Final = 1_048_576
+# The largest file with its encoding, and some more.
+MOST_ANSWERED: Final = 32 * 2**20
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Server and database may disagree on the time.
 CLOCKS_APART: Final = timedelta(minutes=10)
@@ -90,6 +92,37 @@ def sandbox_feed(url: str) -> Relay:
     """Return where the sandbox hands out its mails, for which there is no login."""
     parts = urlsplit(url)
     return Relay(parts.hostname or "127.0.0.1", parts.port or 143, tls="none")
+
+
+class Bounded(IMAP4):
+    """A connection on which the answer to one command has an end: what would be longer is not waited for."""
+
+    _left = MOST_ANSWERED
+
+    def send(self, data: Any) -> None:  # noqa: ANN401  # as the library types it
+        """Give a command, whose answer may be so long."""
+        self._left = MOST_ANSWERED
+        super().send(data)
+
+    def read(self, size: int) -> bytes:
+        """Read so many bytes, which the server announced."""
+        self._take(size)
+        return super().read(size)
+
+    def readline(self) -> bytes:
+        """Read a line."""
+        line = super().readline()
+        self._take(len(line))
+        return line
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise self.abort(f"it answers with more than {MOST_ANSWERED // 2**20} MiB")
+
+
+class BoundedTls(Bounded, IMAP4_SSL):
+    """The same over TLS from the start."""
 
 
 class Mailbox:
@@ -167,8 +200,8 @@ class Mailbox:
     def _connected(self) -> IMAP4:
         account = self.account
         if account.tls == "tls":
-            return IMAP4_SSL(account.host, account.port, ssl_context=trust(account), timeout=ANSWER_SECONDS)
-        return IMAP4(account.host, account.port, timeout=ANSWER_SECONDS)
+            return BoundedTls(account.host, account.port, ssl_context=trust(account), timeout=ANSWER_SECONDS)
+        return Bounded(account.host, account.port, timeout=ANSWER_SECONDS)
 
     def _read(self, server: IMAP4, seen: Seen) -> Found:
         """Select the mailbox by EXAMINE, which changes nothing, then read all that is new in order of arrival."""

@@ -4,8 +4,10 @@ import asyncio
 from functools import partial, reduce
 
 import pytest
+from aiohttp import web
 
 from messenger.channels.telegram import TelegramChannel
+from messenger.inbound import poller
 from messenger.inbound import updates as updates_inbound
 from messenger.maintenance import rechecker
 from messenger.storage import strangers, updates
@@ -193,3 +195,34 @@ async def test_of_what_is_only_counted_one_row_stays(still_house: House) -> None
     assert [(row["update_id"], row["body"], row["outcome"]) for row in rows] == [(9, {}, "counted")]
     async with still_house.context("messenger").db.work() as connection:
         assert await updates.next_offset(connection, bot, STANDARD.update_numbers) == 10
+
+
+async def test_a_server_with_nothing_new_is_not_asked_at_once_and_one_that_refuses_is_said(still_house: House) -> None:
+    asked, refuses, unheard, stopping = list[str](), asyncio.Event(), dict[str, str](), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if refuses.is_set():
+            return web.json_response({"ok": False, "error_code": 409, "description": "Conflict"}, status=409)
+        return web.json_response({"ok": True, "result": []})
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    telegram = TelegramChannel(f"http://127.0.0.1:{runner.addresses[0][1]}", "4244:x")
+    polling = asyncio.ensure_future(poller.poll(still_house.worker(), telegram, "4244", unheard, stopping))
+    try:
+        await eventually(lambda: asyncio.sleep(0, bool(asked)))
+        refuses.set()
+        await eventually(lambda: asyncio.sleep(0, unheard))
+        assert len(asked) < 5
+        assert unheard["4244"].startswith("Nothing that you press or write in Telegram arrives: Conflict")
+        refuses.clear()
+        await eventually(lambda: asyncio.sleep(0, not unheard))
+    finally:
+        stopping.set()
+        await polling
+        await telegram.close()
+        await runner.cleanup()

@@ -192,6 +192,7 @@ def test_what_a_server_says_shows_no_password() -> None:
         (b"EXAMINE", b"nonsense\r\n"),
         (b"UID", b"* SEARCH one two\r\n"),
         (b"UID", b"* SEARCH 1\r\n* 1 FETCH (BODY[] {nine}\r\n* BYE\r\n\0"),
+        (b"UID", b"* SEARCH 1\r\n* 1 FETCH (BODY[] {900000000000}\r\n"),
     ],
 )
 def test_nonsense_is_said_and_raises_nothing_else(command: bytes, nonsense: bytes) -> None:
