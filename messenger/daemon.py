@@ -36,9 +36,7 @@ def build(context: Context) -> Components:
     channels: dict[str, Channel] = {"telegram": telegram, **{name: open_(set_up) for name, open_ in SENDERS.items()}}
     jitter = random.Random().random()  # noqa: S311  # spreads retries only
     worker = lease.Worker(context, channels, jitter=jitter, limited=rate_limits.limited(context.settings, set_up))
-    paused: dict[str, str] = {}
-    unread: dict[str, str] = {}
-    unheard: dict[str, str] = {}
+    paused, unread, unheard = dict[str, str](), dict[str, str](), dict[str, str]()
     tool = Tool("route.execute", "Deliver what a route.v1 envelope holds.", OBJECT, partial(execute, worker), hop=True)
 
     bot, source = set_up.token.reveal().partition(":")[0], _mailbox(context.settings)

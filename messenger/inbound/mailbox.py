@@ -14,11 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from imaplib import IMAP4, IMAP4_SSL
+from imaplib import IMAP4
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from messenger.channels.email import trust
+from messenger.channels.imap import Bounded, BoundedTls
 from messenger.channels.smtp import Relay
 from messenger.inbound.mail.dsn import LIMIT_BYTES, Bounce, is_report, parse
 from messenger.inbound.mail.letter import Letter, letter_of
@@ -33,8 +34,6 @@ LOOK_SECONDS: Final = 30.0
 MOST_AT_ONCE: Final = 50
 # Of a mail that is larger the rest is not read.
 LARGEST: Final = 1_048_576
-# The largest file with its encoding, and some more.
-MOST_ANSWERED: Final = 32 * 2**20
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Server and database may disagree on the time.
 CLOCKS_APART: Final = timedelta(minutes=10)
@@ -92,37 +91,6 @@ def sandbox_feed(url: str) -> Relay:
     """Return where the sandbox hands out its mails, for which there is no login."""
     parts = urlsplit(url)
     return Relay(parts.hostname or "127.0.0.1", parts.port or 143, tls="none")
-
-
-class Bounded(IMAP4):
-    """A connection on which the answer to one command has an end: what would be longer is not waited for."""
-
-    _left = MOST_ANSWERED
-
-    def send(self, data: Any) -> None:  # noqa: ANN401  # as the library types it
-        """Give a command, whose answer may be so long."""
-        self._left = MOST_ANSWERED
-        super().send(data)
-
-    def read(self, size: int) -> bytes:
-        """Read so many bytes, which the server announced."""
-        self._take(size)
-        return super().read(size)
-
-    def readline(self) -> bytes:
-        """Read a line."""
-        line = super().readline()
-        self._take(len(line))
-        return line
-
-    def _take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise self.abort(f"it answers with more than {MOST_ANSWERED // 2**20} MiB")
-
-
-class BoundedTls(Bounded, IMAP4_SSL):
-    """The same over TLS from the start."""
 
 
 class Mailbox:
