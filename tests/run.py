@@ -130,8 +130,8 @@ WHOLE = tuple(
 )
 # Seconds each table is to take on two quiet cores, so that both are done with an installation in 25 minutes.
 BARS = {"test": 240, "verify": 1200}
-# A campaign uses all there is, and comes when the others are done.
-ALONE = {("verify", "campaign")}
+# A campaign uses all there is, and a bench wants a machine of its own: they come when the others are done.
+ALONE = {("verify", "campaign"), ("verify", "bench")}
 TABLES: dict[str, tuple[Step, ...]] = {
     "test": (
         tool("ruff", "check", ".", label="lint"),
@@ -166,6 +166,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         suite("desk", "tests/desk", timeout=600, only=""),
         area("sandbox"),
         tool("mypy", timeout=600, label="types"),
+        tool("python", "-m", "tests.bench.quick", timeout=180, label="bench"),
         suite("campaign", "tests/chaos", timeout=1500, only="slow", options=("-k", "test_a_campaign and not cold")),
     ),
     "long": (
