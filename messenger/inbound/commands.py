@@ -5,7 +5,6 @@ carried out in the transaction that notes its update as handled, so that none co
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -72,16 +71,13 @@ NOT_HERE: Final = (
     "`butlers brake` as long as a channel is live."
 )
 
-# However it is typed: with a capital letter, blanks, or the bot's name, as in groups.
-_COMMAND: Final = re.compile(r"\s*(/[a-zA-Z]+)(?:@\w{1,64})?\s*", re.ASCII)
-
 Does = Callable[[Connection, Worker, Mapping[str, object]], Awaitable[str]]
 
 
 async def given(connection: Connection, message: Mapping[str, object]) -> str | None:
     """Return the command that this message is; None unless the owner gives it, alone with the bot."""
-    found = _COMMAND.fullmatch(str(message.get("text")))
-    command = found[1].lower() if found else None
+    # However it is typed: with a capital letter, or blanks around it.
+    command = str(message.get("text")).strip(" \n").lower()
     if command not in COMMANDS or is_anothers(message) or not await is_owners(connection, message):
         return None
     return command
