@@ -60,11 +60,12 @@ async def run(
     # Where it is another's turn, a reader that fell silent keeps it so long.
     lease = context.settings.timings.mailbox_lease.total_seconds()
     next_look = {True: pace.soon, False: pace.every, None: min(pace.every, lease)}
+    failures = 0
     while not await pause(stopping, wait):
         try:
             _, at_once = await look(context, source, box, stopping, pace.every)
             unread.clear()
-            wait = next_look[at_once]
+            wait, failures = next_look[at_once], 0
         except ButlersError as failed:
             if stopping.is_set():  # that cut it short
                 break
@@ -73,14 +74,20 @@ async def run(
             if source.account.user:  # of the sandbox its own channels tell
                 unread[source.account.host] = str(failed)
             log.warning("the mailbox was not read", why=failed.message)
-            # A login that is refused too often may be locked.
-            wait = pace.every * (5 if isinstance(failed, Misconfigured) else 1)
+            wait, failures = _after_failure(failed, failures, pace), failures + 1
     await asyncio.to_thread(box.close)
     try:
         async with context.db.work() as connection:
             await mailboxes.give_up_lease(connection, source.name, context.instance)
     except ButlersError as lost:
         log.warning("the mailbox's lease left to run out", why=lost.message)
+
+
+def _after_failure(failed: ButlersError, before: int, pace: Pace) -> float:
+    """Return the seconds until the next look, after so many failures before: soon, since most servers only restart."""
+    if isinstance(failed, Misconfigured):
+        return pace.every * 5  # a login that is refused too often may be locked
+    return min(pace.every, pace.first * 4.0 ** min(before, 10))
 
 
 async def look(
