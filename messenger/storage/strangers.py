@@ -16,7 +16,8 @@ from shared.storage import pairings
 CARD: Final = "strangers"
 # What is kept of one unknown sender in a day, and of how many unknown senders.
 MOST_MESSAGES: Final = 20
-MOST_BYTES: Final = 20_000
+# A mail may be long: with 20 kB for a day, a second long one would be lost.
+MOST_BYTES: Final[Mapping[str, int]] = {"telegram": 20_000, "email": 100_000}
 MOST_SENDERS: Final = 200
 # What somebody sends, and where it says who that is.
 WRITTEN: Final = {"message": "from", "edited_message": "from", "message_reaction": "user"}
@@ -67,7 +68,7 @@ async def takes_mail(connection: Connection, sender: str, long: int, *, vouched:
     if vouched and await connection.fetchval(KNOWN_BY_MAIL, address):
         return True
     await connection.execute(FORGET, retention.STRANGERS)
-    return await _takes(connection, "email", address, min(long, MOST_BYTES))
+    return await _takes(connection, "email", address, min(long, MOST_BYTES["email"]))
 
 
 TAKE: Final = """
@@ -85,7 +86,7 @@ ON CONFLICT (channel, sender) DO UPDATE SET messages = s.messages + 1, bytes = s
 
 async def _takes(connection: Connection, channel: str, sender: str, long: int) -> bool:
     """Count a stranger's message on its channel; return whether it is kept, else the owner is told once a day."""
-    taken = (sender, long, MOST_MESSAGES, MOST_BYTES, MOST_SENDERS, channel)
+    taken = (sender, long, MOST_MESSAGES, MOST_BYTES[channel], MOST_SENDERS, channel)
     if await connection.fetchval(TAKE, *taken) is not None:
         return True
     await connection.execute(COUNT, long, channel)

@@ -27,8 +27,9 @@ async def authorize(connection: Connection, claimed: Claimed, context: Context) 
     body = (
         f"{title}\n{messages} message{'s have' if many else ' has'} been dropped since {row['first_at']:%Y-%m-%d %H:%M}"
         " UTC.\n"
-        f"Per day, {MOST_MESSAGES} messages or {MOST_BYTES // 1000} kB are stored per stranger, for the first "
-        f"{MOST_SENDERS} strangers of each channel. Your contacts are not limited: add anyone who should be able to "
+        f"Per day, {MOST_MESSAGES} messages or {MOST_BYTES['telegram'] // 1000} kB (by mail "
+        f"{MOST_BYTES['email'] // 1000} kB) are stored per stranger, for the first {MOST_SENDERS} "
+        "strangers of each channel. Your contacts are not limited: add anyone who should be able to "
         "reach you. By mail, a contact counts as a stranger unless your mail server vouches for the sender.\n"
         "This notice is sent at most once a day."
     )

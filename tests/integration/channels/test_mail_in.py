@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from email.message import EmailMessage
 from functools import partial
 from uuid import uuid4
 
@@ -116,6 +117,36 @@ async def test_a_mail_is_stored_once_over_restarts_and_a_new_numbering(house: Ho
         await came(house, last)
     assert (await house.row(READ, source(box).name))["uidvalidity"] != validity
     assert [await house.sql.fetchval(COUNTED, f"{AT} {each}") for each in (one, other, last)] == [1, 1, 1]
+
+
+async def test_a_mail_after_the_servers_restart_is_there_soon(house: House, box: Mailbox) -> None:
+    await there(house)
+    before, after = named(), named()
+    async with reading(house, box):
+        box.put(letter("before", "cleo@example.org", before))
+        await came(house, before)
+        await asyncio.to_thread(box.stop)
+        await asyncio.to_thread(box.start)
+        began = time.monotonic()
+        box.put(letter("after", "cleo@example.org", after))
+        await came(house, after)
+        assert time.monotonic() - began < 10
+
+
+async def test_of_large_mails_the_beginning_comes_in_with_the_names_of_the_files(house: House, box: Mailbox) -> None:
+    await there(house)
+    sender = f"{uuid4().hex}@example.org"
+    with_file, of_words = named(), named()
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"], mail["Message-ID"] = sender, AT, "Plans", with_file
+    mail.set_content("see the plans")
+    mail.add_attachment(bytes(18 * 2**20), maintype="application", subtype="zip", filename="plans.zip")
+    async with reading(house, box):
+        box.put(letter("line\r\n" * 1_400_000, sender, of_words))
+        box.put(mail.as_bytes())
+        rows = [await came(house, each) for each in (of_words, with_file)]
+    assert rows[0]["text"].startswith("line\nline")
+    assert (rows[1]["text"], rows[1]["attachments"][0]["name"]) == ("see the plans", "plans.zip")
 
 
 async def test_the_mailbox_is_one_readers_while_it_waits_and_anothers_soon_after_it_fell_silent(
