@@ -41,7 +41,7 @@ from shared.storage.rules import NewRule
 QUESTIONS: Final[Mapping[str, tuple[str, bool]]] = {
     "BUTLERS_TELEGRAM_TOKEN": ("Your bot's token from @BotFather (Enter: Telegram stays in the sandbox):", True),
     "BUTLERS_SMTP_URL": ("Your mail server, as smtps://user:password@host (Enter: mail stays in the sandbox):", True),
-    "BUTLERS_EMAIL_FROM": ("The address your mails come from:", False),
+    "BUTLERS_EMAIL_FROM": ("The address your butlers' mails come from, and to which you write to them:", False),
     "BUTLERS_IMAP_URL": ("Its mailbox, as imaps://user:password@host, to read what comes in (Enter: none):", True),
 }
 # Where the owner is told and found.
@@ -71,7 +71,7 @@ def go_live(  # noqa: PLR0913, PLR0917  # an answer each, as options
     smtp_url: Annotated[
         Path | None, typer.Option("--smtp-url-file", help="A file with smtps://user:password@host.")
     ] = None,
-    email_from: Annotated[str | None, typer.Option("--email-from", help="The address your mails come from.")] = None,
+    email_from: Annotated[str | None, typer.Option("--email-from", help="The address of your butlers' mails.")] = None,
     imap_url: Annotated[
         Path | None, typer.Option("--imap-url-file", help="A file with imaps://user:password@host.")
     ] = None,

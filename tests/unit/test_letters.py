@@ -110,6 +110,7 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
     "nobody": (PASS,),
     "what was written to somebody else": (PASS, OURS, "To: bob@example.com"),
     "a mailbox that is another's name": (PASS, OURS, f'To: "Butlers <{AT}>, x" <bob@example.com>'),
+    "another mailbox with a tag": (PASS, OURS, "To: bob+butlers@example.net"),
     "a recipient above the signed one": (PASS, f"{TO}\r\nTo: bob@example.com", OURS),
     "a subject above the signed one": (PASS, "Subject: pay Eve\r\nSubject: the file", OURS),
     "a body cut elsewhere": (PASS, "Content-Type: text/plain\r\nContent-Type: text/html", OURS),
@@ -119,6 +120,12 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("head", FORGED.values(), ids=FORGED.keys())
 def test_a_forged_mail_is_never_the_owners(head: tuple[str, ...]) -> None:
     assert not is_owners(letter_of(mail(*head), SERVER))
+
+
+def test_a_mail_to_the_mailbox_with_a_tag_is_written_to_it() -> None:
+    assert is_owners(letter_of(mail(PASS, OURS, "To: Butlers+Anna@example.net"), SERVER))
+    tagged = mail(PASS, OURS, TO)
+    assert not is_owners(read.letter_of(tagged, SERVER, "butlers+x@example.net"))
 
 
 def test_a_head_within_a_part_is_no_head_of_the_mail() -> None:

@@ -132,7 +132,14 @@ def _is_written_to(fields: Message, mailbox: str) -> bool:
         _FROM.fullmatch(one.strip()) for one in _RECIPIENT.split(_QUOTED_NAME.sub("", ",".join(all_of(fields, "To"))))
     ]
     named = {folded(one["after"] or one["bare"]) for one in to if one is not None}
-    return folded(mailbox) in named and all(len(all_of(fields, name)) <= 1 for name in STANDS_ONCE)
+    is_here = any(folded(mailbox) in {one, _without_tag(one)} for one in named)
+    return is_here and all(len(all_of(fields, name)) <= 1 for name in STANDS_ONCE)
+
+
+def _without_tag(address: str) -> str:
+    """Return the address without what follows a plus in its name, which goes to the same mailbox (RFC 5233)."""
+    name, _, domain = address.rpartition("@")
+    return f"{name.partition('+')[0]}@{domain}"
 
 
 def _is_calendars(part: Part) -> bool:
