@@ -3,6 +3,7 @@
 import os
 import pwd
 import random
+import re
 import shutil
 import signal
 import socket
@@ -102,6 +103,10 @@ class Mailbox:
             self.server.send_signal(signal.SIGTERM)
             self.server.wait(LONGEST)
             self.server = None
+
+    def latest_connection(self) -> int:
+        """The process that serves whoever logged in last."""
+        return int(re.findall(r"mpid=(\d+)", (self.folder / "log").read_text())[-1])
 
     def log(self) -> str:
         """What the server wrote."""
