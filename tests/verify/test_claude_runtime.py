@@ -28,6 +28,7 @@ from tests.integration.runtime.test_story import played, the_story
 from tests.manictime.desks import desk_over
 from tests.rig.bench import Bench
 from tests.rig.cluster import ROOT
+from tests.rig.fleet import Mode
 from tests.rig.model_server import Call, Fault, ModelServer, Words, model_server
 from tests.story import conversation
 
@@ -163,9 +164,10 @@ def arguments() -> str:
     return "\n".join(found)
 
 
+@pytest.mark.parametrize("mode", ["one", "each"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_claude_code_wakes_by_the_clock_and_asks_before_it_acts(program: Path, bench: Bench) -> None:
-    await by_a_model(bench, "each", claude(str(program)), "mcp__greeter__")
+async def test_claude_code_wakes_by_the_clock_and_asks_before_it_acts(program: Path, bench: Bench, mode: Mode) -> None:
+    await by_a_model(bench, mode, claude(str(program)), "mcp__greeter__")
 
 
 async def test_it_lists_looks_cuts_and_saves_by_the_timekeeper_alone(
