@@ -35,9 +35,13 @@ from tests.story import conversation
 LOCKS = Path(__file__).parent / "clients"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command line as the lock file names it, from the package index that this machine is set up for."""
+    """The command line as the lock file names it, from the package index that this machine is set up for.
+
+    Of the whole run, so that it comes before any house of a module: the loop of one that has begun would stand still
+    meanwhile, and its open units of work would be ended by the database.
+    """
     folder = tmp_path_factory.mktemp("claude") / "node"
     shutil.copytree(LOCKS, folder)
 
