@@ -31,6 +31,9 @@ from tests.rig.waiting import LONGEST
 ROOT: Final = Path(__file__).resolve().parents[2]
 STARTS, ALL_STARTS = 4, 20
 BUSY: Final = "SELECT count(*) FROM generate_series(1, 10000000000)"
+BURST: Final = 10
+# What is neither sent nor before the owner's eyes.
+UNSETTLED: Final = "SELECT count(*) FROM shared.notifications WHERE status NOT IN ('ok', 'uncertain')"
 HARMFUL: Final = re.compile(r"(?i)remove|delete|postmaster\.pid")
 
 
@@ -163,3 +166,34 @@ async def test_after_both_are_killed_each_next_start_succeeds_by_itself(
     await installed.sends("All is as it was.")
     up.terminate()
     assert await asyncio.to_thread(up.wait, LONGEST) == 0
+
+
+@pytest.mark.slow
+async def test_after_up_alone_is_killed_the_next_takes_its_server_over_and_loses_nothing(
+    installed: Installation,
+) -> None:
+    up = await asyncio.to_thread(installed.up)
+    await installed.sends("Before the kill.")
+    server = installed.server()
+    token = await mint(installed.settings, "greeter", timedelta(hours=1))
+    connection = await asyncpg.connect(server.dsn_of(dsn.DATABASE))
+
+    async def tells(number: int) -> None:
+        async with Client(f"http://127.0.0.1:{installed.base + 10}/mcp", auth=token) as client:
+            await client.call_tool("notify", {"channel": "telegram", "message": f"In its hands: {number}."})
+
+    calls = [asyncio.ensure_future(tells(number)) for number in range(BURST)]
+    async with asyncio.timeout(LONGEST):
+        while not await connection.fetchval(UNSETTLED):
+            await asyncio.sleep(0)
+    up.kill()
+    await asyncio.to_thread(up.wait)
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert await connection.fetchval(UNSETTLED), "nothing was in its hands"
+    await asyncio.to_thread(installed.up)
+    assert installed.server().pid == server.pid
+    async with asyncio.timeout(LONGEST):
+        while await connection.fetchval(UNSETTLED):
+            await asyncio.sleep(0.1)
+    await connection.close()
+    await installed.sends("After the kill.")
