@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -122,7 +123,7 @@ async def test_by_answers_from_a_terminal(playing: Fleet) -> None:
     answers = {
         "@BotFather": "",
         "mail server": server,
-        "come from:": "butlers@people.example.org",
+        "mails come from": "butlers@people.example.org",
         "mailbox": "",
         "own e-mail": "me@people.example.org",
         "Take along all, none, or these names": "none",
@@ -154,6 +155,8 @@ def typed(fleet: Fleet, answers: dict[str, str]) -> str:
         os.close(theirs)
         asked = ""
         while True:
+            if not select.select([ours], [], [], LONGEST)[0]:
+                process.terminate()  # it asks what nobody answers here
             try:
                 asked += (read := os.read(ours, 4096).decode())
             except OSError:  # the last one has left the terminal
