@@ -89,7 +89,9 @@ async def test_everything_works_under_one_role_and_says_what_is_not_kept(bench: 
         asked = {"channel": "telegram", "contact_id": anna, "message": f"{words} to her"}
         told = await fleet.notify("health", **asked)
         assert told["status"] == "pending_approval"
-        other = await fleet.call("greeter", "notification_status", {"notification_id": told["notification_id"]})
+        one = {"notification_id": told["notification_id"]}
+        assert (await fleet.call("health", "notification_status", one))["status"] == "pending_approval"
+        other = await fleet.call("greeter", "notification_status", one)
         assert other["status"] == "error", "one butler is told of another's message"
         code, _, wrong = await house.butlers("approvals", "approve", str(told["action_id"])[:13])
         assert (code, wrong) == (0, "")
