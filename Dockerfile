@@ -8,7 +8,7 @@ WORKDIR /build
 RUN python -m venv /opt/butlers
 # The packages first: they change seldom, so this layer is built seldom.
 COPY requirements.lock ./
-RUN /opt/butlers/bin/python -m pip install --require-hashes --only-binary :all: -r requirements.lock
+RUN /opt/butlers/bin/python -m pip install --no-deps --require-hashes --only-binary :all: -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY shared ./shared
 COPY butlers ./butlers

@@ -70,7 +70,7 @@ def test_the_image_installs_what_the_lock_names_and_names_no_index() -> None:
     steps = [step for word, rest in instructions() if word == "RUN" for step in rest.split("&&")]
     installs = [shlex.split(step) for step in steps if "pip install" in step]
     locked, project = installs
-    assert {"--require-hashes", "--only-binary", "requirements.lock"} <= set(locked)
+    assert {"--no-deps", "--require-hashes", "--only-binary", "requirements.lock"} <= set(locked)
     assert {"--no-deps", "--no-build-isolation", "--no-index", "."} <= set(project)
     text = (ROOT / "Dockerfile").read_text()
     assert not re.search(r"https?:|index-url|find-links|trusted-host|_INDEX|apt-get", text)
