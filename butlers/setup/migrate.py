@@ -143,10 +143,10 @@ async def migrate(
         one_role = await logins.one_role(connection, dsn)
         found = await schema_version(connection)
         demand_not_newer(found)
+        if found is not None:
+            await _demand_no_other_home(connection, settings.home, names_of(entries))
         # So that a home that cannot be written is found before the schema is made.
-        for name in (*names_of(entries), keystore.UP):
-            keystore.ensure(settings.home, name, login=one_role is None)
-        home_folder.remember(settings.home, _setup(settings))
+        _ensure_home(settings, entries, login=one_role is None)
         if found != head():
             await _upgrade(dsn, CORE, found, one_role)
         troubles = [said for chain in chains if (said := await _upgrade_module(connection, dsn, chain, one_role))]
@@ -171,6 +171,23 @@ async def migrate(
         await connection.close()
     _ensure_console_password(settings)
     return troubles
+
+
+def _ensure_home(settings: Settings, entries: Sequence[fleet.Entry], *, login: bool) -> None:
+    for name in (*names_of(entries), keystore.UP):
+        keystore.ensure(settings.home, name, login=login)
+    home_folder.remember(settings.home, _setup(settings))
+
+
+async def _demand_no_other_home(connection: Connection, home: Path, names: Sequence[str]) -> None:
+    """Raise Misconfigured if daemons of another home run on this database, whose logins would be taken from them."""
+    keys = [key for name in names for key in keystore.public_keys(home, name)]
+    if await keyring.serves_another_home(connection, keys, STANDARD.instance_counts):
+        raise Misconfigured(
+            "This database is in use: daemons with the keys of another BUTLERS_HOME run on it.",
+            "Use that home, or another database. To move the installation to this home, stop those daemons, and try "
+            "again half a minute later.",
+        )
 
 
 async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -> None:

@@ -4,6 +4,7 @@ A retired key proves no caller any more; it stays, so that what it once signed c
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from shared.db.pool import Connection, Record
@@ -58,3 +59,18 @@ LIST: Final = "SELECT name, public_key, added_at, retired_at FROM shared.keyring
 async def every(connection: Connection) -> Sequence[Record]:
     """Return every key with its name, since when it counts, and since when it counts no more."""
     return await connection.fetch(LIST)
+
+
+SERVES_ANOTHER_HOME: Final = """
+SELECT EXISTS (SELECT FROM shared.keyring) AND NOT EXISTS (SELECT FROM shared.keyring WHERE public_key = ANY ($1))
+    AND EXISTS (SELECT FROM switchboard.butlers
+        WHERE status <> 'gone' AND last_seen_at > clock_timestamp() - $2::interval)
+"""
+
+
+async def serves_another_home(connection: Connection, keys: Sequence[str], counts: timedelta) -> bool:
+    """Return whether daemons run on this database and none of these keys was ever a key here.
+
+    `counts` is how long a daemon counts as running after its last heartbeat.
+    """
+    return bool(await connection.fetchval(SERVES_ANOTHER_HOME, keys, counts))

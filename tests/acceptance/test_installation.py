@@ -4,6 +4,7 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -96,3 +97,19 @@ async def test_a_second_migration_changes_nothing(house: House) -> None:
         code, said, wrong = await house.butlers("migrate")
         assert (code, wrong) == (0, ""), said
     assert {path: path.read_bytes() for path in house.home.rglob("keys/*/*")} == keys
+
+
+async def test_another_home_takes_nothing_from_daemons_that_run_and_takes_over_once_they_stopped(
+    house: House, tmp_path: Path
+) -> None:
+    fleet, other = await Fleet.start(house, "one"), str(tmp_path / "other")
+    for command in ("migrate", "up"):
+        code, _, said = await house.butlers(command, BUTLERS_HOME=other, BUTLERS_PORT_BASE="33000")
+        assert code == 1
+        assert said.startswith("butlers: This database is in use: daemons with the keys of another BUTLERS_HOME"), said
+    assert not (tmp_path / "other" / "keys").exists()
+    await answered(fleet, "ok")
+    assert (await house.butlers("brake", "status"))[0] == 0
+    await fleet.stop()
+    code, _, said = await house.butlers("migrate", BUTLERS_HOME=other)
+    assert code == 0, said
