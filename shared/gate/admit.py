@@ -46,7 +46,7 @@ async def admit(by: Admitter, call: NotifyCall) -> Current:
         is_owner = isinstance(target, Target) and target.is_owner
         lineage = await _lineage(connection, by, call, to_others=not is_owner)
         new = _new(by, call, lineage)
-        facts = await gather(connection, delivery.channel, new.id)
+        facts = await gather(connection, delivery.channel, new.id, target)
         new = replace(new, realm=facts.realm)
         if isinstance(target, MissingIdentifier):
             return await _admit_missing(connection, by, new, target)

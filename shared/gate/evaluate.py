@@ -67,7 +67,7 @@ async def evaluate(
     if isinstance(target, MissingIdentifier):
         return target
     channel, asked_at = envelope.delivery.channel, row["created_at"]
-    facts = await gather(connection, channel, notification_id, approval=True, asked_at=asked_at)
+    facts = await gather(connection, channel, notification_id, target, approval=True, asked_at=asked_at)
     facts = replace(facts, in_time=row["too_late"] is not True)
     action = action_of(envelope, target, row["realm"], row["admitted_by"])
     facts, decision = await weigh(connection, action, facts)

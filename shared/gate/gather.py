@@ -2,27 +2,32 @@
 
 from datetime import datetime
 
+from shared.addresses import folded
 from shared.db.pool import Connection
 from shared.errors import Unavailable
 from shared.model import Approval, Brake, Facts, Rule
 from shared.storage import facts
+from shared.storage.contacts import MissingIdentifier, Target
 
 
 async def gather(
     connection: Connection,
     channel: str,
     notification_id: str,
+    target: Target | MissingIdentifier,
     *,
     approval: bool = False,
     asked_at: datetime | None = None,
 ) -> Facts:
-    """Read the realm, the brakes, the standing rules with their uses; and what stands about it, if asked for.
+    """Read the realm, the brakes, the rules that may speak of the target, and what stands about it, if asked for.
 
     That is the owner's yes, and whether its butler has withdrawn it.
 
     Raises if any of them cannot be read. `asked_at` is None for what is asked now.
     """
-    row = await facts.facts(connection, channel, notification_id, asked_at, approval=approval)
+    address = target.address if isinstance(target, Target) else None
+    whom = (target.contact_id, address and folded(address))
+    row = await facts.facts(connection, channel, notification_id, asked_at, whom, approval=approval)
     if row is None:
         raise Unavailable("The facts cannot be read.", "Try again in a moment.")
     rules = tuple(Rule(**fact) for fact in row["rules"])

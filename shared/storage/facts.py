@@ -1,11 +1,13 @@
 """The facts a decision leans on, by SELECT only: realm, standing rules, brakes, and the owner's yes."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from shared.config.timings import STANDARD
 from shared.db.pool import Connection, Record
 
+# A rule that names another contact or address alone cannot match, so it is no fact here: a thousand rules for others
+# cost next to nothing. The spelling is `shared.addresses.folded`, which folds the letters of ASCII alone, as "C" does.
 FACTS = """
 SELECT
     (SELECT realm FROM shared.channels WHERE channel = $1) AS realm,
@@ -19,7 +21,11 @@ SELECT
         'used_today', (SELECT count(*) FROM shared.rule_uses u WHERE u.rule_id = r.id AND u.notification_id <> $2
             AND u.at > clock_timestamp() - interval '1 day')))
         FROM shared.approval_rules r WHERE r.active AND r.expired_at IS NULL AND r.tool_name = 'notify'
-            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())), '[]') AS rules,
+            AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())
+            AND (jsonb_typeof(r.arg_constraints -> 'contact_id') IS DISTINCT FROM 'string'
+                OR lower(r.arg_constraints ->> 'contact_id' COLLATE "C") = $5)
+            AND (jsonb_typeof(r.arg_constraints -> 'recipient') IS DISTINCT FROM 'string'
+                OR lower(r.arg_constraints ->> 'recipient' COLLATE "C") = $6)), '[]') AS rules,
     coalesce((SELECT jsonb_agg(jsonb_build_object('butler', b.butler, 'contact_id', b.contact_id,
         'channel', b.channel, 'owner_too', b.owner_too, 'until', extract(epoch FROM b.until), 'reason', b.reason))
         FROM shared.brakes b WHERE (b.lifted_at IS NULL AND (b.until IS NULL OR b.until > clock_timestamp()))
@@ -42,14 +48,17 @@ async def facts(
     channel: str,
     notification_id: str,
     asked_at: datetime | None,
+    whom: tuple[str | None, str | None],
     *,
     approval: bool,
-    mistrusted: timedelta = STANDARD.restored_mistrusted,
 ) -> Record | None:
     """Return realm, sender, rules, brakes and restored, in one view of the database.
 
-    Each rule comes with its uses by other notifications. If asked for, also `yes`, the owner's that stands (id,
+    Only rules come that may speak of `whom`, a contact and an address, both folded; each with its uses by other
+    notifications. If asked for, also `yes`, the owner's that stands (id,
     content_sha, wire_shas), and `wanted_back`, whether its own butler has withdrawn it.
     """
     statement = ABOUT if approval else FACTS
-    return await connection.fetchrow(statement, channel, UUID(notification_id), asked_at, mistrusted)
+    return await connection.fetchrow(
+        statement, channel, UUID(notification_id), asked_at, STANDARD.restored_mistrusted, *whom
+    )
