@@ -1,6 +1,6 @@
 """Measure: `python -m tests.bench [--rounds N] [--record]`; prints tables and writes build/bench.json.
 
-The last three are the timekeeper's, that of clocks and sessions, and that of conversations.
+After them come load, growth, the installation, the timekeeper, clocks and sessions, and conversations.
 `--record` also puts the run where the documentation quotes it: docs/benchmarks.json and
 docs/benchmarks.md.
 """
@@ -13,12 +13,13 @@ import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from shared.db import dsn
 from shared.postgres import server as postgres
-from tests.bench import conversations, hands, timekeeper
+from tests.bench import conversations, growth, hands, installed, load, timekeeper
 from tests.bench.figures import APART, ONE_PROCESS, Mode, Run, Spread, table, with_figures
 from tests.bench.fleet import House, Running, house, resident_megabytes
 from tests.bench.measure import due_to_first_call, times, transactions
@@ -29,6 +30,15 @@ WRITTEN = ROOT / "build" / "bench.json"
 RECORD = ROOT / "docs" / "benchmarks.json"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 WARM_UP = 20
+LOAD_CALLS = 200
+SECTIONS: tuple[Callable[[], str], ...] = (
+    partial(load.section, LOAD_CALLS),
+    growth.section,
+    installed.section,
+    timekeeper.section,
+    hands.section,
+    conversations.section,
+)
 # Prompts that fall due, two seconds apart.
 DUE = 5
 
@@ -95,7 +105,8 @@ def main() -> None:
         RECORD.write_text(written, encoding="utf-8")
         DOCUMENT.write_text(with_figures(DOCUMENT.read_text(encoding="utf-8"), run), encoding="utf-8")
     print(table(run))
-    print(f"\n{timekeeper.section()}\n\n{hands.section()}\n\n{conversations.section()}")
+    for section in SECTIONS:
+        print(f"\n{section()}")
 
 
 if __name__ == "__main__":

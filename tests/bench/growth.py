@@ -51,7 +51,27 @@ WITH made AS (
     RETURNING id)
 INSERT INTO shared.contact_info (contact_id, type, value) SELECT id, 'email', id || '@example.org' FROM made
 """
+# Copies of a question that waits, all asked already: as many cards would be written otherwise.
+PENDING = """
+WITH made AS (
+    INSERT INTO shared.notifications SELECT r.* FROM generate_series(1, $1::int) AS k,
+        (SELECT * FROM shared.notifications WHERE status = 'pending_approval' ORDER BY created_at LIMIT 1) AS one,
+        LATERAL jsonb_populate_record(NULL::shared.notifications, to_jsonb(one) || jsonb_build_object(
+            'id', gen_random_uuid(), 'key', md5(random()::text), 'lineage', md5(random()::text),
+            'request_sha', md5(random()::text))) AS r
+    RETURNING id), asked AS (
+    INSERT INTO shared.pending_actions SELECT r.* FROM made,
+        (SELECT * FROM shared.pending_actions WHERE status = 'pending' ORDER BY requested_at LIMIT 1) AS one,
+        LATERAL jsonb_populate_record(NULL::shared.pending_actions, to_jsonb(one) || jsonb_build_object(
+            'id', gen_random_uuid(), 'notification_id', made.id)) AS r
+    RETURNING id)
+INSERT INTO messenger.deliveries SELECT r.* FROM asked,
+    (SELECT * FROM messenger.deliveries WHERE action_id IS NOT NULL AND status = 'sent' LIMIT 1) AS one,
+    LATERAL jsonb_populate_record(NULL::messenger.deliveries, to_jsonb(one) || jsonb_build_object(
+        'id', gen_random_uuid(), 'action_id', asked.id)) AS r
+"""
 WAITING = "SELECT count(*) FROM messenger.deliveries WHERE status IN ('queued', 'claimed', 'sending')"
+ASKED = "SELECT EXISTS (SELECT FROM messenger.deliveries WHERE action_id IS NOT NULL AND status = 'sent')"
 Sql: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
@@ -71,6 +91,8 @@ async def curves(sql: Sql, raw: Raw) -> list[str]:
         ("and 100,000 contacts", CONTACTS, (100_000,)),
         ("and 100 standing rules", RULES, (99, FIRST_CHAT)),
         ("and 1,000 standing rules", RULES, (900, FIRST_CHAT + 1_000)),
+        ("and 10,000 standing rules", RULES, (9_000, FIRST_CHAT + 2_000)),
+        ("and 10,000 that wait for approval", PENDING, (10_000,)),
     ]
     for name, statement, arguments in steps:
         if statement:
@@ -94,6 +116,13 @@ async def drained(here: House, sql: Sql, raw: Raw) -> float:
     while await sql.fetchval(WAITING):
         await asyncio.sleep(0.02)
     return float(before / (time.perf_counter() - began))
+
+
+async def until_asked(sql: Sql) -> None:
+    """Wait until the owner has the card of what waits, which is then copied with it."""
+    async with asyncio.timeout(30):
+        while not await sql.fetchval(ASKED):
+            await asyncio.sleep(0.05)
 
 
 async def beside_a_flood(one: Raw, other: Raw) -> tuple[Spread, Spread]:
@@ -130,6 +159,8 @@ async def measured(here: House) -> str:
             ]
             await sql.execute(RULES, CHATS, FIRST_CHAT)
             rate = await drained(here, sql, raws[0])
+            await raws[0].call("telegram", "waits", "pending_approval", str(FIRST_CHAT - 1))
+            await until_asked(sql)
             alone, beside = await beside_a_flood(*raws)
             rows = await curves(sql, raws[0])
     finally:

@@ -21,7 +21,7 @@ import asyncpg
 from shared.db.dsn import DATABASE
 from shared.postgres import server as postgres
 from tests.bench.figures import APART, ONE_PROCESS, Spread
-from tests.bench.fleet import House, house
+from tests.bench.fleet import House, house, resident_megabytes
 from tests.bench.idle import cpu_seconds
 from tests.bench.measure import GREETER, Raw
 
@@ -61,6 +61,9 @@ class Load:
     refused: Sequence[Pace]
     cost: Cost
     kinds: Mapping[str, Spread]
+    # MB of all its processes when it was up, and after so many calls.
+    memory: tuple[float, float]
+    called: int
 
 
 async def paced(call: Call, callers: int, calls: int) -> Pace:
@@ -100,13 +103,16 @@ async def measured(here: House, pids: Sequence[int], calls: int) -> Load:
             words = count()
             told = _telling(raw, words)
             await paced(told, 1, WARM_UP)
+            at_first = resident_megabytes(pids)
             refused = [await paced(lambda n: raw.call("fax", f"no {n}", "error"), many, calls) for many in CALLERS]
             notify = [await paced(told, many, calls) for many in CALLERS]
             cpu, wal = spent(pids, server.pid), float(await connection.fetchval(WAL))
             await paced(told, 1, calls)
             cpu, wal = spent(pids, server.pid) - cpu, float(await connection.fetchval(WAL)) - wal
             cost = Cost(round(cpu * 1000 / calls, 2), round(wal / calls, 0))
-            return Load(notify, refused, cost, await _kinds(raw, words, calls))
+            kinds = await _kinds(raw, words, calls)
+            memory = (round(at_first, 1), round(resident_megabytes(pids), 1))
+            return Load(notify, refused, cost, kinds, memory, next(words))
     finally:
         await connection.close()
 
@@ -165,7 +171,9 @@ def _table(name: str, load: Load) -> str:
     spends = f"{load.cost.cpu_ms} ms of processor time on all processes, and {load.cost.wal_bytes:.0f} bytes of WAL"
     table = [head, "| ---: " * 7 + "|", *rows]
     others = ["| milliseconds | median | p99 |", "| --- | ---: | ---: |", *kinds]
-    return "\n\n".join([f"### Load, in {name}", "\n".join(table), f"A notify takes {spends}.", "\n".join(others)])
+    kept = f"Memory is {load.memory[0]} MB at first and {load.memory[1]} MB after {load.called:,} of these calls."
+    told = f"A notify takes {spends}. {kept}"
+    return "\n\n".join([f"### Load, in {name}", "\n".join(table), told, "\n".join(others)])
 
 
 if __name__ == "__main__":
