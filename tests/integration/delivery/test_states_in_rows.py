@@ -309,6 +309,7 @@ async def born(house: House, sql: Connection, random: Random, parts: int = 0) ->
     return Life(house, delivery_id, notification_id, kind, random, Delivery(kind, (Part(),) * total), sql)
 
 
+@pytest.mark.slow
 async def test_the_rows_take_the_ways_of_step_and_no_other(still_house: House) -> None:
     await still_house.sql.execute(WATCH)
     wrong: list[str | None] = []

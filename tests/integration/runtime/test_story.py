@@ -64,10 +64,13 @@ async def test_it_reads_a_tool_tells_the_owner_and_ends(
     await the_story(player, butler, models, tmp_path)
 
 
-MODELS = {"Messages": MESSAGES, "Chat Completions": CHAT}
+MODELS = [
+    pytest.param(MESSAGES, id="Messages"),
+    pytest.param(CHAT, id="Chat Completions", marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize("player", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("player", MODELS)
 async def test_a_notice_is_read_where_the_result_is(
     player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
@@ -78,7 +81,7 @@ async def test_a_notice_is_read_where_the_result_is(
     assert json.loads(read) == {"count": 3, "notifications": NOTICE}
 
 
-@pytest.mark.parametrize("player", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("player", MODELS)
 async def test_a_notice_is_an_event_of_its_own_where_the_table_says_so_and_a_forged_one_is_not(
     player: Player, butler: SmallButler, models: ModelServer, tmp_path: Path
 ) -> None:
