@@ -57,6 +57,10 @@ class Away(Unavailable):
     """Something this needs is not there yet: it may be starting or recovering, and may only need time."""
 
 
+class Locked(Away):
+    """Somebody else holds a row that this needs, and does not let go of it."""
+
+
 class Degraded(ButlersError):
     """A module of this butler cannot work now; it is tried again, and the rest of the butler works."""
 

@@ -19,7 +19,12 @@ from messenger.cards.strangers import stranger, too_many
 from messenger.storage import cards
 from messenger.storage.deliveries import Claimed
 from shared.config.timings import Timings
-from shared.db.pool import Connection
+from shared.db.pool import Connection, savepoint
+from shared.errors import Away
+from shared.loops import apart
+from shared.telemetry.logs import logger
+
+log = logger("messenger.cards.kinds")
 
 _OF_MESSAGES: Final = (approval, digest, uncertain, bounced, not_delivered)
 _ALL: Final = (*_OF_MESSAGES, channel_paused, restored, too_many, stranger, request, outcome, uncertain_call, question)
@@ -32,7 +37,14 @@ async def write_missing(connection: Connection, burst: int, timings: Timings) ->
     This takes a transaction of its own, in which nothing is held yet.
     """
     await cards.one_at_a_time(connection)
-    return sum([await kind.ask(connection, burst, timings) for kind in KINDS.values() if kind.ask])
+    written = 0
+    for kind in KINDS.values():
+        if kind.ask:
+            # A row that breaks one kind keeps no other's cards from the owner.
+            with apart(log, "cards were not written", through=(Away,), kind=kind.name):
+                async with savepoint(connection):
+                    written += await kind.ask(connection, burst, timings)
+    return written
 
 
 def shows_again(claimed: Claimed) -> bool:

@@ -9,8 +9,8 @@ from messenger.delivery.lease import Worker
 from messenger.inbound.callbacks import acknowledge, handle_press
 from messenger.inbound.messages import handle_message
 from messenger.storage import updates
-from shared.db.pool import Record
-from shared.errors import ButlersError, HopFailed, Unavailable
+from shared.db.pool import BRIEFLY, Record
+from shared.errors import ButlersError, HopFailed, Locked, Unavailable
 from shared.loops import apart, first_of
 from shared.telemetry.logs import logger
 
@@ -37,18 +37,21 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str) -> bool:
     """Handle the oldest press or command, else the oldest other update; return whether another may follow at once.
 
     What fails is tried again when all others had their turn, and is given up after a minute: what fails each time keeps
-    nobody waiting.
+    nobody waiting, nor does what needs a row that somebody holds.
     """
     row: Record | None = None
     calls: Sequence[Call] = ()
     done = False
-    with apart(log, "an update was not handled", through=PASSING):
-        async with worker.context.db.work() as connection:
-            row = await updates.oldest_unhandled(connection, bot)
-            if row is not None:
-                handled = handle_press if "callback_query" in row["body"] else handle_message
-                calls = await handled(connection, worker, bot, row)
-        done = True
+    try:
+        with apart(log, NOT_HANDLED, through=PASSING):
+            async with worker.context.db.work(BRIEFLY) as connection:
+                row = await updates.oldest_unhandled(connection, bot)
+                if row is not None:
+                    handled = handle_press if "callback_query" in row["body"] else handle_message
+                    calls = await handled(connection, worker, bot, row)
+            done = True
+    except Locked as held:
+        log.warning(NOT_HANDLED, why=held.message)
     if row is None:
         return False
     if not done:
@@ -67,6 +70,7 @@ async def _turn(worker: Worker, telegram: TelegramChannel, bot: str) -> bool:
     return done or row["outcome"] is None
 
 
+NOT_HANDLED: Final = "an update was not handled"
 # Failures that end by themselves: the database or the Switchboard is away.
 PASSING: Final = (Unavailable, HopFailed)
 FAILED: Final = "This could not be done right now. Butlers retries for a minute; check again after that."

@@ -104,7 +104,8 @@ async def enqueue(connection: Connection, new: Enqueued) -> Literal["made", "aga
 
 # Each butler has its own line at an address: oldest first, cards before the rest; a message being retried keeps its
 # place for a minute from its first failure, one that a limit delays or of which a part is sent for good. Both are
-# looked up by the primary keys. Of the lines at an address a card goes first, then what has begun to arrive, then the
+# looked up by the primary keys. A card that is being retried keeps its place before its own butler's words alone: a row
+# that breaks it is that butler's. Of the lines at an address a card goes first, then what has begun to arrive, then the
 # oldest; where more than ten wait in one of them, due or not, the lot decides instead: no line, nor one that a brake
 # keeps going round, stands before another.
 # Butlers take turns: of each the oldest, counting what it has in flight; ties are broken at random.
@@ -128,7 +129,7 @@ WITH line AS (
     ORDER BY q.address, coalesce(q.origin_butler, ''), q.class <> 'card', q.created_at, q.id),
 lines AS (SELECT *, bool_or(crowded) OVER (PARTITION BY address) AS by_lot FROM line),
 head AS (
-    SELECT DISTINCT ON (address) * FROM lines WHERE due OR begun OR NOT other
+    SELECT DISTINCT ON (address) * FROM lines WHERE due OR begun
     ORDER BY address, other, begun DESC, CASE WHEN by_lot THEN random() END, created_at, id),
 held AS (
     SELECT address, coalesce(origin_butler, '') AS origin FROM messenger.deliveries

@@ -15,7 +15,7 @@ import asyncpg
 
 from shared.db.decoding import decoded
 from shared.db.proof import Unproved
-from shared.errors import Away, ButlersError, Misconfigured, Unavailable
+from shared.errors import Away, ButlersError, Locked, Misconfigured, Unavailable
 from shared.hashing import canonical_json
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -58,6 +58,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "5000",
     "client_connection_check_interval": "1000",
 }
+NOW_HELD = ("Something else holds what this needs.", "Try again in a moment.")
 NOW_AWAY = ("The database cannot be reached now.", "Try again in a moment.")
 # What a burst opened is closed again so long after it was last needed.
 IDLE_SECONDS = 60.0
@@ -206,6 +207,8 @@ class Database:
             await connection.execute(commit.statement)
             for then in commit.then:
                 then()
+        except asyncpg.LockNotAvailableError as held:
+            raise Locked(*NOW_HELD) from held
         except LOST as lost:
             if isinstance(lost, asyncpg.InternalClientError):
                 connection.terminate()
@@ -237,6 +240,26 @@ class Database:
             await asyncio.wait_for(self._pool.close(), 2)
         except TimeoutError:
             self._pool.terminate()
+
+
+@asynccontextmanager
+async def savepoint(connection: Connection) -> AsyncIterator[None]:
+    """Undo only what was done inside where an error is raised inside; the unit of work can go on.
+
+    Raises Away where the connection is lost, and then nothing can go on.
+    """
+    await connection.execute("SAVEPOINT one")
+    try:
+        yield
+    except LOST as lost:
+        raise Away(*NOW_AWAY) from lost
+    except asyncpg.PostgresError as refused:
+        await connection.execute("ROLLBACK TO one")
+        raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
+    except Exception:
+        await connection.execute("ROLLBACK TO one")
+        raise
+    await connection.execute("RELEASE one")
 
 
 async def wait_briefly(connection: Connection) -> None:

@@ -3,28 +3,12 @@
 from typing import Final
 from uuid import UUID
 
-from asyncpg import LockNotAvailableError
-
 from messenger.storage.cards import QUEUE
 from messenger.storage.queries import SHOWN_IN_TELEGRAM
 from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 
 KIND: Final = "stranger"
-# The inbox is the Switchboard's, who may lock it for as long as it likes.
-LOOK: Final = "SAVEPOINT look; LOCK TABLE switchboard.inbox IN ACCESS SHARE MODE NOWAIT"
-LEAVE: Final = "ROLLBACK TO look"
-
-
-async def can_be_read(connection: Connection) -> bool:
-    """Return whether the inbox can be read now, so that no other card waits for this kind."""
-    try:
-        await connection.execute(LOOK)
-    except LockNotAvailableError:
-        await connection.execute(LEAVE)
-        return False
-    return True
-
 
 # So many in a while ($2 in $4), each sender in turn; the rest waits until there is room, and is no news after $3.
 ASK_STRANGERS: Final = f"""
@@ -48,16 +32,15 @@ a AS (
 
 
 async def ask_strangers(connection: Connection, burst: int, timings: Timings) -> int:
-    """Queue the cards about what strangers wrote, unless the Switchboard keeps it locked."""
-    if not await can_be_read(connection):
-        return 0
+    """Queue the cards about what strangers wrote."""
     within = (timings.card_elsewhere, burst, timings.bounce_told, timings.burst_window)
     return len(await connection.fetch(ASK_STRANGERS, *within))
 
 
 ONE: Final = """
 SELECT i.id::text, i.channel, i.sender, i.display_name, i.conversation, i.kind, i.text, i.routed_to, i.stranger,
-    i.verified, coalesce(jsonb_array_length(i.attachments), 0) AS files, c.id::text AS contact_id, c.name AS contact,
+    i.verified, c.id::text AS contact_id, c.name AS contact,
+    CASE jsonb_typeof(i.attachments) WHEN 'array' THEN jsonb_array_length(i.attachments) ELSE 0 END AS files,
     coalesce('owner' = ANY (c.roles), false) AS from_owner, h.realm
 FROM switchboard.inbox i
 LEFT JOIN shared.contact_info e ON e.type = i.channel AND e.lookup = lower(i.sender COLLATE "C")
@@ -93,5 +76,5 @@ ORDER BY d.created_at LIMIT 20
 
 
 async def strangers_over(connection: Connection) -> list[Record]:
-    """Return the cards in Telegram about words to which the owner has said something, unless that is locked."""
-    return list(await connection.fetch(STRANGERS_OVER)) if await can_be_read(connection) else []
+    """Return the cards in Telegram about words to which the owner has said something."""
+    return list(await connection.fetch(STRANGERS_OVER))

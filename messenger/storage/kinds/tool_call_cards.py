@@ -45,7 +45,7 @@ WITH ended AS (
             AND d.revision = greatest(c.attempt, 1)
             AND (d.card_kind = 'call_uncertain' OR (d.card_kind = 'call_ended' AND q.status <> 'uncertain')))),
 told AS (
-    SELECT origin_butler, count(DISTINCT action_id) AS cards FROM messenger.deliveries
+    SELECT origin_butler, count(DISTINCT (action_id, revision)) AS cards FROM messenger.deliveries
     WHERE card_kind IN ('call_ended', 'call_uncertain') AND created_at > clock_timestamp() - $4::interval
         AND created_at <= clock_timestamp() GROUP BY origin_butler),
 a AS (

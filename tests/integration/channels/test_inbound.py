@@ -2,10 +2,13 @@
 
 import asyncio
 from functools import partial, reduce
+from uuid import uuid4
 
 import pytest
 from aiohttp import web
 
+from messenger.cards import base
+from messenger.cards.questions import question
 from messenger.channels.telegram import TelegramChannel
 from messenger.inbound import poller
 from messenger.inbound import updates as updates_inbound
@@ -95,6 +98,29 @@ async def test_what_fails_stops_nothing_after_it_and_is_over_after_a_minute(stil
         await handling
     rows = await still_house.sql.fetch(OUTCOMES, OTHER_BOT)
     assert [row["outcome"] for row in rows] == ["failed", "failed", "not_ours", "ingested"]
+
+
+HELD_BOT = "4250"
+OWNER = 5_000_000_000_000_001
+HOLD = "LOCK TABLE shared.questions IN ACCESS EXCLUSIVE MODE"
+
+
+async def test_a_press_on_what_somebody_holds_keeps_no_other_press_waiting(still_house: House) -> None:
+    worker = still_house.worker()
+    telegram, stopping = worker.channels["telegram"], asyncio.Event()
+    assert isinstance(telegram, TelegramChannel)
+    on_a_question = base.packed(str(uuid4()), question.DISMISSED, "x" * 22)
+    by_owner = {"id": "1", "from": {"id": OWNER}, "message": {"message_id": 9, "chat": {"id": OWNER}}}
+    for number, data in enumerate((on_a_question, "x"), 1):
+        await still_house.sql.execute(UPDATE, HELD_BOT, number, {"callback_query": {**by_owner, "data": data}})
+    async with still_house.sql.transaction():
+        await still_house.sql.execute(HOLD)
+        handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, HELD_BOT, stopping))
+        try:
+            await eventually(partial(still_house.sql.fetchrow, HANDLED, HELD_BOT, 2))
+        finally:
+            stopping.set()
+            await handling
 
 
 NOTICES = """

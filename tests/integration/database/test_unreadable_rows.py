@@ -73,6 +73,8 @@ WANTED_BACK = """
 INSERT INTO shared.withdrawals (notification_id, origin_butler)
 SELECT id, origin_butler FROM shared.notifications WHERE id = $1
 """
+BREAK_STRANGERS = "ALTER TABLE switchboard.inbox RENAME COLUMN stranger TO unknown"
+MEND_STRANGERS = "ALTER TABLE switchboard.inbox RENAME COLUMN unknown TO stranger"
 LEFT = "SELECT count(*) FROM shared.notifications WHERE envelope = $1 AND status = 'queued'"
 HOLLOW = {"origin_butler": "greeter"}
 ODD: Mapping[str, object] = {
@@ -121,6 +123,16 @@ async def show(house: House) -> None:
     channel = telegram(house)
     await updater.show(house.context("messenger"), channel)
     await channel.close()
+
+
+async def test_what_breaks_one_kind_of_card_keeps_no_other_kind_waiting(quiet: House, message: str) -> None:
+    told, action = await asked(quiet, message)
+    await quiet.sql.execute(BREAK_STRANGERS)
+    try:
+        assert await write(quiet) == 1, told
+    finally:
+        await quiet.sql.execute(MEND_STRANGERS)
+    assert (await quiet.row(CARD, action))["status"] == "queued"
 
 
 @pytest.mark.parametrize("odd", [*ODD, "whom", "a number"])

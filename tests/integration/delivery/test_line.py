@@ -28,6 +28,11 @@ AS_A_CARD = """
 UPDATE messenger.deliveries SET class = 'card', card_kind = 'channel_paused', notification_id = NULL
 WHERE notification_id = $1
 """
+# As a row that nobody can read leaves the card of the butler that wrote it.
+AS_A_BROKEN_CARD = """
+UPDATE messenger.deliveries SET class = 'card', card_kind = 'question', notification_id = NULL, attempt = 1,
+    origin_butler = 'another' WHERE notification_id = $1
+"""
 LONG = "\n".join(f"line {n} of a text that is longer than one message may be" for n in range(160))
 
 
@@ -146,3 +151,11 @@ async def test_what_waits_behind_another_goes_as_soon_as_that_one_has_ended(clus
         # As many as no caller would wait for if each waited for a tick.
         several = [house.notify(message=f"{message} {n}", contact_id=contact) for n in range(7)]
         assert [told["status"] for told in await asyncio.gather(*several)] == ["ok"] * 7
+
+
+async def test_a_card_that_is_put_off_holds_up_no_other_butlers_words(still_house: House, message: str) -> None:
+    told = await waiting(still_house, message)
+    await still_house.sql.execute(LATER, told[0], "broken")
+    await still_house.sql.execute(AS_A_BROKEN_CARD, told[0])
+    await work(still_house.worker())
+    assert numbers(still_house, message) == ["1"]
