@@ -31,7 +31,7 @@ WHERE notification_id = $1
 # As a row that nobody can read leaves the card of the butler that wrote it.
 AS_A_BROKEN_CARD = """
 UPDATE messenger.deliveries SET class = 'card', card_kind = 'question', notification_id = NULL, attempt = 1,
-    origin_butler = 'another' WHERE notification_id = $1
+    origin_butler = 'another', created_at = clock_timestamp() WHERE notification_id = $1
 """
 LONG = "\n".join(f"line {n} of a text that is longer than one message may be" for n in range(160))
 
