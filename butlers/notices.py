@@ -21,6 +21,7 @@ _ENDS: Final = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _UNSEEN: Final = re.compile(
     r"[\x00-\x09\x0e-\x1b\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
+# The ampersand first, since the others have one.
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 EXPLAINED: Final = """\
@@ -207,7 +208,9 @@ def _plain(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return the text so that nothing in it can end a tag or an attribute."""
-    return "".join(_ENTITIES.get(one, one) for one in text)
+    for sign, entity in _ENTITIES.items():
+        text = text.replace(sign, entity)
+    return text
 
 
 def instant(at: datetime) -> str:

@@ -10,7 +10,7 @@ from cachetools import FIFOCache
 from butlers.butler import Context
 from butlers.notices import Block, Waiting, block_of
 from shared.auth.tokens import Caller
-from shared.db.pool import Connection, Record
+from shared.db.pool import Connection, Record, commit_unflushed
 from shared.errors import ButlersError
 from shared.storage import notices, sessions
 from shared.storage.notices import TOPIC, Pace, Reader
@@ -30,13 +30,15 @@ BEGINS: Final = (
 PACE: Final = Pace()
 
 
-async def taken(connection: Connection, butler: str, reader: Reader) -> Block | None:
+async def taken(connection: Connection, butler: str, reader: Reader, ago: float | None = None) -> Block | None:
     """Take what fits of what waits for this reader, as one block; what is taken is noted as shown, in this transaction.
+
+    With `ago`, what this reader was shown before a call of its that began so many seconds ago is noted as read.
 
     The owner's words that wait for a session of their own are told here instead: that session ends unbegun, and if it
     has begun meanwhile they are not told here. So they are work once.
     """
-    waits = [waiting_of(row) for row in await notices.to_show(connection, butler, reader)]
+    waits = [waiting_of(row) for row in await notices.to_show(connection, butler, reader, ago)]
     told = set[str]()
     while (block := block_of(waits, reader.nonce)) is not None:
         words = {one.id for one in waits if one.id in block.ids and _is_work(one)} - told
@@ -44,10 +46,14 @@ async def taken(connection: Connection, butler: str, reader: Reader) -> Block | 
         begun = words - told
         if not begun:
             await notices.shown(connection, butler, reader.id, block.ids)
-            return block
+            break
         await notices.withdraw(connection, butler, sorted(begun))
         waits = [one for one in waits if one.id not in begun]
-    return None
+    # A server that crashes at once may forget what is noted here: then it comes once more, which is work only if it is
+    # what the owner said or decided.
+    if block is None or not any(one.stands_alone for one in waits if one.id in block.ids):
+        commit_unflushed(connection)
+    return block
 
 
 def _is_work(notice: Waiting) -> bool:
@@ -135,9 +141,8 @@ class Showing:
                 return None
             # Taken before the look, so that nothing between is missed, and used only once the look has counted.
             hint = context.wakes[TOPIC].ticket(context.name)
-            if self._owing.pop(reader.id, False):
-                await notices.note_read(connection, context.name, reader.id, max(0.0, self._clock() - began))
-            block = await taken(connection, context.name, reader)
+            ago = max(0.0, self._clock() - began) if self._owing.pop(reader.id, False) else None
+            block = await taken(connection, context.name, reader, ago)
         self._hint = hint
         self._looked = float("-inf") if block is not None and block.left else self._clock()
         if block is None:

@@ -101,8 +101,9 @@ def after_commit(connection: Connection, then: Callable[[], None]) -> None:
 def commit_unflushed(connection: Connection) -> None:
     """Let the commit of this unit of work not wait until it is on the disk.
 
-    INVARIANT: only where nothing outside the database follows from it but after another commit, which does wait. The
-    log is written in order, so that one takes this along; a server that crashes before it forgets both.
+    INVARIANT: only where nothing outside the database follows from it but after another commit, which does wait, or
+    what may happen once more. The log is written in order, so that the other commit takes this along; a server that
+    crashes before it forgets both.
     """
     _commits[id(connection)].statement = UNFLUSHED
 

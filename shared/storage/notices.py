@@ -105,21 +105,36 @@ async def reader(connection: Connection, butler: str, who: str, kind: str) -> Re
     return Reader(who, row["nonce"], row["hears"]) if row is not None else None
 
 
+READ = """
+UPDATE shared.notices SET state = 'done' WHERE butler = $1 AND state = 'shown' AND shown_in = $2
+    AND shown_at < clock_timestamp() - make_interval(secs => $3)
+"""
+
+
+async def note_read(connection: Connection, butler: str, by: str) -> None:
+    """Note as done what this reader was shown."""
+    await connection.execute(READ, butler, by, 0.0)
+
+
 # What another call takes at this moment is not waited for. What the owner wrote waits for a session of its own, unless
 # this reader hears it; what that session is asked by now is what the owner has made of it since.
-WAITING = """
+WAITING = f"""
+WITH read AS ({READ})
 SELECT id::text, source, kind, key, coalesce((SELECT left(s.prompt, 4000) FROM shared.sessions s
         WHERE s.id = notices.id AND s.butler = $1 AND s.status = 'waiting'), text) AS text,
     trust, priority, created_at, more, again FROM shared.notices
 WHERE butler = $1 AND state = 'queued' AND expires_at > clock_timestamp()
-    AND (session_id IS NULL OR session_id::text = $2) AND ($3 OR again OR NOT (source = 'owner' AND kind = 'message'))
+    AND (session_id IS NULL OR session_id::text = $2) AND ($4 OR again OR NOT (source = 'owner' AND kind = 'message'))
 ORDER BY created_at LIMIT 500 FOR UPDATE SKIP LOCKED
 """
 
 
-async def to_show(connection: Connection, butler: str, by: Reader) -> Sequence[Record]:
-    """Return what waits for this reader, locked, the oldest first."""
-    return await connection.fetch(WAITING, butler, by.id, by.hears)
+async def to_show(connection: Connection, butler: str, by: Reader, ago: float | None = None) -> Sequence[Record]:
+    """Return what waits for this reader, locked, the oldest first.
+
+    What it was shown before a call of its that began so many seconds `ago` is noted as done by the same statement.
+    """
+    return await connection.fetch(WAITING, butler, by.id, ago, by.hears)
 
 
 SHOWN = """
@@ -132,17 +147,6 @@ WHERE butler = $1 AND id = ANY ($3) AND state = 'queued'
 async def shown(connection: Connection, butler: str, by: str, ids: Sequence[str]) -> None:
     """Note that this reader is shown these with the call that it makes now."""
     await connection.execute(SHOWN, butler, by, [UUID(one) for one in ids])
-
-
-READ = """
-UPDATE shared.notices SET state = 'done' WHERE butler = $1 AND state = 'shown' AND shown_in = $2
-    AND shown_at < clock_timestamp() - make_interval(secs => $3)
-"""
-
-
-async def note_read(connection: Connection, butler: str, by: str, ago: float = 0.0) -> None:
-    """Note as done what this reader was shown before a call of its that began so many seconds ago, or at all."""
-    await connection.execute(READ, butler, by, ago)
 
 
 UNREAD = """

@@ -23,13 +23,13 @@ from butlers.butler import Butler, Components, Daemon, Result, Tool, ToolCall
 from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from butlers.daemon.discovery import keep_token
-from butlers.sessions.notices import BEGINS, begin_one, settle
+from butlers.sessions.notices import BEGINS, begin_one, settle, taken
 from butlers.sessions.prompt import worded
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier, mint_client_token, mint_session_token
 from shared.errors import ButlersError, InvalidInput
 from shared.storage import notices, sessions
-from shared.storage.notices import Notice, Pace
+from shared.storage.notices import Notice, Pace, Reader
 from shared.storage.sessions import Claimed, Terms
 from tests.integration.daemon.test_daemon import ERAS, Served, served
 from tests.integration.house import House
@@ -287,6 +287,21 @@ async def test_the_owner_s_words_reach_the_session_that_runs_and_begin_none(butl
     assert row is not None
     assert (row["status"], row["outcome"][:21]) == ("done", "It was told to the se")
     assert await claim(butler.house) is None
+
+
+@pytest.mark.parametrize("owners", [False, True])
+async def test_only_what_may_be_shown_once_more_does_not_wait_for_the_disk(butler: Served, *, owners: bool) -> None:
+    claimed, _ = await begun(butler.house)
+    await added(butler.house)
+    if owners:
+        await words(butler.house)
+    statements = list[str]()
+    async with butler.house.context("greeter").db.work() as connection:
+        connection.add_query_logger(lambda said: statements.append(said.query))
+        block = await taken(connection, "greeter", Reader(claimed.id, NONCE, hears=True))
+    assert block is not None
+    assert len(block.ids) == 1 + owners
+    assert ("synchronous_commit" in statements[-1]) is not owners
 
 
 @pytest.mark.parametrize("cause", ["message", "butler:health", "notice"])
