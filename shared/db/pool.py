@@ -140,7 +140,7 @@ class Database:
         self._away_until = 0.0
         self.role = role
         # The role's name is checked above; a parameter would cost a second round trip per unit of work.
-        self._begin = "BEGIN" if role is None else f"BEGIN; SELECT set_config('{setting}', '{role}', true)"
+        self._begin = "BEGIN" if role is None else f"BEGIN; SET LOCAL {setting} TO '{role}'"
 
     @classmethod
     async def open(
