@@ -31,6 +31,10 @@ _BLANKS_IN_A_ROW: Final = re.compile(_BLANK + "{4,}")
 # So many line ends would put what follows them on another screen, where nobody looks.
 _EMPTY_LINES: Final = re.compile(rf"\n(?:{_BLANK}*\n){{4,}}")
 _PILE: Final = 4
+# Letters, digits and signs of most texts, which leave ink, and layout: a text of these alone hides nothing.
+PLAIN: Final = re.compile(
+    r"[\n\t -~\u00a1-\u00ac\u00ae-\u02ff\u0391-\u03a1\u03a3-\u03ff\u0400-\u0482\u2010-\u2027\u20ac]*"
+)
 # So many columns with the mark of a quotation, so that no mail program and no terminal breaks its lines anew.
 _COLUMNS: Final = 72
 
@@ -43,6 +47,8 @@ def visible(text: str) -> str:
     emoji and a joiner between two of them stay: they are what they look like.
     """
     written = _written(text)
+    if not written:
+        return text
     shown = list[str]()
     for (character, hidden), run in itertools.groupby((one, n in written) for n, one in enumerate(text)):
         length = sum(1 for _ in run)
@@ -122,6 +128,8 @@ def _written(text: str) -> set[int]:
     """Return the positions of the characters that are to be written out."""
     runs = itertools.chain(_BLANKS_IN_A_ROW.finditer(text), _EMPTY_LINES.finditer(text))
     found = {n for run in runs for n in range(*run.span())}
+    if PLAIN.fullmatch(text):
+        return found
     pile, base = 0, "\n"
     for n, character in enumerate(text):
         if _is_hidden(text, n):

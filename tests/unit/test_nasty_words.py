@@ -1,6 +1,7 @@
 """Words made to deceive whoever reads a card, a mail or a page: what is shown of each, to the letter."""
 
 import json
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from email import message_from_bytes
@@ -21,7 +22,7 @@ from shared.db.pool import Record
 from shared.display import approval, owner
 from shared.display.approval import Asked
 from shared.display.owner import Sheet
-from shared.display.visible import in_line, quoted, said, seen, visible
+from shared.display.visible import PLAIN, in_line, quoted, said, seen, visible
 from shared.hashing import short
 from shared.storage.addressees import Addressee
 
@@ -288,6 +289,13 @@ def test_the_outcome_on_a_card_shows_no_preview_of_a_link() -> None:
     assert set(payload) == {"chat_id", "message_id", "link_preview_options", "text", "entities"}
     assert payload["link_preview_options"] == {"is_disabled": True}
     assert str(payload["text"]).endswith("\n\n▣ Denied.")
+
+
+def test_what_is_plain_in_one_look_is_plain_one_by_one() -> None:
+    plain = [one for one in map(chr, range(sys.maxunicode + 1)) if PLAIN.fullmatch(one)]
+    assert len(plain) > 900
+    # The ideograph is none of them, so that each is looked at by itself.
+    assert [one for one in plain if visible(f"\u6f22{one}") != f"\u6f22{one}"] == []
 
 
 def test_quoting_twice_is_seen() -> None:
