@@ -1,6 +1,7 @@
 """The host: one process with one daemon or with all, each on its own port, from the same code."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -198,5 +199,7 @@ def run_plan(
     room_for_connections()
     end_of_memory(plan.settings.memory_mb)
     sys.setswitchinterval(THREAD_SECONDS)
+    # What is imported stays: to look among it for garbage would stop all calls for a tenth of a second now and then.
+    gc.freeze()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(plan, on_ready, beside, on_hangup))
