@@ -193,10 +193,17 @@ async def begins_one(connection: Connection, butler: str, pace: Pace) -> bool:
     return bool(await connection.fetchval(IDLE, butler, CAUSE, pace.apart, pace.an_hour))
 
 
-LATEST = """
-SELECT id::text, source, kind, key, text, trust, priority, created_at, more, again, state FROM shared.notices
-WHERE butler = $1 AND expires_at > clock_timestamp() AND (session_id IS NULL OR session_id::text = $2)
-    AND (state = 'queued' OR (state = 'shown' AND shown_in = $2))
+# The owner's words as the owner has changed them since, and whole.
+IN_FULL = """
+SELECT id::text, source, kind, key, coalesce((SELECT s.prompt FROM shared.sessions s
+        WHERE s.id = notices.id AND s.butler = $1), text) AS text,
+    trust, priority, created_at, more, again, state FROM shared.notices
+"""
+# What the owner wrote and nobody was told waits for a session of its own, and is in no list of another's.
+LATEST = f"""
+{IN_FULL} WHERE butler = $1 AND expires_at > clock_timestamp() AND (session_id IS NULL OR session_id::text = $2)
+    AND ((state = 'queued' AND (again OR NOT (source = 'owner' AND kind = 'message')))
+        OR (state = 'shown' AND shown_in = $2))
 ORDER BY created_at LIMIT 50
 """
 
@@ -206,9 +213,8 @@ async def unread_by(connection: Connection, butler: str, who: str) -> Sequence[R
     return await connection.fetch(LATEST, butler, who)
 
 
-ONE = """
-SELECT id::text, source, kind, key, text, trust, priority, created_at, more, again, state FROM shared.notices
-WHERE butler = $1 AND shown_in = $2 AND id::text = $3
+ONE = f"""
+{IN_FULL} WHERE butler = $1 AND shown_in = $2 AND id::text = $3
 """
 
 

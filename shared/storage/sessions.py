@@ -247,14 +247,16 @@ SELECT coalesce(sum((used ->> 'dollars')::float8), 0) AS spent,
     count(*) FILTER (WHERE status = 'running' AND prompt IS NOT NULL) AS running
 FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interval '1 day'
 """
-# INVARIANT: only a session that the owner or a schedule began is told the owner's words in place of one of their own:
-# one that works for somebody else could make something else of them. That the owner wrote a message says its notice,
-# which no butler can write.
+# INVARIANT: only a session that the owner or a schedule of the owner's file began is told the owner's words in place of
+# one of their own: one that works for somebody else, or that an agent set for itself, could make something else of
+# them. That the owner wrote a message says its notice, which no butler can write.
 CLAIM = """
 UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), runtime = $3, holder = $4,
     lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1, nonce = coalesce(nonce, $7),
-    hears = $8::boolean AND (cause = 'ask' OR cause LIKE 'schedule:%' OR EXISTS (SELECT FROM shared.notices n
-        WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
+    hears = $8::boolean AND (cause = 'ask' OR EXISTS (SELECT FROM shared.schedules c
+            WHERE c.butler = $2 AND 'schedule:' || c.name = sessions.cause AND c.source = 'file')
+        OR EXISTS (SELECT FROM shared.notices n
+            WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
 WHERE id = $1 AND butler = $2
 RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AS hears
 """

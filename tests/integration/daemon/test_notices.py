@@ -227,6 +227,12 @@ async def reads(butler: Served, token: str) -> str:
     return str(json.loads(body)["result"]["structuredContent"].get("notifications", ""))
 
 
+async def asked_for(butler: Served, token: str, **which: str) -> list[str]:
+    """The texts that the tool `notices` answers with."""
+    _, body = await butler.post(token, "notices", which)
+    return [one["text"] for one in json.loads(body)["result"]["structuredContent"]["notices"]]
+
+
 async def test_a_session_is_shown_it_once_with_its_nonce_and_has_read_it_with_its_next_call(butler: Served) -> None:
     _, bearer = await begun(butler.house)
     await added(butler.house)
@@ -304,11 +310,12 @@ async def test_only_what_may_be_shown_once_more_does_not_wait_for_the_disk(butle
     assert ("synchronous_commit" in statements[-1]) is not owners
 
 
-@pytest.mark.parametrize("cause", ["message", "butler:health", "notice"])
+@pytest.mark.parametrize("cause", ["message", "butler:health", "notice", "schedule:its-own"])
 async def test_a_session_that_somebody_else_began_takes_none_of_the_owner_s_words(butler: Served, cause: str) -> None:
     _, bearer = await begun(butler.house, cause=cause)  # a contact's message has no notice in the owner's name
     message_id = await words(butler.house)
     assert await reads(butler, bearer) == ""
+    assert await asked_for(butler, bearer) == []
     own = await claim(butler.house)
     assert own is not None
     assert own.id == message_id
@@ -320,11 +327,13 @@ async def test_words_that_are_cut_are_read_whole_by_their_id_and_by_their_reader
     _, bearer = await begun(butler.house)
     long = "Make it blue. " * 250
     message_id = await words(butler.house, long)
+    changed = "Make it green. " * 250
+    async with butler.house.context("switchboard").db.work() as connection:
+        await sessions.change_prompt(connection, message_id, changed)
     assert f"… (cut; the tool notices has it whole: id {message_id})" in await reads(butler, bearer)
     await reads(butler, bearer)
-    for who, whole in ((bearer, [long.strip()]), ((await begun(butler.house))[1], [])):
-        _, body = await butler.post(who, "notices", {"id": message_id})
-        assert [one["text"] for one in json.loads(body)["result"]["structuredContent"]["notices"]] == whole
+    for who, whole in ((bearer, [changed]), ((await begun(butler.house))[1], [])):
+        assert await asked_for(butler, who, id=message_id) == whole
 
 
 async def test_the_owner_s_words_that_nobody_was_told_begin_a_session_and_are_told_no_other(butler: Served) -> None:

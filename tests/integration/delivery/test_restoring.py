@@ -474,7 +474,10 @@ async def test_where_it_cannot_be_written_nothing_leaves_for_others(house: House
 async def test_a_call_that_its_butler_holds_keeps_nothing_else_from_being_carried_out(
     house: House, message: str
 ) -> None:
-    call, free = (NewCall(str(uuid4()), "greeter", f"tool {n} {message}", "{}", "Call it.", "low", False) for n in range(2))  # noqa: FBT003  # not repeatable
+    call, free = (
+        NewCall(str(uuid4()), "greeter", f"tool {n} {message}", "{}", "Call it.", "low", repeatable=False)
+        for n in range(2)
+    )
     for one in (call, free):
         async with house.context("greeter").db.work() as connection:
             await admit_call(connection, one, Declared("rules", "low"), timedelta(hours=72))
