@@ -6,9 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from pathlib import Path
-from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -23,10 +21,8 @@ from shared.channels.base import Wire
 from shared.db import witness
 from shared.db.witness import Seen
 from shared.errors import Unavailable
-from shared.gate.tool_call import Declared, admit_call
 from shared.storage import brakes, contacts, pending_actions
 from shared.storage.brakes import HOLD_MARKERS, Scope
-from shared.storage.tool_calls import NewCall
 from tests.integration.house import House, opened
 from tests.integration.workers import admitted, due, enqueue, friend, in_queue, lose_lease, reap, work, worker_where
 from tests.rig.cluster import Cluster
@@ -49,8 +45,6 @@ PRESSED = """
 INSERT INTO messenger.updates (bot, update_id, body) VALUES ('1', $1, '{"callback_query": {}}'), ('1', $2, '{}')
 """
 UPDATES = "SELECT outcome FROM messenger.updates WHERE update_id = ANY ($1) ORDER BY update_id"
-APPROVE = "UPDATE shared.pending_actions SET status = 'approved' WHERE id = $1"
-HOLD_CALL = "SELECT FROM shared.pending_actions WHERE id = $1 FOR NO KEY UPDATE"
 CARDS = "SELECT channel FROM messenger.deliveries WHERE class = 'card' AND about IS NULL AND action_id IS NULL"
 NO_CARDS = """
 DELETE FROM messenger.deliveries WHERE class = 'card' AND about IS NULL AND action_id IS NULL AND digest_id IS NULL
@@ -469,24 +463,3 @@ async def test_where_it_cannot_be_written_nothing_leaves_for_others(house: House
     await due(house, told)
     await work(house.worker())
     assert len(house.sent(message)) == 1
-
-
-async def test_a_call_that_its_butler_holds_keeps_nothing_else_from_being_carried_out(
-    house: House, message: str
-) -> None:
-    call, free = (
-        NewCall(str(uuid4()), "greeter", f"tool {n} {message}", "{}", "Call it.", "low", repeatable=False)
-        for n in range(2)
-    )
-    for one in (call, free):
-        async with house.context("greeter").db.work() as connection:
-            await admit_call(connection, one, Declared("rules", "low"), timedelta(hours=72))
-        await house.sql.execute(APPROVE, UUID(one.id))
-    async with house.context("greeter").db.work() as holding:
-        await holding.execute(HOLD_CALL, UUID(call.id))
-        async with asyncio.timeout(3):
-            await found_restored(house)
-    status = "SELECT status FROM shared.pending_actions WHERE id = $1"
-    assert await house.sql.fetchval(status, UUID(free.id)) == "uncertain"
-    assert await house.sql.fetchval(status, UUID(call.id)) == "approved"
-    await lifted(house)
