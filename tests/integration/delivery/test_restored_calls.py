@@ -45,4 +45,3 @@ async def test_a_call_that_its_butler_holds_keeps_nothing_else_from_being_carrie
             await found_restored(house)
     assert await house.sql.fetchval(STATUS, UUID(free.id)) == "uncertain"
     assert await house.sql.fetchval(STATUS, UUID(call.id)) == "approved"
-    await lifted(house)
