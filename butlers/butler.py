@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from cachetools import TTLCache
 from pydantic import BaseModel, ConfigDict
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # half a second that a client command does not need
 Kind = Literal["switchboard", "messenger", "console", "sandbox", "butler"]
 Answer: TypeAlias = Mapping[str, object]
 Arguments: TypeAlias = Mapping[str, object]
+# Of those who call as a butler only these have tools: a session that classifies has none.
+ACTING: Final = frozenset({"client", "session"})
 # A loop runs until the event is set, and survives a lost database by itself.
 Loop: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 

@@ -22,6 +22,7 @@ KEYS: Final[Mapping[str, str]] = {
     "name": "A small letter, then up to 30 of a-z, 0-9 and _.",
     "description": "What the butler is for, in one sentence.",
     "default": "Whether messages that name no butler go to this one; at most one butler of a fleet says so.",
+    "classifier": "Whether its runtime is asked which butler takes what nothing else decides; at most one says so.",
     "modules": "What else it can do, by name; a table of a module's name tells it what it may be told.",
     "calls": "The butlers it may ask; nobody if it is left out.",
     "desk": "Whether it may open a popup on your screen.",
@@ -52,6 +53,8 @@ class Entry:
     is_default: bool = False
     # Whether it may open a popup on the owner's screen.
     has_desk: bool = False
+    # Whether its runtime says to which butler a message goes where nothing else does.
+    is_classifier: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,17 @@ def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]
-    defaults = [entry.name for entry in entries if entry.is_default]
-    if len(defaults) > 1:
-        said = f"{len(defaults)} butlers in the fleet are the default: {', '.join(defaults)}."
-        mistakes.append(Misconfigured(said, "Keep `default = true` in one butler.toml."))
+    for key, chosen in (
+        ("default", [entry.name for entry in entries if entry.is_default]),
+        ("classifier", [entry.name for entry in entries if entry.is_classifier]),
+    ):
+        if len(chosen) > 1:
+            mistakes.append(
+                Misconfigured(
+                    f"{len(chosen)} butlers in the fleet are the {key}: {', '.join(chosen)}.",
+                    f"Keep `{key} = true` in one butler.toml.",
+                )
+            )
     mistakes += [] if mistakes else [one for entry in entries for one in _unknown_calls(where, entry, names)]
     return entries, mistakes
 
@@ -113,8 +123,10 @@ def survey(folder: Path | None) -> tuple[list[Entry], list[Misconfigured]]:
 def _nobody(where: Path) -> Misconfigured:
     """Return the mistake of a fleet folder without a butler: often it is a butler's own folder that was named."""
     if (where / "butler.toml").exists():
-        remedy = f"Name the folder above it: --fleet {where.resolve().parent}."
-        return Misconfigured(f"{where} is the folder of one butler, and no fleet.", remedy)
+        return Misconfigured(
+            f"{where} is the folder of one butler, and no fleet.",
+            f"Name the folder above it: --fleet {where.resolve().parent}.",
+        )
     return Misconfigured(f"The fleet folder {where} contains no butler.", "Create one with `butlers init NAME`.")
 
 
@@ -154,7 +166,7 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
     except Misconfigured as unread:
         return None, [unread]
     modules, timed, calls = list[ModuleEntry](), list[Schedule](), list[str]()
-    persona, is_default, has_desk, runtime = "", False, False, None
+    persona, is_true, runtime = "", [False] * 3, None
     with _noting(mistakes):
         modules = _modules(path, raw)
         mistakes += _unknown_keys(path, raw, [*KEYS, *(module.name for module in modules)])
@@ -166,7 +178,7 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
     with _noting(mistakes):
         calls = _calls(path, raw)
     with _noting(mistakes):
-        is_default, has_desk = _is_true(path, raw, "default"), _is_true(path, raw, "desk")
+        is_true = [_is_true(path, raw, key) for key in ("default", "desk", "classifier")]
     with _noting(mistakes):
         runtime = _runtime(path, raw)
     timed, wrong = _schedules(path, raw)
@@ -175,7 +187,7 @@ def _read(folder: Path) -> tuple[Entry | None, list[Misconfigured]]:
         persona = _persona(folder)
     if mistakes:
         return None, mistakes
-    return Entry(str(name), str(description).strip(), persona, modules, runtime, calls, timed, is_default, has_desk), []
+    return Entry(str(name), str(description).strip(), persona, modules, runtime, calls, timed, *is_true), []
 
 
 def _demand_name(path: Path, name: object) -> None:
@@ -208,6 +220,8 @@ def _runtime(path: Path, raw: Mapping[str, object]) -> ModuleEntry | None:
     table = raw.get("runtime")
     if table is not None and not isinstance(table, dict):
         raise Misconfigured(f"{path}: `runtime` is not a table.", "Write its keys below [runtime].")
+    if table is None and raw.get("classifier") is True:
+        raise Misconfigured(f"{path}: `classifier` needs a runtime, and the butler has none.", "Add a table [runtime].")
     return None if table is None else ModuleEntry("runtime", table, path)
 
 
@@ -233,8 +247,12 @@ def _schedules(path: Path, raw: Mapping[str, object]) -> tuple[list[Schedule], l
         if one.name in found:
             mistakes.append(Misconfigured(f"{where}: there are two of that name.", "Rename one of them."))
         if one.prompt is not None and "runtime" not in raw:
-            hint = "Add a table [runtime], or call a `tool` instead."
-            mistakes.append(Misconfigured(f"{where}: `prompt` needs a runtime, and the butler has none.", hint))
+            mistakes.append(
+                Misconfigured(
+                    f"{where}: `prompt` needs a runtime, and the butler has none.",
+                    "Add a table [runtime], or call a `tool` instead.",
+                )
+            )
         found[one.name] = one
     return list(found.values()), mistakes
 

@@ -97,6 +97,9 @@ LIST: Final = (
     Kept("shared.occurrences", "butler status claimed_by outcome", "removed", WORDS, "after its end"),
     Kept("shared.state", "butler key value", "kept", None, "it is what the butler remembers, until it deletes it"),
     Kept("switchboard.default_butler", "butler", "kept", None, "the name of a butler, as the owner's files say"),
+    Kept(
+        "switchboard.classifier", "butler descriptions", "kept", None, "what butlers are for, as the owner's files say"
+    ),
     Kept("switchboard.calls", "butler target", "kept", None, "names of butlers, as the owner's files say"),
     Kept(
         "shared.notifications",

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID, uuid5
 
 from butlers.butler import Context
 from shared.channels import realms
 from shared.db.pool import Connection, Record
+from shared.display.conversation import Turn, prompt_to_classify
 from shared.errors import InvalidInput
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
@@ -20,12 +22,16 @@ from switchboard.routing import (
     AUTOMATIC,
     OWN_WORDS,
     Choice,
+    Classification,
+    Classifier,
     Incoming,
     RoutingFacts,
     RoutingRule,
     begins_work,
     choose,
+    classified,
     default_of,
+    left_open,
 )
 from switchboard.storage import inbox, registry
 
@@ -44,13 +50,14 @@ NOT_READ: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is the same for all messages taken together: the owner's rules, and the butlers, each with who is default.
+    """What is the same for all messages taken together: the owner's rules, the butlers, and the classifier.
 
-    It is read as they are taken, and not before.
+    Of each butler it is known whether it is the default. It is read as they are taken, and not before.
     """
 
     rules: Sequence[RoutingRule] = ()
     butlers: Sequence[tuple[str, bool]] = ()
+    classifier: Classifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +117,10 @@ async def _tell_owner(context: Context, message: Routed) -> None:
 
 async def route_waiting(context: Context) -> int:
     """Route what waits, at most one message of each conversation; return how many were taken."""
-    lease = context.settings.timings.route_lease
+    timings = context.settings.timings
     async with context.db.work() as connection:
-        rows = await inbox.claim(connection, context.instance, lease, AT_ONCE)
-        known = Known(await _rules(connection), await registry.butlers(connection)) if rows else Known()
+        rows = await inbox.claim(connection, context.instance, timings.route_lease, AT_ONCE, timings.classifier)
+        known = await _known(connection) if rows else Known()
     taken = list[bool]()
 
     async def take(row: Record) -> None:
@@ -133,7 +140,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         rules, message = known.rules, _incoming(row)
         chosen = await _choice(context, connection, row, message, answered, known)
         if chosen is None:
-            log.info("no butler is known to route to", message=row["id"])
+            log.info("a message waits for a butler, or for the classifier", message=row["id"])
             return False
         concerns = answered["concerns"] if answered and message.from_owner else None
         answers = answered["id"] if answered else None
@@ -165,6 +172,12 @@ async def _keep(connection: Connection, row: Record, message: Incoming, *, is_re
         await inbox.show(connection, row["id"])
 
 
+async def _known(connection: Connection) -> Known:
+    found = await registry.classifier(connection)
+    classifier = Classifier(*found) if found is not None else None
+    return Known(await _rules(connection), await registry.butlers(connection), classifier)
+
+
 async def _rules(connection: Connection) -> list[RoutingRule]:
     return [
         RoutingRule(
@@ -194,7 +207,7 @@ async def _choice(  # the facts it leans on
     answered: Record | None,
     known: Known,
 ) -> Choice | None:
-    """Gather the facts about a message and choose."""
+    """Gather the facts about a message and choose; None if it waits for a butler, or for the classifier's answer."""
     facts = RoutingFacts(
         butlers=[name for name, _ in known.butlers],
         default=default_of(known.butlers),
@@ -202,7 +215,47 @@ async def _choice(  # the facts it leans on
         thread=await inbox.thread_butler(connection, row, context.settings.timings.thread_lasts),
         rules=known.rules,
     )
-    return choose(message, facts)
+    chosen = choose(message, facts)
+    if chosen is None or known.classifier is None or row["routed_to"] or not left_open(message, chosen, known.rules):
+        return chosen
+    if await realms.is_played(connection, row["channel"]):
+        return chosen
+    return await _by_classifier(context, connection, row, message, chosen, known.classifier)
+
+
+async def _by_classifier(
+    context: Context, connection: Connection, row: Record, message: Incoming, chosen: Choice, classifier: Classifier
+) -> Choice | None:
+    """Ask the classifier who takes a message, and return the choice with its answer; None while that is waited for.
+
+    Whoever takes the message next goes on from its row, which names the session; one that is too late is stopped.
+    """
+    asked = None
+    if row["asked_in"] is not None:
+        found = await session_list.classification(connection, row["asked_in"], context.settings.timings.classifier)
+        asked = Classification(**found) if found is not None else Classification("lost")
+    choice = classified(chosen, classifier, asked)
+    if choice is None and asked is None:
+        await _ask(context, connection, row, message, classifier)
+    if asked is not None and asked.is_late:
+        await sessions.ask_to_stop(connection, row["asked_in"])
+    return choice
+
+
+async def _ask(
+    context: Context, connection: Connection, row: Record, message: Incoming, classifier: Classifier
+) -> None:
+    """Begin the session in which the classifier is asked; its id comes from the message's, so that it is one."""
+    cause, butler, at = session_list.CLASSIFY, classifier.butler, row["received_at"]
+    session_id = str(uuid5(UUID(row["id"]), cause))
+    if not await inbox.note_asked(connection, row["id"], context.instance, session_id):
+        return
+    turn = Turn(at, row["channel"], row["text"], is_owner=message.from_owner, is_verified=message.is_proved)
+    prompt = prompt_to_classify(turn, classifier.names)
+    try:
+        await sessions.enqueue(connection, session_id=session_id, butler=butler, cause=cause, prompt=prompt)
+    except InvalidInput as unfit:
+        log.warning("the classifier is not asked", message=row["id"], why=unfit.message)
 
 
 def is_owners_own(row: Record) -> bool:

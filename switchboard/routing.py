@@ -1,7 +1,7 @@
 """Which butler a received message goes to, and why: a message and facts in, a choice out. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,12 @@ NOBODY: Final = "nobody"
 OWN_WORDS: Final = "message"
 # What a machine sent by itself, such as a note of absence: it answers nothing.
 AUTOMATIC: Final = "automatic"
+DEFAULT: Final = "the default butler"
+# Why what the classifier's session came to is no answer, by its status.
+UNANSWERED: Final = {
+    "done": "the classifier named none of the butlers",
+    "limit": "the classifier is at its limit",
+}
 _NAMED: Final = re.compile(r"[/@]([A-Za-z][A-Za-z0-9_]{0,30})(?:@\w{1,64})?(?=\s|[,:]|$)")
 
 
@@ -66,12 +72,29 @@ class Choice:
     because: str
 
 
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """The butler whose runtime is asked, and those that it may name: they are there, can read, and say what for."""
+
+    butler: str
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """How the session in which it is asked stands: its status, its last words, and whether these are too late."""
+
+    status: str
+    words: str = ""
+    is_late: bool = False
+
+
 def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
     """Return where a message goes; None as long as no butler is known to whom it could go.
 
     In this order: what is answered, who is named, whom the contact may ask, the thread, the owner's rules, the default
-    butler. A rule that sends
-    a sender's messages to nobody comes before all of them: who is blocked reaches no thread by any way.
+    butler; before the last the classifier is asked (`classified`). A rule that sends a sender's messages to nobody
+    comes before all of them: who is blocked reaches no thread by any way.
     """
     rules = [rule for rule in facts.rules if _fits(rule, message)]
     blocked = next((rule for rule in rules if rule.butler is None), None)
@@ -84,13 +107,39 @@ def choose(message: Incoming, facts: RoutingFacts) -> Choice | None:
         *((rule.butler, f"rule {rule.id}") for rule in rules if rule.may_ask and message.is_proved),
         (facts.thread, "its thread went there before"),
         *((rule.butler, f"rule {rule.id}") for rule in rules),
-        (facts.default, "the default butler"),
+        (facts.default, DEFAULT),
     ]
     found = next(((name, why) for name, why in candidates if name in facts.butlers), None)
     if found is None:
         return None
     name, why = found
     return Choice(name, f"{why}; no butler is called {unknown}" if unknown else why)
+
+
+def left_open(message: Incoming, chosen: Choice, rules: Sequence[RoutingRule]) -> bool:
+    """Return whether nothing but the default says where a message goes that is work: the classifier may know better."""
+    by_default = chosen.because.startswith(DEFAULT)
+    return by_default and chosen.butler is not None and begins_work(message, chosen.butler, rules)
+
+
+def classified(chosen: Choice, classifier: Classifier, asked: Classification | None) -> Choice | None:
+    """Return where a message goes by the classifier's answer: to whom it named, else to the default, with the reason.
+
+    None as long as it is to be asked, or its answer may come. INVARIANT: only an answer in time that is exactly one of
+    the names counts, whatever else the classifier says.
+    """
+    if asked is None:
+        if classifier.butler not in classifier.names:
+            return Choice(chosen.butler, f"{chosen.because}; the classifier is not there")
+        return None if len(classifier.names) > 1 else chosen
+    if asked.is_late:
+        return Choice(chosen.butler, f"{chosen.because}; the classifier did not answer in time")
+    if asked.status in {"waiting", "running"}:
+        return None
+    if asked.status == "done" and asked.words in classifier.names:
+        return Choice(asked.words, chosen.because.replace(DEFAULT, "the classifier named it", 1))
+    why = UNANSWERED.get(asked.status, "the classifier's session failed")
+    return Choice(chosen.butler, f"{chosen.because}; {why}")
 
 
 def begins_work(message: Incoming, butler: str, rules: Sequence[RoutingRule]) -> bool:

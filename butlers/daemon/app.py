@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.butler import (
+    ACTING,
     Answer,
     Arguments,
     Butler,
@@ -77,7 +78,7 @@ class LocalClient:
 
 async def run(tool: Tool, call: ToolCall) -> Result:
     """Return the handler's result; raise Forbidden if a client calls a hop tool, or a daemon any other."""
-    if tool.hop != (call.caller.kind == "hop"):
+    if not (call.caller.kind == "hop" if tool.hop else call.caller.kind in ACTING):
         raise Forbidden(f"`{tool.name}` is not available to a {call.caller.kind}.")
     if tool.hop:
         _demand_text(call.arguments)

@@ -46,7 +46,7 @@ PATIENCE_SECONDS: Final = 30.0
 TOPICS: Final = ("settled", "released", "deliveries", "cards", "updates", "edits", "inbox", "schedules", notices.TOPIC)
 # The topics a daemon hears from other processes. A butler listens to none: its answers come with its calls, and a call
 # that waits for the owner looks every half second. So no other butler can overhear a hint or flood a butler with hints.
-HEARD: Final = {"switchboard": ("released",), "messenger": ("deliveries", "cards"), "console": ("cards",)}
+HEARD: Final = {"switchboard": ("released", "inbox"), "messenger": ("deliveries", "cards"), "console": ("cards",)}
 # Loaded by name, so that the framework does not import those built on it.
 BUTLERS: Final = {"switchboard": "switchboard.daemon", "messenger": "messenger.daemon"}
 CONSOLE: Final = "butlers.console.app"

@@ -71,7 +71,7 @@ class Directory:
     async def is_live(self, caller: Caller) -> bool:
         """Return whether a caller's token counts still, unless it is a daemon's; raise Unavailable if none can know."""
         async with self._db.work() as connection:
-            if caller.kind == "session":
+            if caller.kind in {"session", "classifier"}:
                 return await sessions.is_running(connection, caller.name, caller.jti)
             return await discovery.is_live(connection, caller.jti)
 

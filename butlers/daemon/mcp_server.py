@@ -21,7 +21,7 @@ from mcp_types import Annotations, InputRequiredResult, ListRootsRequest, ListRo
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyUrl, PrivateAttr
 
-from butlers.butler import Arguments, Components, Prompt, Resource, Result, Tool, ToolCall
+from butlers.butler import ACTING, Arguments, Components, Prompt, Resource, Result, Tool, ToolCall
 from shared.auth.tokens import Caller, CallerKind, Unauthorized
 from shared.errors import ButlersError, Forbidden
 
@@ -238,8 +238,8 @@ async def _read(resource: Resource, arguments: Arguments) -> ResourceResult:
 
 def _for_client(arguments: Arguments) -> ToolCall:
     call = call_of(arguments)
-    if call.caller.kind == "hop":
-        raise Forbidden("A daemon reads no resource and no prompt.")
+    if call.caller.kind not in ACTING:
+        raise Forbidden("A daemon reads no resource and no prompt, and neither does a classifier.")
     return call
 
 
@@ -261,9 +261,12 @@ class ToolServer(FastMCP):
         return NO_STATE
 
     async def list_tools(self, *, run_middleware: bool = True) -> Sequence[McpTool]:
-        """List the tools that whoever asks may call: those for daemons to a daemon, and to nobody else."""
+        """List the tools that whoever asks may call: those for daemons to a daemon alone, to a classifier none."""
         listed, token = await super().list_tools(run_middleware=run_middleware), get_access_token()
-        is_daemon = token is not None and caller_of(token.claims).kind == "hop"
+        kind = caller_of(token.claims).kind if token is not None else "client"
+        is_daemon = kind == "hop"
+        if not is_daemon and kind not in ACTING:
+            return []
         return [tool for tool in listed if not isinstance(tool, ServedTool) or tool.is_for_daemons == is_daemon]
 
     def add(self, resources: Sequence[Resource], prompts: Sequence[Prompt]) -> None:

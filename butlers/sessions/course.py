@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from butlers.butler import Context
 from butlers.runtime.base import Ended, Event, Job, Limits, Said, Used
@@ -18,7 +18,7 @@ from shared.auth.tokens import Signer, mint_session_token
 from shared.db.pool import Connection
 from shared.errors import ButlersError
 from shared.loops import first_of, pause
-from shared.storage import sessions
+from shared.storage import session_list, sessions
 from shared.storage.sessions import Claimed, Course, Ending, Finish
 from shared.telemetry.logs import logger
 
@@ -27,6 +27,7 @@ FOLDER: Final = "sessions"
 # How long a runtime may take to end its child once it is told to; then it is cut off, which kills the child.
 LAST_SECONDS: Final = 8.0
 DIED: Final = "Its process ended before it was done."
+TOO_LATE: Final = "It took too long to say which butler takes a message, or was stopped by the owner."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ def _prepared(place: Place, claimed: Claimed, folder: Path, asked: prompt.Worded
     lasts = timedelta(minutes=limits.minutes + 1)
     token_file = folder / "token"
     token_file.touch(mode=0o600, exist_ok=False)
-    token_file.write_text(mint_session_token(place.signer, claimed.id, lasts), encoding="utf-8")
+    # INVARIANT: what only says who takes a message is shown no tool and can call none, whatever the message says.
+    scope: Literal["session", "classifier"] = "classifier" if claimed.cause == session_list.CLASSIFY else "session"
+    token_file.write_text(mint_session_token(place.signer, claimed.id, lasts, scope), encoding="utf-8")
     return Job(
         session_id=claimed.id,
         butler=place.context.name,
@@ -186,7 +189,8 @@ async def _hold(running: _Running) -> None:
         except ButlersError:
             held = "ours" if time.monotonic() - renewed < timings.session_lease.total_seconds() else "gone"
         if held == "stop":
-            running.end(Finish("stopped", "It was stopped by the owner."))
+            is_question = running.claimed.cause == session_list.CLASSIFY
+            running.end(Finish("stopped", TOO_LATE if is_question else "It was stopped by the owner."))
         elif held == "gone":
             running.is_ours = False
             running.end()

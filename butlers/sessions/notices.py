@@ -7,7 +7,7 @@ from typing import Final
 
 from cachetools import FIFOCache
 
-from butlers.butler import Context
+from butlers.butler import ACTING, Context
 from butlers.notices import Block, Waiting, block_of
 from shared.auth.tokens import Caller
 from shared.db.pool import Connection, Record, commit_unflushed
@@ -119,7 +119,7 @@ class Showing:
 
         `began` says when the call began, by the clock. What cannot be read now is shown with a later result.
         """
-        if caller.kind == "hop" or tool in EXCEPT or self._lock.locked() or not self._may_wait(caller.jti):
+        if caller.kind not in ACTING or tool in EXCEPT or self._lock.locked() or not self._may_wait(caller.jti):
             return None
         if caller.jti in self._readers and self._readers[caller.jti] is None:
             return None

@@ -193,6 +193,8 @@ async def _demand_no_other_home(connection: Connection, home: Path, names: Seque
 async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -> None:
     await calls.write(connection, {entry.name: entry.calls for entry in entries})
     await calls.write_default(connection, next((entry.name for entry in entries if entry.is_default), None))
+    classifier = next((entry.name for entry in entries if entry.is_classifier), None)
+    await calls.write_classifier(connection, classifier, {entry.name: entry.description for entry in entries})
 
 
 async def _end_left(connection: Connection, there: Sequence[str]) -> list[str]:

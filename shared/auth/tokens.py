@@ -55,15 +55,15 @@ class NotForHere(Unauthorized):
     """The error where a token of ours does not count here or now; its bearer is told why."""
 
 
-CallerKind = Literal["hop", "client", "session", "desk"]
+CallerKind = Literal["hop", "client", "session", "classifier", "desk"]
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The one a verified token speaks for: a daemon itself (hop), or who acts as one butler.
 
-    That is a client with a token of the owner's, or a session, the jti of whose token is its own id. A desk acts as no
-    butler: it answers questions at the console.
+    That is a client with a token of the owner's, or a session, the jti of whose token is its own id. A session that
+    classifies may call nothing. A desk acts as no butler: it answers questions at the console.
     """
 
     name: str
@@ -148,9 +148,14 @@ def mint_client_token(owner: Signer, butler: str, lifetime: timedelta) -> Client
     return owner.mint(claims, max(1, int(lifetime.total_seconds())))
 
 
-def mint_session_token(butler: Signer, session_id: str, lifetime: timedelta) -> str:
-    """Mint the token by which one session acts as its butler, until it ends; the butler's own key signs it."""
-    claims = {"sub": f"session:{butler.name}", "aud": butler.name, "scope": "session"}
+def mint_session_token(
+    butler: Signer, session_id: str, lifetime: timedelta, scope: Literal["session", "classifier"] = "session"
+) -> str:
+    """Mint the token by which one session acts as its butler, until it ends; the butler's own key signs it.
+
+    With the scope `classifier` it is let in, and may call nothing.
+    """
+    claims = {"sub": f"{scope}:{butler.name}", "aud": butler.name, "scope": scope}
     return butler.mint(claims, max(1, int(lifetime.total_seconds())), session_id).token
 
 
@@ -233,7 +238,7 @@ class Verifier:
         if now >= until and self._is_live is not None:
             live = await self._is_live(caller)
             self._live[caller] = (live, now + _LIVE_SECONDS)
-        _demand(live is True, "is of a session that has ended" if caller.kind == "session" else "was revoked")
+        _demand(live is True, "was revoked" if caller.kind in {"client", "desk"} else "is of a session that has ended")
 
 
 def _signed_claims(token: str, keyring: Keyring) -> tuple[_Claims, str]:
@@ -296,7 +301,11 @@ def _is_client(claims: _Claims) -> bool:
 
 def _is_session(claims: _Claims) -> bool:
     """Return whether a butler says it of a session of its own: no other key can."""
-    return claims.scope == "session" and claims.iss != OWNER and claims.sub == f"session:{claims.iss}"
+    return (
+        claims.scope in {"session", "classifier"}
+        and claims.iss != OWNER
+        and claims.sub == f"{claims.scope}:{claims.iss}"
+    )
 
 
 def _utc(seconds: int) -> str:

@@ -146,6 +146,8 @@ class Timings:
     """Interval. A received message that its holder did not route and hand over is taken by another after this."""
     thread_lasts: timedelta = timedelta(minutes=30)
     """Interval. What is written in a chat goes to the butler of the message before, if that is no older than this."""
+    classifier: timedelta = timedelta(seconds=20)
+    """Interval. The classifier's answer counts so long; the owner waits for the butler's answer meanwhile."""
 
     heartbeat: float = 5.0
     """Seconds between two heartbeats of an instance."""

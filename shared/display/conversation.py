@@ -32,6 +32,10 @@ KINDS: Final = {
     "answer": "answer",
 }
 LONGEST_EXCHANGED: Final = 1_000
+# Of what the classifier is shown: the message, and what all butlers are for, together.
+LONGEST_CLASSIFIED: Final = 1_000
+LONGEST_DESCRIPTIONS: Final = 6_000
+WHO_TAKES: Final = "Which of these butlers takes the message below? Answer with the name alone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +161,10 @@ def prompt_of(asked: Turn, before: Sequence[Turn] = (), *, theirs: bool = False)
     blocks = [framed(turn) for turn in latest(before)]
     history = [THEIRS if theirs else BEFORE, *blocks, NOW] if blocks else []
     return "\n\n".join([*history, framed(asked)])
+
+
+def prompt_to_classify(asked: Turn, butlers: Mapping[str, str]) -> str:
+    """Return the prompt that asks which of these butlers takes a message; of what is long the beginning."""
+    most = min(200, LONGEST_DESCRIPTIONS // max(1, len(butlers)))
+    named = [f"- {name}: {in_line(what[:most])}" for name, what in sorted(butlers.items())]
+    return "\n\n".join([WHO_TAKES, "\n".join(named), framed(asked, LONGEST_CLASSIFIED)])

@@ -1,4 +1,7 @@
-"""Calls: which butler may call which other, and which is the default, as `butlers migrate` writes from butler.toml."""
+"""Calls: which butler may call which other, which is the default, and which the classifier.
+
+`butlers migrate` writes them from butler.toml.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,6 +26,17 @@ async def write_default(connection: Connection, name: str | None) -> None:
     await connection.execute(FORGET_DEFAULT)
     if name is not None:
         await connection.execute(DEFAULT, name)
+
+
+FORGET_CLASSIFIER = "DELETE FROM switchboard.classifier"
+CLASSIFIER = "INSERT INTO switchboard.classifier (butler, descriptions) VALUES ($1, $2)"
+
+
+async def write_classifier(connection: Connection, name: str | None, descriptions: Mapping[str, str]) -> None:
+    """Let the runtime of this butler be asked who takes a message, by what each butler is for; or nobody's."""
+    await connection.execute(FORGET_CLASSIFIER)
+    if name is not None:
+        await connection.execute(CLASSIFIER, name, descriptions)
 
 
 MAY = "SELECT EXISTS (SELECT FROM switchboard.calls WHERE butler = $1 AND target = $2)"

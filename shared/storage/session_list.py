@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from shared.contracts import MOST_DEPTH, AskedSession, Asking
 from shared.db.pool import Connection, Record
@@ -20,6 +21,20 @@ STATES: Final = {
     "limit": "ended at a limit",
     "lost": "lost",
 }
+
+# The cause of a session that is asked which butler takes a message. It calls no tool.
+CLASSIFY: Final = "classify"
+CLASSIFIED = """
+SELECT status, coalesce(outcome, '') AS words,
+    coalesce(ended_at, clock_timestamp()) NOT BETWEEN created_at AND created_at + $2::interval AS is_late
+FROM shared.sessions WHERE id = $1 AND cause = 'classify'
+"""
+
+
+async def classification(connection: Connection, session_id: str, within: timedelta) -> Record | None:
+    """Return how the classifier's session stands: status, its last words, and whether these are too late."""
+    return await connection.fetchrow(CLASSIFIED, UUID(session_id), within)
+
 
 LATEST = """
 SELECT id::text, butler, cause, left(prompt, 2000) AS prompt, runtime, status, limits, used, steps, created_at,

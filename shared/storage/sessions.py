@@ -228,8 +228,9 @@ class Claimed:
     hears: bool = False
 
 
-# The owner's words, and those of whom the owner lets ask, before all that butlers and schedules ask.
-TURN: Final = "cause NOT IN ('message', 'ask'), created_at, id"
+# The owner's words, and those of whom the owner lets ask, before all that butlers and schedules ask; and first of all
+# whose they are to be.
+TURN: Final = "cause <> 'classify', cause NOT IN ('message', 'ask'), created_at, id"
 # Whoever claims locks the same rows in the same order, which nothing changes: processes take turns, and each counts
 # what the others run.
 OPEN = f"""
@@ -249,7 +250,8 @@ FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interv
 """
 # INVARIANT: only a session that the owner or a schedule of the owner's file began is told the owner's words in place of
 # one of their own: one that works for somebody else, or that an agent set for itself, could make something else of
-# them. That the owner wrote a message says its notice, which no butler can write.
+# them. That the owner wrote a message says its notice, which no butler can write. A session that classifies is told
+# nothing but its question.
 CLAIM = """
 UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), runtime = $3, holder = $4,
     lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1, nonce = coalesce(nonce, $7),
@@ -258,7 +260,7 @@ UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), run
         OR EXISTS (SELECT FROM shared.notices n
             WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
 WHERE id = $1 AND butler = $2
-RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AS hears
+RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AND cause <> 'classify' AS hears
 """
 # Of what spent dollars keep from beginning the owner is told once a day, and each time of words of the owner's own.
 OVER = """
@@ -387,10 +389,13 @@ class Finish:
     told_nobody: bool = False
 
 
+# The Switchboard waits for what a classifier says.
 FINISH = """
-UPDATE shared.sessions SET status = $4, outcome = $5, untold = $6, told_nobody = $7, ended_at = clock_timestamp(),
-    holder = NULL, lease_until = NULL
-WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running'
+WITH ended AS (
+    UPDATE shared.sessions SET status = $4, outcome = $5, untold = $6, told_nobody = $7, ended_at = clock_timestamp(),
+        holder = NULL, lease_until = NULL
+    WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running' RETURNING cause)
+SELECT pg_notify('inbox', '') FROM ended WHERE cause = 'classify'
 """
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from shared.addresses import folded
 from shared.channels import CHANNELS, channel_of
+from shared.config.timings import STANDARD
 from shared.contracts import IngestEnvelope
 from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
@@ -94,7 +95,8 @@ def request_id_of(event: IngestEnvelope) -> str:
     return name if len(name) <= LONGEST_ID else f"{source.channel[:40]}:{sha256(name.encode()).hexdigest()}"
 
 
-# The oldest of each conversation that nobody holds; a lease that is longer than any was written by a wrong clock.
+# The oldest of each conversation that nobody holds; a lease that is longer than any was written by a wrong clock. What
+# the classifier was asked about keeps its place, and is taken once that has ended, or is too late.
 CLAIM: Final = """
 UPDATE switchboard.inbox m SET route_holder = $1, route_until = clock_timestamp() + $2::interval
 WHERE id IN (
@@ -103,16 +105,35 @@ WHERE id IN (
         AND NOT EXISTS (SELECT FROM switchboard.inbox before WHERE before.route_until IS NOT NULL
             AND before.channel = i.channel AND before.conversation = i.conversation
             AND (before.received_at, before.id) < (i.received_at, i.id))
+        AND NOT EXISTS (SELECT FROM shared.sessions s WHERE s.id = i.asked_in AND s.ended_at IS NULL
+            AND s.created_at BETWEEN clock_timestamp() - $4::interval AND clock_timestamp())
     ORDER BY i.received_at, i.id LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING id::text, channel, endpoint_identity, thread, sender, kind, reply_to, text, conversation, received_at,
-    verified, routed_to, routed_because, request_context, contact_id::text,
+    verified, routed_to, routed_because, request_context, contact_id::text, asked_in::text,
     EXISTS (SELECT FROM shared.contacts o WHERE o.id = m.contact_id AND 'owner' = ANY (o.roles)) AS from_owner
 """
 
 
-async def claim(connection: Connection, holder: str, lease: timedelta, most: int) -> Sequence[Record]:
-    """Take messages that wait for their butler, at most one of each conversation, for the time of the lease."""
-    return await connection.fetch(CLAIM, holder, lease, most)
+async def claim(
+    connection: Connection, holder: str, lease: timedelta, most: int, patience: timedelta = STANDARD.classifier
+) -> Sequence[Record]:
+    """Take messages that wait for their butler, at most one of each conversation, for the time of the lease.
+
+    `patience` is how long the classifier's answer is waited for.
+    """
+    return await connection.fetch(CLAIM, holder, lease, most, patience)
+
+
+# INVARIANT: a message is asked about once, by whoever holds it.
+ASK: Final = """
+UPDATE switchboard.inbox SET asked_in = $3, route_until = clock_timestamp(), route_holder = NULL
+WHERE id = $1 AND route_holder = $2 AND route_until > clock_timestamp() AND asked_in IS NULL RETURNING id
+"""
+
+
+async def note_asked(connection: Connection, message_id: str, holder: str, session_id: str) -> bool:
+    """Note the session in which the classifier is asked, and let the message wait for it; return if it was ours."""
+    return await connection.fetchval(ASK, message_id, holder, session_id) is not None
 
 
 # A message of ours by its number in that chat, or by its Message-ID at that address, and where it came from.

@@ -1,6 +1,6 @@
 """The registry: one row per instance, kept alive by its heartbeat."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -48,6 +48,20 @@ WHERE b.kind = 'butler' ORDER BY b.name
 async def butlers(connection: Connection) -> list[tuple[str, bool]]:
     """Return each butler heard of in the last day by name, and whether it is the owner's for what names none."""
     return [(row["name"], row["is_default"]) for row in await connection.fetch(BUTLERS)]
+
+
+# Those that are there and can read, and that are in the owner's files.
+CLASSIFIER = """
+SELECT c.butler, (SELECT coalesce(jsonb_object_agg(b.name, c.descriptions -> b.name), '{}') FROM switchboard.butlers b
+    WHERE b.kind = 'butler' AND b.status = 'ready' AND b.has_runtime AND c.descriptions ? b.name) AS butlers
+FROM switchboard.classifier c LIMIT 1
+"""
+
+
+async def classifier(connection: Connection) -> tuple[str, Mapping[str, str]] | None:
+    """Return the classifier, if the owner has one, and those it may name, each with what it is for."""
+    row = await connection.fetchrow(CLASSIFIER)
+    return (row["butler"], row["butlers"]) if row is not None else None
 
 
 HAS_RUNTIME = """

@@ -169,3 +169,20 @@ def test_at_most_one_butler_is_the_default(tmp_path: Path) -> None:
     (tmp_path / "a" / "butler.toml").write_text('name = "a"\ndescription = "x"\ndefault = true\n', encoding="utf-8")
     with pytest.raises(Misconfigured, match="2 butlers in the fleet are the default: a, b"):
         load(tmp_path)
+
+
+def test_at_most_one_butler_is_the_classifier_and_it_has_a_runtime(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        scaffold(tmp_path, name)
+    thinks = 'classifier = true\n[runtime]\nkind = "script"\nsteps = [{ say = "a" }]\n'
+    toml = tmp_path / "b" / "butler.toml"
+    toml.write_text(f'name = "b"\ndescription = "x"\n{thinks}', encoding="utf-8")
+    assert [entry.is_classifier for entry in load(tmp_path)] == [False, True]
+    toml.write_text('name = "b"\ndescription = "x"\nclassifier = true\n', encoding="utf-8")
+    with pytest.raises(Misconfigured, match="`classifier` needs a runtime"):
+        load(tmp_path)
+    for name in ("a", "b"):
+        text = f'name = "{name}"\ndescription = "x"\n{thinks}'
+        (tmp_path / name / "butler.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(Misconfigured, match="2 butlers in the fleet are the classifier: a, b"):
+        load(tmp_path)

@@ -4,13 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from switchboard.routing import Choice, Incoming, RoutingFacts, RoutingRule, begins_work, choose, default_of
+from switchboard.routing import (
+    Choice,
+    Classification,
+    Classifier,
+    Incoming,
+    RoutingFacts,
+    RoutingRule,
+    begins_work,
+    choose,
+    classified,
+    default_of,
+    left_open,
+)
 
 OWNERS = Incoming("telegram", "5", "message", "how did I sleep?", from_owner=True)
 OTHERS = replace(OWNERS, sender="77", from_owner=False)
 FACTS = RoutingFacts(("greeter", "health"), "greeter")
 TO_HEALTH = RoutingRule("r1", "health", words="SLEEP")
 NOBODY = RoutingRule("r2", None, "telegram", sender="77")
+# The greeter classifies, and is the default; `paused` is no name, as it is not there.
+CLASSIFIER = Classifier("greeter", {"greeter": "Greets.", "health": "Looks after sleep."})
+BY_DEFAULT = Choice("greeter", "the default butler")
 
 
 def butler(message: Incoming, facts: RoutingFacts) -> str | None:
@@ -92,3 +107,82 @@ def test_the_default_is_the_one_that_says_so_else_the_first_by_name() -> None:
     assert default_of([("health", True), ("greeter", False)]) == "health"
     assert default_of([("health", False), ("greeter", False)]) == "greeter"
     assert default_of([]) is None
+
+
+def test_only_what_is_work_and_goes_to_the_default_is_open_to_the_classifier() -> None:
+    for message, facts, wanted in (
+        (OWNERS, FACTS, True),
+        (replace(OWNERS, text="@nobody hi"), FACTS, True),
+        (replace(OWNERS, text="/health hi"), FACTS, False),
+        (OWNERS, replace(FACTS, answered="health"), False),
+        (OWNERS, replace(FACTS, thread="health"), False),
+        (OWNERS, replace(FACTS, rules=[TO_HEALTH]), False),
+        (replace(OWNERS, kind="forward"), FACTS, False),
+        (replace(OWNERS, kind="edit"), FACTS, False),
+        (replace(OWNERS, text=" "), FACTS, False),
+        (OTHERS, FACTS, False),
+        (replace(OTHERS, contact="anna", is_proved=True), FACTS, False),
+        (OTHERS, replace(FACTS, rules=[NOBODY]), False),
+    ):
+        chosen = choose(message, facts)
+        assert chosen is not None
+        assert left_open(message, chosen, facts.rules) is wanted, (message, facts)
+
+
+def test_the_classifier_is_asked_where_it_is_there_and_has_a_choice() -> None:
+    assert classified(BY_DEFAULT, CLASSIFIER, None) is None
+    assert classified(BY_DEFAULT, Classifier("greeter", {"greeter": "Greets."}), None) == BY_DEFAULT
+    gone = Choice("greeter", "the default butler; the classifier is not there")
+    assert classified(BY_DEFAULT, Classifier("paused", CLASSIFIER.names), None) == gone
+
+
+def test_the_classifier_names_the_butler() -> None:
+    assert classified(BY_DEFAULT, CLASSIFIER, Classification("done", "health")) == Choice(
+        "health", "the classifier named it"
+    )
+    unknown = Choice("greeter", "the default butler; no butler is called nobody")
+    wanted = Choice("health", "the classifier named it; no butler is called nobody")
+    assert classified(unknown, CLASSIFIER, Classification("done", "health")) == wanted
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "Health",
+        " health",
+        "health\n",
+        "health.",
+        "`health`",
+        "the health",
+        "health greeter",
+        "paused",
+        "nobody",
+        "?",
+    ],
+)
+def test_an_answer_that_is_not_exactly_a_name_counts_as_none(words: str) -> None:
+    wanted = Choice("greeter", "the default butler; the classifier named none of the butlers")
+    assert classified(BY_DEFAULT, CLASSIFIER, Classification("done", words)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (Classification("running", "health", is_late=True), "the classifier did not answer in time"),
+        (Classification("waiting", is_late=True), "the classifier did not answer in time"),
+        (Classification("done", "health", is_late=True), "the classifier did not answer in time"),
+        (Classification("limit", "health"), "the classifier is at its limit"),
+        (Classification("failed", "health"), "the classifier's session failed"),
+        (Classification("lost", "health"), "the classifier's session failed"),
+        (Classification("stopped", "health"), "the classifier's session failed"),
+    ],
+)
+def test_no_answer_in_time_leaves_it_with_the_default_and_says_why(asked: Classification, why: str) -> None:
+    assert classified(BY_DEFAULT, CLASSIFIER, asked) == Choice("greeter", f"the default butler; {why}")
+
+
+def test_an_answer_is_waited_for_only_while_it_could_count() -> None:
+    for status in ("waiting", "running"):
+        assert classified(BY_DEFAULT, CLASSIFIER, Classification(status)) is None
+        assert classified(BY_DEFAULT, CLASSIFIER, Classification(status, is_late=True)) is not None

@@ -26,9 +26,10 @@ from butlers.butler import Daemon, Result, Tool, ToolCall
 from butlers.daemon.discovery import keep_token
 from butlers.daemon.mcp_server import NoState, ServedTool, ToolServer, skip_header_schemas
 from shared.auth import keystore
-from shared.auth.tokens import Signer, mint_client_token
+from shared.auth.tokens import Signer, mint_client_token, mint_session_token
 from shared.errors import HopFailed
 from shared.rpc import request_of
+from shared.storage import sessions
 from tests.integration.house import House
 from tests.integration.sandbox_runner import KEPT
 from tests.rig.served import Server
@@ -364,3 +365,21 @@ async def test_a_library_without_that_hook_is_noticed_at_once() -> None:
 async def test_the_session_store_we_do_without_is_still_called_so() -> None:
     assert isinstance(ToolServer("x")._state_store, NoState)
     assert "_state_store" in vars(FastMCP) or "_state_store" in vars(FastMCP("x"))
+
+
+async def test_a_session_that_classifies_is_let_in_and_has_no_tool(greeter: Served) -> None:
+    session_id, keys = str(uuid4()), keystore.read(greeter.house.settings.home, "greeter")
+    await sessions.begin(greeter.house.sql, session_id, "greeter", None)
+    token = mint_session_token(
+        Signer("greeter", keys.private_pem, time.time), session_id, timedelta(minutes=1), "classifier"
+    )
+    async with Client(StreamableHttpTransport(f"{greeter.url}/mcp", auth=token)) as client:
+        assert await client.list_tools() == []
+    said = {"channel": "telegram", "message": "from a classifier"}
+    status, body = await greeter.post(token, "notify", said)
+    assert (status, "not available to a classifier" in body) == (200, True)
+    async with greeter.http.post(
+        f"{greeter.url}/notify", json=said, headers={"authorization": f"Bearer {token}"}
+    ) as answer:
+        assert answer.status == 403
+    await sessions.end(greeter.house.sql, session_id, "greeter")
