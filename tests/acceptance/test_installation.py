@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from shared.rpc import Answer
 from tests.rig import fresh
-from tests.rig.bench import Bench, House
+from tests.rig.bench import Bench, House, free_block
 from tests.rig.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -103,10 +103,12 @@ async def test_another_home_takes_nothing_from_daemons_that_run_and_takes_over_o
     house: House, tmp_path: Path
 ) -> None:
     fleet, other = await Fleet.start(house, "one"), str(tmp_path / "other")
+    base, claim = free_block()
     for command in ("migrate", "up"):
-        code, _, said = await house.butlers(command, BUTLERS_HOME=other, BUTLERS_PORT_BASE="33000")
+        code, _, said = await house.butlers(command, BUTLERS_HOME=other, BUTLERS_PORT_BASE=str(base))
         assert code == 1
         assert said.startswith("butlers: This database is in use: daemons with the keys of another BUTLERS_HOME"), said
+    claim.close()
     assert not (tmp_path / "other" / "keys").exists()
     await answered(fleet, "ok")
     assert (await house.butlers("brake", "status"))[0] == 0
