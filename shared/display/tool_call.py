@@ -67,15 +67,18 @@ def call_foot(asked: AskedCall) -> list[str]:
 def named_values(arguments: str) -> str:
     """Return one line for each argument, `name = value` with the value as JSON.
 
+    What is no JSON object, or is nested deeper than can be read, is shown as the text it is.
+
     INVARIANT: nothing in a name or a value ends a line, so that no argument can pass for two.
     """
     try:
         found = json.loads(arguments)
-    except ValueError:
-        return json.dumps(arguments, ensure_ascii=False)
-    if not isinstance(found, Mapping):
-        return json.dumps(arguments, ensure_ascii=False)
-    return "\n".join(f"{_name(name)} = {canonical_json(value)}" for name, value in found.items()) or NO_ARGUMENTS
+        if isinstance(found, Mapping):
+            lines = (f"{_name(name)} = {canonical_json(value)}" for name, value in found.items())
+            return "\n".join(lines) or NO_ARGUMENTS
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _name(name: str) -> str:

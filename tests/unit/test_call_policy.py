@@ -13,6 +13,7 @@ ALLOW = Rule("a", "allow", {"bed": "roses"})
 DENY = Rule("d", "deny", {"bed": "roses"})
 YES = Approval("action", "sha", ())
 LIKE = {"type": "like", "value": "roses"}
+DEEP = "[" * 5000
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,7 @@ def test_a_brake_on_a_butler_or_on_all_holds_calls_back(brake: Brake, *, held: b
         ('{"a\\nb":1,"c":[1,{"d":null}]}', '"a\\nb" = 1\nc = [1,{"d":null}]'),
         ("[wiped]", '"[wiped]"'),
         ("[1]", '"[1]"'),
+        pytest.param(DEEP, f'"{DEEP}"', id="deeper than can be read"),
     ],
 )
 def test_an_argument_is_one_line(arguments: str, shown: str) -> None:
