@@ -84,21 +84,29 @@ def _demand_prompt(prompt: str) -> None:
 
 
 IN_CHAIN = "SELECT count(*) FROM shared.sessions WHERE butler = $1 AND chain = $2 AND id <> $3"
+# INVARIANT: it is put in now, or is that very one already: whoever knows the session that asks, and the words, knows
+# the id. Of one asker the caller takes one after the other.
 ENQUEUE_ASKED = """
-INSERT INTO shared.sessions (id, butler, cause, prompt, occurrence_id, asked_by, chain, depth)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
+WITH put AS (INSERT INTO shared.sessions (id, butler, cause, prompt, occurrence_id, asked_by, chain, depth)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id)
+SELECT EXISTS (SELECT FROM put)
+    OR EXISTS (SELECT FROM shared.sessions WHERE id = $1 AND butler = $2 AND asked_by = $6)
 """
 
 
 async def enqueue_asked(connection: Connection, asked: AskedSession, butler: str, prompt: str) -> None:
-    """Put what another butler asks into the queue of this one, once; raise Forbidden where its chain is too long."""
+    """Put what another butler asks into the queue of this one, once.
+
+    Raises Forbidden where its chain is too long, and where another session has that id already.
+    """
     _demand_prompt(prompt)
     if await connection.fetchval(IN_CHAIN, butler, asked.chain, asked.session_id) >= MOST_IN_CHAIN:
         raise Forbidden(
             f"{butler} was asked {MOST_IN_CHAIN} times for one and the same matter already.", "End with what you know."
         )
     about = (f"{BUTLER}{asked.asked_by}", prompt, asked.occurrence_id, asked.asked_by, asked.chain, asked.depth)
-    await connection.execute(ENQUEUE_ASKED, asked.session_id, butler, *about)
+    if not await connection.fetchval(ENQUEUE_ASKED, asked.session_id, butler, *about):
+        raise Forbidden(f"A session of that id is none that {asked.asked_by} asked of {butler}.", "Ask in other words.")
     await tell(connection, TOPIC, butler)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 import pytest
 import pytest_asyncio
@@ -72,6 +72,22 @@ async def test_a_butler_asks_another_once_and_reads_the_outcome(still_house: Hou
     assert (found["status"], found["outcome"]) == ("done", "Well.")
     with pytest.raises(ButlersError, match="You have asked no such session"):
         await call(still_house, "health", "butler_answer", None, **which)
+
+
+SLIPPED_IN = """
+INSERT INTO shared.sessions (id, butler, cause, prompt, asked_by, chain, depth, status, began_at, ended_at, outcome)
+VALUES ($1, 'garden', 'butler:greeter', 'other words', 'greeter', $2, 1, 'done', now(), now(), 'All is well.')
+"""
+
+
+async def test_a_session_that_another_butler_slipped_in_is_not_the_one_asked_for(
+    still_house: House, message: str
+) -> None:
+    """Whoever knows the session and the words knows the id of the one to be."""
+    asking = await running(still_house)
+    await still_house.sql.execute(SLIPPED_IN, uuid5(UUID(asking), f"health\n{message}"), UUID(asking))
+    with pytest.raises(ButlersError, match="none that greeter asked of health"):
+        await call(still_house, "greeter", "ask_butler", asking, butler="health", prompt=message)
 
 
 @pytest.mark.parametrize(
