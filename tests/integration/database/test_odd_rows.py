@@ -1,7 +1,9 @@
 """Rows that none of ours writes, tried cell by cell by the logins that might; and the longest that they do write."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Final
 from uuid import uuid4
 
@@ -287,3 +289,114 @@ async def test_the_longest_that_a_butler_and_the_switchboard_honestly_write_is_t
 
 def deep(levels: int) -> object:
     return [deep(levels - 1)] if levels else "inside"
+
+
+FAR: Final = ("'250000-01-01Z'", "'infinity'", "'-infinity'", "'0044-03-15 BC'")
+ASKED: Final = {
+    "id": "gen_random_uuid()",
+    "origin_butler": "'greeter'",
+    "title": "'Milk'",
+    "question": "'Which milk?'",
+    "options": "'{Oat,Soy}'",
+    "action_label": "'OK'",
+    "urgency": "'high'",
+    "about": '\'{"repo": "butlers"}\'',
+    "expires_at": "clock_timestamp() + interval '1 day'",
+}
+ODD_ASKED: Final = [
+    *((column, moment) for column in ("show_at", "remind_at", "until", "heard_until") for moment in FAR),
+    *(("expires_at", moment) for moment in FAR[2:]),
+    *(("about", f"'{value}'") for value in numbers('{"repo": $}') if "1e100000" not in value),
+    ("about", f"'{{\"repo\": {nested(32)}}}'"),
+    ("options", "'[0:2]={Yes,No,Maybe}'"),
+    ("options", "'[2:3]={Yes,No}'"),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), ODD_ASKED, ids=names(ODD_ASKED))
+async def test_a_question_to_the_owner_that_a_reader_cannot_hold_is_refused(
+    still_house: House, column: str, value: str
+) -> None:
+    async with logged_in(still_house, "greeter") as connection:
+        await connection.execute(statement("questions", ASKED))
+        with pytest.raises((REFUSED, asyncpg.CheckViolationError)):
+            await connection.execute(statement("questions", {**ASKED, column: value}))
+
+
+ROUTED: Final = """
+INSERT INTO switchboard.inbox (channel, endpoint_identity, external_event_id, sender, text, request_context, routed_to)
+VALUES ('telegram', 'x', 'x', 'x', 'x', '{}', repeat('x', $1))
+"""
+
+
+async def test_nothing_is_routed_to_what_no_butler_is_called(still_house: House) -> None:
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(ROUTED, 31)
+        with pytest.raises(asyncpg.CheckViolationError):
+            await connection.execute(ROUTED, 32)
+
+
+RULE: Final = """
+INSERT INTO shared.approval_rules (tool_name, effect, arg_constraints) VALUES ('water', 'allow', '{}') RETURNING id
+"""
+LET_THROUGH: Final = """
+INSERT INTO shared.pending_actions (id, origin_butler, tool_name, tool_args, content_sha, agent_summary, expires_at,
+    status, rule_id)
+VALUES ($1, 'greeter', 'water', '{}', random()::text, '', clock_timestamp() + interval '1 day', 'approved', $2)
+"""
+CALL: Final = """
+INSERT INTO shared.tool_calls (id, origin_butler, tool_name, arguments, says, risk, repeatable)
+VALUES ($1, 'greeter', 'water', '{}', 'Water.', 'low', false)
+"""
+USE: Final = "INSERT INTO shared.rule_uses (rule_id, notification_id, n) VALUES ($1, $2, $3)"
+
+
+@pytest.mark.parametrize("said", [2**31 - 1, 1_000_000, -1])
+async def test_a_butler_says_nothing_of_which_use_of_a_rule_it_is(still_house: House, said: int) -> None:
+    """A number after which there is none would end the rule for every butler."""
+    rule = await still_house.sql.fetchval(RULE)
+    async with logged_in(still_house, "greeter") as connection:
+        for said_of_the_next in (said, 1):
+            call = uuid4()
+            await connection.execute(LET_THROUGH, call, rule)
+            await connection.execute(CALL, call)
+            await connection.execute(USE, rule, call, said_of_the_next)
+        found = await connection.fetch("SELECT n FROM shared.rule_uses WHERE rule_id = $1 ORDER BY n", rule)
+        assert [row["n"] for row in found] == [1, 2]
+    await still_house.sql.execute("DELETE FROM shared.approval_rules WHERE id = $1", rule)
+
+
+LAST: Final = import_module("migrations.versions.0065_no_row_stops_others")
+AS_BEFORE: Final = """
+ALTER TABLE shared.questions DROP CONSTRAINT times_that_can_be_read, DROP CONSTRAINT options_begin_at_one;
+ALTER TABLE switchboard.inbox DROP CONSTRAINT inbox_routed_to_check;
+ALTER TABLE shared.rule_uses DISABLE TRIGGER counted;
+"""
+PUT_RIGHT: Final = """
+SELECT status, options, about::text, show_at, remind_at, until, heard_until, expires_at, closed_at
+FROM shared.questions WHERE title = 'Milk'
+"""
+
+
+async def test_rows_of_before_that_the_checks_refuse_are_put_right(still_house: House) -> None:
+    connection = await asyncpg.connect(still_house.dsn)
+    try:
+        await connection.execute(f"BEGIN; {AS_BEFORE}")
+        over = {"status": "'withdrawn'", "closed_at": "clock_timestamp()"}
+        for odd in [{column: value} for column, value in ODD_ASKED] + [{**over, "closed_at": far} for far in FAR]:
+            await connection.execute(statement("questions", {**ASKED, **odd}))
+        rule, call = await connection.fetchval(RULE), uuid4()
+        await connection.execute(USE, rule, call, 2**31 - 1)
+        await connection.execute(ROUTED, 10_000)
+        await connection.execute(LAST.PUT_RIGHT)
+        await connection.execute(LAST.BOUNDS)
+        found = await connection.fetch(PUT_RIGHT)
+        assert await connection.fetchval("SELECT n FROM shared.rule_uses WHERE rule_id = $1", rule) is None
+        assert await connection.fetchval("SELECT routed_to FROM switchboard.inbox WHERE channel = 'telegram'") is None
+    finally:
+        await connection.close()
+    assert len(found) == len(ODD_ASKED) + len(FAR)
+    kept = Counter(tuple(row["options"]) for row in found)
+    assert kept == {("Oat", "Soy"): len(found) - 2, ("Yes", "No", "Maybe"): 1, ("Yes", "No"): 1}
+    assert {row["about"] for row in found} == {'{"repo": "butlers"}', "{}"}
+    assert Counter(row["status"] for row in found) == {"open": len(ODD_ASKED), "withdrawn": len(FAR)}

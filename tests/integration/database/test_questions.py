@@ -107,10 +107,12 @@ PLACES: Final = """
 SELECT option_index FROM shared.questions JOIN unnest($1::text[]) WITH ORDINALITY u (id, n) ON u.id::uuid = questions.id
 ORDER BY n
 """
+AGAIN: Final = "UPDATE shared.questions SET status = '{status}', closed_at = {moment} WHERE id = $1::text::uuid"
 FORGED: Final = {
     "an answer": "UPDATE shared.questions SET surface = 'console' WHERE id = $1::text::uuid",
     "a choice": "UPDATE shared.questions SET choice = 'Yes' WHERE id = $1::text::uuid",
     "a status": "UPDATE shared.questions SET status = 'accepted', closed_at = now() WHERE id = $1::text::uuid",
+    "an end nobody can read": AGAIN.format(status="withdrawn", moment="'250000-01-01Z'"),
     "other words": "UPDATE shared.questions SET question = 'x' WHERE id = $1::text::uuid",
 }
 
@@ -121,6 +123,17 @@ async def test_no_butler_answers_or_rewrites_its_own_question(still_house: House
     async with logged_in(still_house, "greeter") as connection:
         with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.CheckViolationError)):
             await connection.execute(FORGED[what], question)
+
+
+@pytest.mark.parametrize(("status", "moment"), [("dismissed", "closed_at"), ("accepted", "'2021-01-01Z'")])
+async def test_what_is_closed_stays_closed_as_it_was(still_house: House, status: str, moment: str) -> None:
+    question = await asked(still_house, "Yes", "No")
+    assert await answered(still_house, question, Given(0))
+    async with logged_in(still_house, "greeter") as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(AGAIN.format(status=status, moment=moment), question)
+    async with still_house.context("greeter").db.work() as connection:
+        await questions.heard_out(connection, question, "greeter", taken=True)
 
 
 async def test_both_halves_of_a_question_are_said_in_the_owner_s_chat_to_its_own_butler(still_house: House) -> None:
