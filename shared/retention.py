@@ -100,6 +100,7 @@ LIST: Final = (
     Kept(
         "switchboard.classifier", "butler descriptions", "kept", None, "what butlers are for, as the owner's files say"
     ),
+    Kept("shared.popups", "butler", "kept", None, "names of butlers, as the owner's files say"),
     Kept("switchboard.calls", "butler target", "kept", None, "names of butlers, as the owner's files say"),
     Kept(
         "shared.notifications",

@@ -195,6 +195,7 @@ async def _write_calls(connection: Connection, entries: Sequence[fleet.Entry]) -
     await calls.write_default(connection, next((entry.name for entry in entries if entry.is_default), None))
     classifier = next((entry.name for entry in entries if entry.is_classifier), None)
     await calls.write_classifier(connection, classifier, {entry.name: entry.description for entry in entries})
+    await calls.write_popups(connection, [entry.name for entry in entries if entry.has_desk])
 
 
 async def _end_left(connection: Connection, there: Sequence[str]) -> list[str]:

@@ -62,10 +62,18 @@ CREATE TRIGGER counted BEFORE INSERT ON shared.rule_uses FOR EACH ROW WHEN (NEW.
     EXECUTE FUNCTION shared.count_use();
 """
 
+# As the owner's files say; that a question asks for a popup is its butler's word.
+POPUPS = """
+CREATE TABLE shared.popups (butler text PRIMARY KEY CHECK (length(butler) <= 31));
+GRANT SELECT ON shared.popups
+    TO butlers_group_butler, butlers_group_messenger, butlers_group_console, butlers_group_owner;
+"""
+
 
 def upgrade() -> None:
-    """Bound questions, keep closed ones closed, and count the uses of rules."""
+    """Bound questions, keep closed ones closed, count the uses of rules, and create `shared.popups`."""
     execute(PUT_RIGHT)
     execute(BOUNDS)
     execute(CLOSED)
     execute(USES)
+    execute(POPUPS)

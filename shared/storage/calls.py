@@ -1,4 +1,4 @@
-"""Calls: which butler may call which other, which is the default, and which the classifier.
+"""Calls: which butler may call which other, which is the default, which the classifier, and whose popups open.
 
 `butlers migrate` writes them from butler.toml.
 """
@@ -37,6 +37,16 @@ async def write_classifier(connection: Connection, name: str | None, description
     await connection.execute(FORGET_CLASSIFIER)
     if name is not None:
         await connection.execute(CLASSIFIER, name, descriptions)
+
+
+FORGET_POPUPS = "DELETE FROM shared.popups"
+LET_POP_UP = "INSERT INTO shared.popups (butler) VALUES ($1)"
+
+
+async def write_popups(connection: Connection, names: Sequence[str]) -> None:
+    """Let the popups of these butlers open on the owner's screen, and nobody else's."""
+    await connection.execute(FORGET_POPUPS)
+    await connection.executemany(LET_POP_UP, [(name,) for name in names])
 
 
 MAY = "SELECT EXISTS (SELECT FROM switchboard.calls WHERE butler = $1 AND target = $2)"

@@ -20,10 +20,11 @@ Surface = Literal["telegram", "console", "cli", "desk"]
 MOST_OPEN: Final = 100
 """The most open questions of one butler."""
 
-# Where it may be asked is said of the house, as no message is behind it.
+# Where it may be asked is said of the house, as no message is behind it; whose popups open, the owner's files say.
 ROW: Final = f"""
 SELECT id::text, origin_butler, title, question, options, action_label, allow_text, urgency, about, asked_at, show_at,
-    popup, remind_at, until, expires_at, choice, option_index, typed, surface, closed_at, told, {REALM} AS realm,
+    popup AND EXISTS (SELECT FROM shared.popups p WHERE p.butler = origin_butler) AS popup, remind_at, until,
+    expires_at, choice, option_index, typed, surface, closed_at, told, {REALM} AS realm,
     CASE WHEN status = 'open' AND expires_at <= clock_timestamp() THEN 'expired' ELSE status END AS status,
     status = 'open' AND expires_at > clock_timestamp() AS open, show_at <= clock_timestamp() AS shown,
     extract(epoch FROM clock_timestamp() - asked_at)::float8 AS age,

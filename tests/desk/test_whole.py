@@ -41,6 +41,7 @@ async def home(bench: Bench) -> AsyncIterator[Fleet]:
     house = await bench.house()
     file = house.folder / "fleet" / "health" / "butler.toml"
     file.write_text(f"desk = true\n{file.read_text()}", encoding="utf-8")
+    assert (await house.butlers("migrate"))[0] == 0
     made = await Fleet.start(house, "each")
     yield made
     await made.abandon()

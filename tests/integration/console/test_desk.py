@@ -11,16 +11,19 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from butlers import fleet
 from butlers.console.storage.sessions import make_desk_code, make_sign_in_link
 from butlers.daemon import discovery
 from butlers.desk.console import Console, Question
+from butlers.setup import migrate
 from shared.auth.tokens import Unauthorized
 from shared.errors import InvalidInput, Unavailable
-from shared.storage import questions
+from shared.storage import calls, questions
 from shared.storage.questions import Given, NewQuestion, Times
 from tests.integration.console_runner import Running, browsing
 from tests.integration.house import House
 from tests.integration.signed_in import page, plain, signed_in
+from tests.rig.cluster import BUTLERS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TIMES = Times(timedelta(hours=1), timedelta(seconds=10))
@@ -99,6 +102,7 @@ async def test_the_settings_show_each_token_that_counts_and_how_to_end_it(house:
 
 
 async def test_a_popup_shows_what_was_said_on_every_surface(house: House, console: Running) -> None:
+    await calls.write_popups(house.sql, ["greeter"])
     desk = await paired(house, console)
     owner = str(await house.sql.fetchval("SELECT id::text FROM shared.contacts WHERE 'owner' = ANY (roles)"))
     in_the_chat = await asked(house, options=["Oat", "Soy"])
@@ -110,6 +114,19 @@ async def test_a_popup_shows_what_was_said_on_every_surface(house: House, consol
     assert len(shown.history) <= 5
     for one in (plain_one, popup):
         await questions.withdraw_question(house.sql, one, "greeter")
+
+
+async def test_a_popup_opens_only_for_a_butler_that_the_owner_s_files_give_a_desk(
+    house: House, console: Running
+) -> None:
+    desk, opened = await paired(house, console), list[bool]()
+    for has_desk in (False, True):
+        entries = [replace(one, has_desk=has_desk) for one in fleet.load(None) if one.name in BUTLERS]
+        await migrate.migrate(house.settings, house.dsn, entries)
+        question = await asked(house, popup=True)
+        opened.append((await seen(desk, question)).popup)
+        await questions.withdraw_question(house.sql, question, "greeter")
+    assert opened == [False, True]
 
 
 async def test_butlers_take_turns_on_the_screen(house: House, console: Running) -> None:
