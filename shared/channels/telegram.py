@@ -236,7 +236,8 @@ def split(text: str, limit_units: int = LIMIT_UNITS) -> list[str]:
         return [text] if text.strip() else []
     parts: list[str] = []
     rest = text.strip()
-    while utf16_units(rest) > limit_units:
+    # A text of many parts is not counted anew for each of them.
+    while len(rest) > limit_units or utf16_units(rest) > limit_units:
         cut = _cut(rest, limit_units)
         # `rest` begins with a visible character and cut >= 1, so the part is not blank.
         parts.append(rest[:cut].rstrip())

@@ -2,6 +2,9 @@
 
 import random
 import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import pytest
@@ -9,9 +12,12 @@ import pytest
 from messenger.inbound.letters import envelope
 from messenger.inbound.mail import letter as read
 from messenger.inbound.mail.html import seen_text
-from messenger.inbound.mail.letter import Letter
+from messenger.inbound.mail.letter import LONGEST_WORDS, Letter
 from messenger.inbound.mail.quoted import parted
 from messenger.inbound.mailbox import Arrived
+from shared.display.conversation import Turn, framed
+from shared.display.owner import Sheet, bubbles
+from shared.display.quotes import Quote
 
 SERVER: Final = "mx.example.net"
 OWNER: Final = "owner@example.org"
@@ -111,6 +117,8 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
     "what was written to somebody else": (PASS, OURS, "To: bob@example.com"),
     "a mailbox that is another's name": (PASS, OURS, f'To: "Butlers <{AT}>, x" <bob@example.com>'),
     "another mailbox with a tag": (PASS, OURS, "To: bob+butlers@example.net"),
+    "a mailbox in a quotation without end": (PASS, OURS, f'To: bob@example.com, "x, {AT}'),
+    "more recipients than are read": (PASS, OURS, f"To: {'bob@example.com, ' * 700}{AT}"),
     "a recipient above the signed one": (PASS, f"{TO}\r\nTo: bob@example.com", OURS),
     "a subject above the signed one": (PASS, "Subject: pay Eve\r\nSubject: the file", OURS),
     "a body cut elsewhere": (PASS, "Content-Type: text/plain\r\nContent-Type: text/html", OURS),
@@ -273,6 +281,103 @@ def test_a_huge_mail_is_read_within_a_moment(rest: bytes) -> None:
     envelope("butlers@sandbox.test", Arrived(found, None))
     assert time.process_time() - began < 3
     assert found.sender == "a@b.c"
+
+
+LONG: Final = 64_000
+HOSTILE: Final = (
+    r"\"",
+    '"' + r"\"" * LONG,
+    '"' + r"\a" * LONG,
+    '"',
+    "<a@",
+    "<a@b> ",
+    "a@b.c,",
+    "a@b ",
+    "(",
+    "()",
+    "=?",
+    "=?utf-8?q?x?= ",
+    "=?utf-8?b?",
+    ";",
+    "a=b;",
+    "a*0*=x;",
+    "dkim=pass header.d=a; ",
+    " ",
+    "\n ",
+    "a",
+    "a.",
+    ":",
+)
+HEADS: Final = (
+    "To",
+    "Cc",
+    "Subject",
+    "From",
+    "Message-ID",
+    "References",
+    "Content-Type",
+    "Content-Disposition",
+    "Authentication-Results",
+)
+# Bodies: of words, of HTML, and of parts.
+WORDS: Final = (
+    *("a\n", ">\na\n", "> \n", "on wrote ", f"on {'wrote' * 50}\n", f"on {'a wrote ' * 21}\n", "from: a\nx\nx\nx\nx\n"),
+    *("-", "_", "*", "--- a\n", "x: y", "a: \n", f"{'a' * 30}\n", f"{'a' * 30} :\n", "a@b:\n", " ", " \n", "\r", "=\n"),
+)
+TAGS: Final = (
+    *("<", '<a b="', "<a b='", "<blockquote>", "<div class=gmail_quote>", "</div>", "<style>", "</style ", "<!--"),
+    *(f"<a class={' ' * LONG}>", f"<a {'class=' * 10_000}>", f"<a id={'x_' * 30_000}>", f"&#{'9' * LONG}", "&amp"),
+)
+PARTS: Final = ("--b\n\n", "--b\n", f"--b{' ' * 100}x\n", f"\n--b{' ' * LONG}", "--")
+
+
+def seconds(does: Callable[[], object]) -> float:
+    """How long it takes the processor at best: others may use it too."""
+    took = 9.0
+    for _ in range(3):
+        began = time.process_time()
+        does()
+        took = min(took, time.process_time() - began)
+        if not AT_MOST < took < 1:
+            break
+    return took
+
+
+AT_MOST: Final = 0.2
+
+
+def filled(form: str, size: int = LONG) -> str:
+    return (form * (size // len(form) + 1))[:size]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_no_header_field_takes_long_to_read(name: str) -> None:
+    first = {"Content-Type": "multipart/mixed; boundary=", "Authentication-Results": f"{SERVER}; dkim=pass "}
+    for form in HOSTILE:
+        head = (f"{name}: {first.get(name, '')}{filled(form)}", *([] if name == "From" else [OURS]))
+        assert seconds(partial(letter_of, mail(*head), SERVER)) < AT_MOST, form[:20]
+
+
+@pytest.mark.parametrize(
+    ("kind", "forms"),
+    [("text/plain", WORDS), ("text/html", TAGS), ("multipart/mixed; boundary=b", PARTS)],
+    ids=["words", "tags", "parts"],
+)
+def test_no_body_takes_long_to_read(kind: str, forms: Sequence[str]) -> None:
+    for form in forms:
+        raw = mail(OURS, f"Content-Type: {kind}", text=filled(form))
+        assert seconds(partial(letter_of, raw, SERVER)) < AT_MOST, form[:20]
+
+
+SHOWN: Final = ("a ", " \n", "\n   ", " \u0300", "a\u200d", "\U0001f1e9", "1(", "://@", "a.b", "<")
+
+
+def test_no_words_take_long_to_show() -> None:
+    for form in SHOWN:
+        text = filled(form, LONGEST_WORDS)
+        turn = Turn(datetime.now(UTC), "email", text, sender=OWNER)
+        assert seconds(partial(framed, turn)) < AT_MOST, form
+        assert seconds(partial(bubbles, Sheet("head", (Quote(text),)))) < AT_MOST, form
 
 
 ODD: Final = [

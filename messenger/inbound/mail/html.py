@@ -8,6 +8,8 @@ import re
 from html import unescape
 from typing import Final
 
+from messenger.inbound.mail.mime import readable
+
 LONGEST: Final = 300_000
 # What a mail program takes for markup. INVARIANT: a `>` in a quoted attribute ends no tag, and a comment begins where a
 # tag may, or a quotation would end where its writer chose. What is never closed reaches to the end, as in a browser, so
@@ -55,7 +57,8 @@ def seen_text(source: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"\s+", " ", unescape(text))
+    # A number of thousands of digits is no character, and the library raises of it.
+    return re.sub(r"\s+", " ", readable(lambda: unescape(text), text))
 
 
 def _quotation(inside: list[str], name: str, head: str, *, is_end: bool) -> None:

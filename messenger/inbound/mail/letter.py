@@ -23,6 +23,8 @@ LONGEST_READ: Final = 100_000
 LONGEST_NAME: Final = 200
 LONGEST_SUBJECT: Final = 500
 LONGEST_ID: Final = 900
+# Some hundred recipients; a mail with more is shown to the owner and begins nothing.
+LONGEST_TO: Final = 10_000
 MOST_ATTACHMENTS: Final = 32
 MOST_REFERENCES: Final = 50
 # Whom a mail names that names nobody who could be answered.
@@ -38,7 +40,8 @@ _ADDRESS: Final = r"[^\s<>@,;:()\[\]\\\"]{1,64}@[A-Za-z0-9.-]{1,253}"
 _FROM: Final = re.compile(
     rf"(?:(?P<name>\"(?:[^\"\\]|\\.)*\"|[^<>\"@,;:()]*)\s*<(?P<after>{_ADDRESS})>|(?P<bare>{_ADDRESS}))"
 )
-_QUOTED_NAME: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
+# INVARIANT: a quotation that nobody closes reaches to the end, so that each character is looked at once.
+_QUOTED_NAME: Final = re.compile(r"\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)", re.DOTALL)
 _RECIPIENT: Final = re.compile(r"[,;]")
 # What a mail says once at the most (RFC 5322, RFC 2045).
 STANDS_ONCE: Final = (
@@ -128,9 +131,10 @@ def _is_written_to(fields: Message, mailbox: str) -> bool:
 
     INVARIANT: whoever gets a mail can bring it here with its signature, which covers the lowest field of a name.
     """
-    to = [
-        _FROM.fullmatch(one.strip()) for one in _RECIPIENT.split(_QUOTED_NAME.sub("", ",".join(all_of(fields, "To"))))
-    ]
+    written = ",".join(all_of(fields, "To"))
+    if len(written) > LONGEST_TO:
+        return False
+    to = [_FROM.fullmatch(one.strip()) for one in _RECIPIENT.split(_QUOTED_NAME.sub("", written))]
     named = {folded(one["after"] or one["bare"]) for one in to if one is not None}
     is_here = any(folded(mailbox) in {one, _without_tag(one)} for one in named)
     return is_here and all(len(all_of(fields, name)) <= 1 for name in STANDS_ONCE)

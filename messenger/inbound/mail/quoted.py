@@ -20,6 +20,7 @@ _HEAD: Final = re.compile(
 )
 # The same head in a language that is not known here: several fields in a row, one with an address or a date.
 _FIELD: Final = re.compile(r"[>*\s]*[^\s:\uff1a][^:\uff1a]{0,24}[:\uff1a]\*?\s*\S.*")
+_COLON: Final = re.compile("[:\uff1a]")
 _NAMES_SOMEBODY: Final = re.compile(r"\S@\S|\b20\d\d\b")
 _LEAST_FIELDS: Final = 3
 # "On Monday, Anna wrote:" in any language: who is named by an address or a date, and a colon at the end.
@@ -57,6 +58,9 @@ def parted(text: str) -> tuple[str, str]:
 def _begins_the_rest(lines: list[str], at: int) -> bool:
     if _SEPARATOR.fullmatch(lines[at][:400]):
         return True
+    # What follows looks for fields, and is not tried on each of many thousand lines that are none.
+    if not _COLON.search(lines[at][:400]):
+        return False
     head = [line[:400] for line in lines[at : at + _LEAST_FIELDS]]
     if len(head) == _LEAST_FIELDS and all(map(_FIELD.fullmatch, head)) and any(map(_NAMES_SOMEBODY.search, head)):
         return True
@@ -66,7 +70,8 @@ def _begins_the_rest(lines: list[str], at: int) -> bool:
 
 def _said(lines: list[str], at: int) -> int:
     """Return how many lines from here say who wrote what follows; zero if they do not."""
-    for count in range(1, _MOST_LINES_SAID + 1):
+    near = "\n".join(lines[at : at + _MOST_LINES_SAID])
+    for count in range(1, _MOST_LINES_SAID + 1) if ":" in near else ():
         together = " ".join(line.strip() for line in lines[at : at + count])
         if _SAID.fullmatch(together[:500]):
             return count
