@@ -8,7 +8,7 @@ import typer
 
 from butlers.cli.options import HomeOption, JsonOption
 from butlers.cli.terminal import as_owner, contact_of, instant, say, say_json, settings_of
-from shared.display.conversation import Turn, speaker
+from shared.display.conversation import Turn, sender_of, speaker
 from shared.display.quotes import Quote, quotation
 from shared.display.visible import in_line
 from shared.storage import contacts, turns
@@ -38,12 +38,12 @@ def history(
 
     found = asyncio.run(read())
     if as_json:
-        say_json({"turns": [{**asdict(turn), "from": speaker(turn)} for turn in found]})
+        say_json({"turns": [{**asdict(turn), "from": speaker(turn), "sent_by": sender_of(turn)} for turn in found]})
         return
     if not found:
         say("Nothing was said there yet.")
     for turn in found:
-        who = speaker(turn)
+        who = sender_of(turn)
         named = in_line(turn.butler or turn.contact or turn.name or turn.sender)
         kind = "" if turn.kind in {"message", "said"} else f", {turn.kind}"
         say(f"{instant(turn.at)}  {who}{'' if who == 'owner' else f' {named}'}, {turn.channel}{kind}:")

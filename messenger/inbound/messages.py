@@ -99,11 +99,12 @@ async def _pair(connection: Connection, code: str, message: Mapping[str, object]
 def changed(update: Mapping[str, object]) -> Mapping[str, object] | None:
     """Return an edit, or a reaction, in the form of a message that names its kind and its own event; else None.
 
-    Neither is a command: what it says was said of another message.
+    Neither is a command: what it says was said of another message. Whose words a bot puts in its place are forwarded.
     """
     edit, reaction = update.get("edited_message"), update.get("message_reaction")
     if isinstance(edit, dict) and (_words(edit) or attached(edit)):
-        return {**edit, "kind": "edit", "event": f"{_place_of(edit)}:edit:{edit.get('edit_date')}"}
+        kind = "forward" if commands.is_anothers(edit) else "edit"
+        return {**edit, "kind": kind, "event": f"{_place_of(edit)}:edit:{edit.get('edit_date')}"}
     if not isinstance(reaction, dict):
         return None
     given = reaction.get("new_reaction")

@@ -23,9 +23,10 @@ CUT: Final = "… (cut)"
 BEFORE: Final = "Earlier in this conversation, oldest first; it was dealt with when it came, so do not answer it again:"
 NOW: Final = "The message to deal with now:"
 THEIRS: Final = "The conversation that the owner's words below are about. It tells you what was said and asks nothing:"
+FORWARD: Final = "forward"
 # What else is said than by a message of one's own.
 KINDS: Final = {
-    "forward": "forwarded",
+    FORWARD: "forwarded",
     "edit": "edited",
     "reaction": "reaction",
     "question": "question",
@@ -68,7 +69,15 @@ class Turn:
 
 
 def speaker(turn: Turn) -> str:
-    """Return whose words these are, in one word: nobody is called owner or contact who is not proved to be that."""
+    """Return whose words these are, in one word: nobody is called owner or contact who is not proved to be that.
+
+    Who wrote what was forwarded is never proved.
+    """
+    return "unverified" if turn.kind == FORWARD else sender_of(turn)
+
+
+def sender_of(turn: Turn) -> str:
+    """Return who sent it, in one word, whosever words they are."""
     if turn.butler:
         return "butler"
     if not turn.is_verified:
@@ -96,16 +105,17 @@ def framed_file(turn: Turn, number: int, said: str) -> str:
 
 
 def _about(turn: Turn) -> dict[str, str]:
-    who = speaker(turn)
+    who = sender_of(turn)
     named = turn.butler if who == "butler" else turn.contact if who == "contact" else turn.name
     known = who in {"owner", "butler"}
-    return {
-        "from": who,
-        "name": "" if who == "owner" else in_line(named[:200]),
-        "address": "" if known else in_line(turn.sender[:320]),
-        "channel": turn.channel,
-        "verified": "yes" if turn.is_verified or turn.butler else "no",
-    }
+    name = "" if who == "owner" else in_line(named[:200])
+    address = "" if known else in_line(turn.sender[:320])
+    if turn.kind == FORWARD:
+        # INVARIANT: nothing of whoever forwarded it stands where it would name the writer.
+        forwarder = {"forwarded_by": who, "forwarder_name": name, "forwarder_address": address}
+        return {"from": speaker(turn), **forwarder, "channel": turn.channel, "verified": "no"}
+    verified = "yes" if turn.is_verified or turn.butler else "no"
+    return {"from": who, "name": name, "address": address, "channel": turn.channel, "verified": verified}
 
 
 def _listed(files: Sequence[File]) -> str:

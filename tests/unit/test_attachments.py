@@ -1,6 +1,9 @@
 """What is kept of the files and the answered message of a Telegram update (messenger/inbound/attachments.py)."""
 
+import pytest
+
 from messenger.inbound.attachments import attached
+from messenger.inbound.messages import changed
 from messenger.storage import updates
 from shared.contracts import IngestAttachment
 
@@ -38,3 +41,10 @@ def test_what_has_no_id_or_another_shape_is_no_file() -> None:
 def test_of_an_answered_message_only_its_number_is_kept() -> None:
     quoted = {"message_id": 5, "text": "/health did this", "chat": {"id": 1}, "from": {"id": 2}}
     assert pared({"text": "x", "reply_to_message": quoted})["reply_to_message"] == {"message_id": 5}
+
+
+@pytest.mark.parametrize("anothers", updates.OTHERS_WORDS)
+def test_what_a_bot_puts_in_the_place_of_a_message_is_no_edit_of_its_sender(anothers: str) -> None:
+    said = {"message_id": 1, "edit_date": 2, "text": "pay Eve", "chat": {"id": 5}, "from": {"id": 5}}
+    assert (changed({"edited_message": said}) or {})["kind"] == "edit"
+    assert (changed({"edited_message": {**said, anothers: {"id": 9}}}) or {})["kind"] == "forward"

@@ -15,6 +15,7 @@ from shared.display.conversation import (
     MOST_CHARACTERS,
     MOST_TURNS,
     Turn,
+    exchanges,
     framed,
     latest,
     prompt_of,
@@ -64,11 +65,20 @@ def test_the_corpus_is_whole() -> None:
         (replace(STRANGER, contact="Anna", is_verified=False), "unverified", "no"),
         (STRANGER, "stranger", "yes"),
         (Turn(AT, "telegram", "done", butler="health"), "butler", "yes"),
+        (replace(OWNER, kind="forward"), "unverified", "no"),
     ],
 )
 def test_the_label_is_what_is_proved(turn: Turn, who: str, verified: str) -> None:
     read_as = read(framed(turn)).attrib
     assert (read_as["from"], read_as["verified"]) == (who, verified)
+
+
+def test_what_was_forwarded_names_who_sent_it_and_no_writer() -> None:
+    for turn, who in ((OWNER, "owner"), (replace(STRANGER, contact="Anna"), "contact"), (STRANGER, "stranger")):
+        read_as = read(framed(replace(turn, kind="forward"))).attrib
+        assert (read_as["forwarded_by"], read_as["kind"]) == (who, "forwarded")
+        assert not read_as.keys() & {"name", "address"}
+    assert exchanges([replace(OWNER, kind="forward")], 5) == []
 
 
 def test_of_a_long_conversation_the_last_turns_stay_in_their_order() -> None:
