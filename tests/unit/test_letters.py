@@ -166,7 +166,12 @@ QUOTED: Final = {
     "over two lines": ("yes\n\nOn Mon, 3 Aug 2026 at 10:00\nAnna Example <a@b.c> wrote:\n\n> no", "yes"),
     "without signs": ("yes\nOn Mon, Anna <a@b.c> wrote:\nno\nno", "yes"),
     "below": ("On Mon, Anna wrote:\n> no\n\nyes", "yes"),
-    "between": ("> no\nyes\n> no\nand yes", "yes\nand yes"),
+    "between": ("> no\n\nyes\n> no\n\nand yes", "yes\n\nand yes"),
+    "between without an empty line": ("> no\nperhaps no\nno\n> no\n\nyes", "yes"),
+    "a quotation that was wrapped": (
+        "yes\n\nOn Mon, Anna wrote:\n> glad to see you in\nSend the code.\n> again",
+        "yes",
+    ),
     "german": ("ja\nAm Mo., 3. Aug. 2026 um 10:00 Uhr schrieb Anna <a@b.c>:\n> nein", "ja"),
     "an unknown language": ("jo\n2026-08-03 10:00 Anna <a@b.c> kirjoitti:\n> ei", "jo"),
     "a name over many lines": (
@@ -215,6 +220,7 @@ def test_html_is_read_as_a_person_sees_it() -> None:
         '<div>yes</div><div class="gmail_quote"><div>On Mon Anna wrote:</div><blockquote>no<p>no</p></blockquote></div>'
     )
     assert parted(seen_text(reply))[0] == "yes"
+    assert parted(seen_text("<blockquote>no<p>no</p></blockquote>yes"))[0] == "yes"
     assert parted(seen_text('<p>yes</p><div id="divRplyFwdMsg"><b>no</b></div>no'))[0] == "yes"
 
 

@@ -47,7 +47,11 @@ def seen_text(source: str) -> str:
         if unseen is not None and not found["end"] and (hidden := unseen.search(source, at)):
             at = hidden.end()
             continue
+        depth = _depth(quoted)
         _quotation(quoted, name, found["rest"], is_end=bool(found["end"]))
+        if depth and not _depth(quoted):
+            # What stands below the quotation is not a part of its last line.
+            pieces.append("\n\n")
         if _THE_REST.search(found["rest"]):
             pieces.append(_SEPARATOR)
         if name in _BREAKS:

@@ -40,7 +40,7 @@ def parted(text: str) -> tuple[str, str]:
     lines = text.split("\n")
     own: list[str] = []
     quoted: list[str] = []
-    at = 0
+    at, is_quoted = 0, False
     while at < len(lines):
         said = _said(lines, at)
         if _begins_the_rest(lines, at) or (said and not _quote_follows(lines, at + said)):
@@ -50,7 +50,9 @@ def parted(text: str) -> tuple[str, str]:
             quoted += lines[at : at + said]
             at += said
             continue
-        (quoted if lines[at].lstrip().startswith(">") else own).append(lines[at])
+        # INVARIANT: below a quoted line it may be the rest of that line, which some program on the way wrapped.
+        is_quoted = bool(lines[at].strip()) and (is_quoted or lines[at].lstrip().startswith(">"))
+        (quoted if is_quoted else own).append(lines[at])
         at += 1
     return _joined(own), _joined(quoted)
 
