@@ -5,6 +5,7 @@ carried out in the transaction that notes its update as handled, so that none co
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -71,13 +72,16 @@ NOT_HERE: Final = (
     "`butlers brake` as long as a channel is live."
 )
 
+_BOTS_NAME: Final = re.compile(r"@\w{1,64}\Z", re.ASCII)
+
 Does = Callable[[Connection, Worker, Mapping[str, object]], Awaitable[str]]
 
 
 async def given(connection: Connection, message: Mapping[str, object]) -> str | None:
     """Return the command that this message is; None unless the owner gives it, alone with the bot."""
-    # However it is typed: with a capital letter, or blanks around it.
-    command = str(message.get("text")).strip(" \n").lower()
+    # However it is typed: with a capital letter, blanks around it, or a bot's name, which in a private chat is ours.
+    typed = str(message.get("text")).strip(" \n").lower()
+    command = _BOTS_NAME.sub("", typed)
     if command not in COMMANDS or is_anothers(message) or not await is_owners(connection, message):
         return None
     return command

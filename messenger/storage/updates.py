@@ -163,7 +163,7 @@ MAY_BE_WORD = "(body ? 'callback_query' OR left(ltrim(body #>> '{message,text}',
 # A press, or a command in the owner's chat: neither needs the Switchboard, for which other messages wait in turn.
 IS_WORD = """
 (body ? 'callback_query' OR coalesce(
-    lower(btrim(body #>> '{message,text}', E' \\n')) = ANY ($2)
+    lower(regexp_replace(btrim(body #>> '{message,text}', E' \\n'), '@[A-Za-z0-9_]{1,64}$', '')) = ANY ($2)
         AND NOT body -> 'message' ?| $3 AND body #>> '{message,chat,id}' IN (
         SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
         WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false))

@@ -116,7 +116,7 @@ async def test_the_owner_pauses_and_resumes_in_telegram_as_on_the_command_line(o
     assert await answered(own, "/pause") == f"▣ {commands.PAUSED}"
     [brake] = await on(own)
     assert (brake["butler"], brake["contact_id"], brake["channel"], brake["owner_too"]) == (None, None, None, False)
-    assert "Already paused since 2" in await answered(own, " /Pause\n")
+    assert "Already paused since 2" in await answered(own, " /Pause@Some_bot\n")
     assert len(await on(own)) == 1
     held = await own.notify(message=message, contact_id=await friend(own))
     assert held["status"] == "queued"
@@ -261,7 +261,7 @@ async def test_a_command_does_not_wait_for_all_that_strangers_wrote_before_it(st
     done = "SELECT handled_at FROM messenger.updates WHERE bot = $1 AND update_id = $2 AND handled_at IS NOT NULL"
     try:
         await eventually(partial(still_house.sql.fetchrow, done, bot, 1))
-        said = {"message_id": 1, "date": int(time.time()), "text": "/help", "from": person, "chat": person}
+        said = {"message_id": 1, "date": int(time.time()), "text": "/Help@b_bot", "from": person, "chat": person}
         await still_house.sql.execute(BROUGHT, bot, 301, {"update_id": 301, "message": said})
         await eventually(partial(still_house.sql.fetchrow, done, bot, 301))
         await eventually(partial(still_house.sql.fetchrow, done, bot, 300))
