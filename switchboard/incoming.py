@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID, uuid5
 
@@ -149,7 +149,7 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         is_work = butler is not None and begins_work(message, butler, rules)
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
         if held and not is_work:
-            await _keep(connection, row, message, is_read=butler is not None)
+            await _keep(connection, row, message, butler, rules)
             await inbox.done(connection, row["id"], context.instance)
         about = await inbox.context_to_answer(connection, concerns) if concerns else None
     if held and butler is not None and is_work:
@@ -162,13 +162,17 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
     return held
 
 
-async def _keep(connection: Connection, row: Record, message: Incoming, *, is_read: bool) -> None:
+async def _keep(
+    connection: Connection, row: Record, message: Incoming, butler: str | None, rules: Sequence[RoutingRule]
+) -> None:
     """See to what begins no work: an edit changes what waits, and what others wrote is shown to the owner."""
     if row["kind"] == EDIT:
-        original = await inbox.edited(connection, row)
-        if original is not None:
-            await sessions.change_prompt(connection, original, row["text"])
-    elif is_read and row["kind"] in SHOWN and not message.from_owner:
+        original = await inbox.edited(connection, row) if butler is not None else None
+        # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
+        as_message = replace(message, kind=OWN_WORDS)
+        if original is not None and begins_work(as_message, original["routed_to"], rules):
+            await sessions.change_prompt(connection, original["id"], row["text"])
+    elif butler is not None and row["kind"] in SHOWN and not message.from_owner:
         await inbox.show(connection, row["id"])
 
 

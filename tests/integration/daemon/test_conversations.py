@@ -154,6 +154,20 @@ async def test_an_edit_changes_what_waits_and_begins_nothing(still_house: House,
     assert (await still_house.row(text, session["id"]))["prompt"] == f"/health {message} edited"
 
 
+async def test_an_edit_brings_no_words_that_the_rules_keep_away(still_house: House, message: str) -> None:
+    await still_house.sql.execute(OPEN)
+    chat, number = new_chat(), 810_002
+    await let_ask(still_house, chat)
+    made = await routing_rules.add_route(still_house.sql, NewRoute(None, words=f"{message} secret"), str(uuid4()))
+    [session] = await begun(still_house, event(f"{message} hello", chat, number))
+    for n, (said, now) in enumerate((("secret", "hello"), ("bye", "bye"))):
+        edit = {"kind": "edit", "external_event_id": f"{chat}:{number}:edit:{n}"}
+        await begun(still_house, event(f"{message} {said}", chat, number, event=edit))
+        row = await still_house.row("SELECT prompt FROM shared.sessions WHERE id = $1", session["id"])
+        assert row["prompt"] == f"{message} {now}"
+    assert await routing_rules.remove_route(still_house.sql, made, str(uuid4()))
+
+
 BUTLERS = ("greeter", "health")
 
 
