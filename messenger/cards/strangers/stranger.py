@@ -74,16 +74,26 @@ def words(row: Record, *, has_buttons: bool) -> tuple[str, Sheet]:
     kept = f"; it is kept for {in_line(titled(row['routed_to']))}" if row["routed_to"] else ""
     lines.append(f"No butler acts on it{kept}.")
     block = f"To block the sender: butlers routes add nobody --channel {row['channel']} --from {in_line(row['sender'])}"
+    block = block if _names_somebody(row) else ""
     return title, Sheet(
         "\n".join(lines), (Quote(row["text"] or "(no text)", "Message"),), HOW if has_buttons else block
     )
 
 
 def buttons(secret: bytes, row: Record) -> list[list[Button]]:
-    """Return the buttons; who is a contact already cannot be added."""
-    fits = [(verb, label) for verb, label in LABELS if verb != ADD or row["contact_id"] is None]
+    """Return the buttons; who is a contact already cannot be added, and a sender that no address names not blocked."""
+    never = {ADD} if row["contact_id"] is not None else set() if _names_somebody(row) else {ADD, BLOCK}
+    fits = [(verb, label) for verb, label in LABELS if verb not in never]
     made = [Button(label, base.packed(row["id"], verb, _tag(secret, row["id"], verb))) for verb, label in fits]
-    return [made[:2], made[2:]]
+    return [one for one in (made[:2], made[2:]) if one]
+
+
+def _names_somebody(row: Record) -> bool:
+    """Return whether its sender is an address of that channel; that of a mail may be unreadable."""
+    try:
+        return bool(canonical(row["channel"], row["sender"]))
+    except InvalidInput:
+        return False
 
 
 def _tag(secret: bytes, message_id: str, verb: str) -> str:

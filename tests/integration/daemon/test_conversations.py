@@ -382,6 +382,21 @@ async def test_a_mail_that_names_the_owner_is_nobodys_word(still_house: House, m
     assert stranger.words(found, has_buttons=False)[0] == "Somebody unverified wrote to your butlers by e-mail."
 
 
+async def test_whom_no_address_names_can_be_neither_blocked_nor_added(still_house: House, message: str) -> None:
+    for sender, offered in (("unknown", {stranger.ANSWER, stranger.IGNORE}), ("eve@example.org", {*verbs()})):
+        row = await bring(still_house, letter(f"{message} {sender}", sender, f"<{uuid4().hex}@x.org>"))
+        await incoming.route_waiting(still_house.context("switchboard"))
+        found = await stranger_cards.one(still_house.sql, str(row["id"]))
+        assert found is not None
+        buttons = [one for line in stranger.buttons(b"x" * 32, found) for one in line]
+        assert {one.data.split(":")[2] for one in buttons} == offered
+        assert ("routes add" in stranger.words(found, has_buttons=False)[1].foot) == (stranger.BLOCK in offered)
+
+
+def verbs() -> list[str]:
+    return [verb for verb, _ in stranger.LABELS]
+
+
 async def test_a_reaction_is_kept_for_its_butler_and_begins_nothing(house: House, message: str) -> None:
     chat = new_chat()
     await there(house)
