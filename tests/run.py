@@ -111,6 +111,15 @@ TIMEKEEPER = (
     "butlers/cli/manictime.py",
 )
 
+# Whole programs and agents, and what calls for them in `make test`.
+STARTED = (
+    "tests/integration/cli/test_bad_start.py",
+    "tests/integration/cli/test_bad_input.py",
+    "tests/attacks/test_46_foreign_homes.py",
+    "tests/integration/runtime/test_story.py",
+)
+STARTS = ("butlers/cli", "butlers/setup", "butlers/runtime", "shared/postgres", "shared/home_folder.py", *STARTED)
+
 # Files are made there twenty times as fast as on a disk.
 MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
@@ -145,6 +154,7 @@ TABLES: dict[str, tuple[Step, ...]] = {
         tool("mypy", *CODE[:-1], timeout=600, label="types"),
         suite("unit", "tests/unit", "tests/models", timeout=600),
         planted("4", timeout=1800),
+        suite("starts", *STARTED, timeout=600, only="slow", where=STARTS),
         area("postgres", where=("shared/postgres",)),
         area("sandbox", where=("messenger/sandbox",)),
         suite("timekeeper", "tests/manictime", timeout=300, where=TIMEKEEPER),
@@ -186,7 +196,7 @@ def present(steps: Sequence[Step], changed: AbstractSet[str] | None = None) -> I
     for step in steps:
         if changed is not None and step.where and not is_below(changed, step.where):
             continue
-        paths = tuple(path for path in step.paths if any((ROOT / path).rglob("test_*.py")))
+        paths = tuple(path for path in step.paths if (ROOT / path).is_file() or any((ROOT / path).rglob("test_*.py")))
         if not step.paths:
             yield step
         elif paths and (not step.name.startswith("slow") or any_slow(paths)):

@@ -21,6 +21,9 @@ from tests.integration.cli.test_home import Place
 from tests.rig.bench import Bench, House
 from tests.rig.cluster import write_fleet
 
+# They start whole programs: `make test` runs them where what they try has changed, `make verify` always.
+pytestmark = pytest.mark.slow
+
 STRANGER: Final = 64009
 ROOT_ONLY: Final = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders for others")
 COMMANDS: Final = (

@@ -12,6 +12,9 @@ from butlers.fleet import KEYS
 from tests.integration.cli.bad_input_runner import DROPPED, demand_refused, execute, run
 from tests.rig.bench import Bench, House
 
+# They start whole programs: `make test` runs them where what they try has changed, `make verify` always.
+pytestmark = pytest.mark.slow
+
 GOOD = 'name = "a"\ndescription = "A butler."\n'
 NO_ONE = "00000000-0000-4000-8000-000000000000"
 EMAIL, TELEGRAM = "Give one e-mail address (name@example.org).", "Give one numeric chat id, or one @username."

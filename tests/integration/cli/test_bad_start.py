@@ -37,6 +37,9 @@ from tests.rig.bench import Bench, House
 from tests.rig.forks import Process
 from tests.rig.waiting import eventually
 
+# They start whole programs: `make test` runs them where what they try has changed, `make verify` always.
+pytestmark = pytest.mark.slow
+
 IS_ROOT = os.geteuid() == 0
 OUR_NAME = Path("/proc/self/comm").read_text().strip()
 NOBODY = 65534
@@ -278,7 +281,6 @@ def test_a_second_up_is_told_who_uses_the_home_and_a_kill_needs_no_hand(house: H
     assert postmasters(embedded) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_start_leaves_no_server_and_its_data_whole(
     house: House, embedded: Path, number: signal.Signals
