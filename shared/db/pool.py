@@ -249,18 +249,20 @@ async def savepoint(connection: Connection) -> AsyncIterator[None]:
 
     Raises Away where the connection is lost, and then nothing can go on.
     """
-    await connection.execute("SAVEPOINT one")
     try:
-        yield
+        await connection.execute("SAVEPOINT one")
+        try:
+            yield
+        except LOST:
+            raise
+        except Exception:
+            await connection.execute("ROLLBACK TO one")
+            raise
+        await connection.execute("RELEASE one")
     except LOST as lost:
         raise Away(*NOW_AWAY) from lost
     except asyncpg.PostgresError as refused:
-        await connection.execute("ROLLBACK TO one")
         raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
-    except Exception:
-        await connection.execute("ROLLBACK TO one")
-        raise
-    await connection.execute("RELEASE one")
 
 
 async def wait_briefly(connection: Connection) -> None:
