@@ -57,7 +57,7 @@ WITH made AS (
     INSERT INTO shared.notifications SELECT r.* FROM generate_series(1, $1::int) AS k,
         (SELECT * FROM shared.notifications WHERE status = 'pending_approval' ORDER BY created_at LIMIT 1) AS one,
         LATERAL jsonb_populate_record(NULL::shared.notifications, to_jsonb(one) || jsonb_build_object(
-            'id', gen_random_uuid(), 'key', md5(random()::text), 'lineage', md5(random()::text),
+            'id', gen_random_uuid(), 'key', md5(k || ' ' || random()), 'lineage', md5(random()::text),
             'request_sha', md5(random()::text))) AS r
     RETURNING id), asked AS (
     INSERT INTO shared.pending_actions SELECT r.* FROM made,
