@@ -175,12 +175,11 @@ async def overdue_calls(connection: Connection, within: timedelta) -> list[str]:
 OPEN: Final = """
 SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
 WHERE a.status IN ('pending', 'approved', 'executing') AND a.notification_id IS NULL ORDER BY a.id
-FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
 
 async def open_calls(connection: Connection) -> list[str]:
-    """Hold and return the calls of all butlers that wait, may run or run now, but for what their butlers hold."""
+    """Return the calls of all butlers that wait, may run or run now."""
     return [row["id"] for row in await connection.fetch(OPEN)]
 
 
