@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-from uuid import UUID, uuid5
 
 from butlers.butler import Context
 from shared.channels import realms
@@ -236,7 +235,8 @@ async def _by_classifier(
     """
     asked = None
     if row["asked_in"] is not None:
-        found = await session_list.classification(connection, row["asked_in"], context.settings.timings.classifier)
+        within = context.settings.timings.classifier
+        found = await session_list.classification(connection, row["asked_in"], classifier.butler, within)
         asked = Classification(**found) if found is not None else Classification("lost")
     choice = classified(chosen, classifier, asked)
     if choice is None and asked is None:
@@ -249,9 +249,9 @@ async def _by_classifier(
 async def _ask(
     context: Context, connection: Connection, row: Record, message: Incoming, classifier: Classifier
 ) -> None:
-    """Begin the session in which the classifier is asked; its id comes from the message's, so that it is one."""
+    """Begin the session in which the classifier is asked; the message's row names it, so that it is one."""
     cause, butler, at = session_list.CLASSIFY, classifier.butler, row["received_at"]
-    session_id = str(uuid5(UUID(row["id"]), cause))
+    session_id = context.new_id()
     if not await inbox.note_asked(connection, row["id"], context.instance, session_id):
         return
     turn = Turn(at, row["channel"], row["text"], is_owner=message.from_owner, is_verified=message.is_proved)

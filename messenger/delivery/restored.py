@@ -57,13 +57,23 @@ async def carry_out(connection: Connection, context: Context) -> None:
     await resolutions.let_go(connection)
     doubts = [one for one in await queries.queued(connection) if await _may_have_left(connection, one)]
     asked = [one for one in await queries.asked_about_others(connection) if await _ask_anew(connection, one, context)]
-    for call_id in await tool_calls.open_calls(connection):
-        await pending_actions.move_call(connection, call_id, OPEN, "uncertain", MAY_HAVE_RUN)
+    await doubt_calls(connection)
     event = Event("restored_carried_out", context.name)
     await pending_actions.record(connection, event, brake=brake, uncertain=len(doubts), asked_anew=len(asked))
     await cards.tell_of(connection, KIND.name, everywhere=True)
     await tell(connection, "cards")
     log.warning("a backup was put back: nothing leaves for others before the owner has looked", uncertain=len(doubts))
+
+
+async def doubt_calls(connection: Connection) -> int:
+    """Make uncertain the tool calls that a backup brought back, and return how many there were.
+
+    One that its butler holds is left for the next round: no row of a butler's keeps the owner from being told.
+    """
+    brought_back = await tool_calls.brought_back(connection)
+    for call_id in brought_back:
+        await pending_actions.move_call(connection, call_id, OPEN, "uncertain", MAY_HAVE_RUN)
+    return len(brought_back)
 
 
 async def _may_have_left(connection: Connection, notification_id: str) -> bool:

@@ -6,13 +6,13 @@ from typing import Final
 
 from messenger.cards import kinds
 from messenger.cards.questions.question import tell_answers
-from messenger.delivery import expire
+from messenger.delivery import expire, restored
 from messenger.delivery.lease import Worker
 from messenger.delivery.stop import NOT_SENT
 from messenger.storage import breakers, queries, rate_limits, transitions
 from messenger.storage import deliveries as store
 from shared import answers
-from shared.db.pool import Connection
+from shared.db.pool import BRIEFLY, Connection
 from shared.errors import ButlersError
 from shared.gate.tool_call import RUN_WITHIN
 from shared.loops import either
@@ -47,10 +47,11 @@ async def reap(connection: Connection, lease: timedelta) -> int:
 
 
 async def reap_calls(connection: Connection, lease: timedelta, within: timedelta) -> int:
-    """End the tool calls whose daemon fell silent, and those that nobody began in time; return how many there were.
+    """End the tool calls of a backup, of a daemon that fell silent, and those that nobody began in time; count them.
 
     INVARIANT: what may have run is run again by no machine, unless the tool is declared repeatable.
     """
+    doubted = await restored.doubt_calls(connection)
     silent = await tool_calls.silent_calls(connection, lease)
     for row in silent:
         to, why = ("approved", CALL_AGAIN) if row["again"] else ("uncertain", CALL_LOST)
@@ -58,7 +59,7 @@ async def reap_calls(connection: Connection, lease: timedelta, within: timedelta
     late = await tool_calls.overdue_calls(connection, within)
     for call_id in late:
         await pending_actions.move_call(connection, call_id, ["approved"], "expired", CALL_LATE)
-    return len(silent) + len(late)
+    return doubted + len(silent) + len(late)
 
 
 async def close_unanswered(connection: Connection) -> int:
@@ -97,7 +98,8 @@ async def tidy(worker: Worker, stopping: asyncio.Event) -> None:
                 await pairings.expire(connection)
             if late:
                 reaped += await expire.all_ended(worker.context.db)
-            async with worker.context.db.work() as connection:
+            # A butler that holds a row of its own keeps that one's card waiting, and no kind of card for long.
+            async with worker.context.db.work(BRIEFLY) as connection:
                 written += await kinds.write_missing(connection, worker.context.settings.card_burst, timings)
             if reaped or written:
                 worker.context.wakes["deliveries"]()

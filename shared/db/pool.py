@@ -22,8 +22,11 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolC
 Record: TypeAlias = asyncpg.Record
 Setting: TypeAlias = Literal["role", "butlers.me"]
 
-# The errors of a connection that is lost; the caller may try again later.
+# What ends a statement that waits too long, and nothing else.
+CUT_SHORT = (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError, asyncpg.DeadlockDetectedError)
+# The errors of a connection that is lost, and of what took too long; the caller may try again later.
 LOST = (
+    *CUT_SHORT,
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
@@ -34,9 +37,6 @@ LOST = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.QueryCanceledError,
-    asyncpg.DeadlockDetectedError,
     asyncpg.InsufficientResourcesError,
 )
 # What keeps this process from connecting, whatever the server does.
@@ -208,15 +208,10 @@ class Database:
             await connection.execute(commit.statement)
             for then in commit.then:
                 then()
-        except asyncpg.LockNotAvailableError as held:
-            raise Locked(*NOW_HELD) from held
-        except LOST as lost:
-            if isinstance(lost, asyncpg.InternalClientError):
+        except (*LOST, asyncpg.PostgresError) as failed:
+            if isinstance(failed, asyncpg.InternalClientError):
                 connection.terminate()
-            raise Away(*NOW_AWAY) from lost
-        except asyncpg.PostgresError as refused:
-            # PostgreSQL's own words may quote what somebody wrote; the kind of error is enough.
-            raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
+            raise _told(failed) from failed
         finally:
             del _commits[id(connection)]
             # Whether the work counted is known by now; the pool drops a connection that is lost on its way back.
@@ -243,26 +238,38 @@ class Database:
             self._pool.terminate()
 
 
+def _told(failed: Exception) -> ButlersError:
+    """Return what became of a unit of work, as an error of ours."""
+    if isinstance(failed, asyncpg.LockNotAvailableError):
+        return Locked(*NOW_HELD)
+    return Away(*NOW_AWAY) if isinstance(failed, LOST) else _refused(failed)
+
+
+def _refused(failed: Exception) -> ButlersError:
+    # PostgreSQL's own words may quote what somebody wrote; the kind of error is enough.
+    return ButlersError(f"The database refused a statement ({type(failed).__name__}).")
+
+
 @asynccontextmanager
 async def savepoint(connection: Connection) -> AsyncIterator[None]:
     """Undo only what was done inside where an error is raised inside; the unit of work can go on.
 
-    Raises Away where the connection is lost, and then nothing can go on.
+    That holds for a statement that waited too long for a lock too. Raises Away where the connection is lost, and then
+    nothing can go on.
     """
     try:
         await connection.execute("SAVEPOINT one")
         try:
             yield
-        except LOST:
-            raise
-        except Exception:
-            await connection.execute("ROLLBACK TO one")
+        except Exception as failed:
+            if isinstance(failed, CUT_SHORT) or not isinstance(failed, LOST):
+                await connection.execute("ROLLBACK TO one")
             raise
         await connection.execute("RELEASE one")
-    except LOST as lost:
-        raise Away(*NOW_AWAY) from lost
-    except asyncpg.PostgresError as refused:
-        raise ButlersError(f"The database refused a statement ({type(refused).__name__}).") from refused
+    except CUT_SHORT as failed:
+        raise _refused(failed) from failed
+    except (*LOST, asyncpg.PostgresError) as failed:
+        raise _told(failed) from failed
 
 
 async def wait_briefly(connection: Connection) -> None:

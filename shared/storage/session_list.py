@@ -26,14 +26,14 @@ STATES: Final = {
 CLASSIFY: Final = "classify"
 CLASSIFIED = """
 SELECT status, coalesce(outcome, '') AS words,
-    coalesce(ended_at, clock_timestamp()) NOT BETWEEN created_at AND created_at + $2::interval AS is_late
-FROM shared.sessions WHERE id = $1 AND cause = 'classify'
+    coalesce(ended_at, clock_timestamp()) NOT BETWEEN created_at AND created_at + $3::interval AS is_late
+FROM shared.sessions WHERE id = $1 AND butler = $2 AND cause = 'classify'
 """
 
 
-async def classification(connection: Connection, session_id: str, within: timedelta) -> Record | None:
-    """Return how the classifier's session stands: status, its last words, and whether these are too late."""
-    return await connection.fetchrow(CLASSIFIED, UUID(session_id), within)
+async def classification(connection: Connection, session_id: str, butler: str, within: timedelta) -> Record | None:
+    """Return how the session of this classifier stands: status, its last words, and whether these are too late."""
+    return await connection.fetchrow(CLASSIFIED, UUID(session_id), butler, within)
 
 
 LATEST = """

@@ -172,15 +172,19 @@ async def overdue_calls(connection: Connection, within: timedelta) -> list[str]:
     return [row["id"] for row in await connection.fetch(OVERDUE, within)]
 
 
-OPEN: Final = """
+# What waits, may run or runs since before a backup was put back. A word of the owner's that came later counts.
+BROUGHT_BACK: Final = """
 SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
-WHERE a.status IN ('pending', 'approved', 'executing') AND a.notification_id IS NULL ORDER BY a.id
+WHERE a.status IN ('pending', 'approved', 'executing') AND a.notification_id IS NULL
+    AND EXISTS (SELECT FROM shared.brakes b WHERE b.reason = 'restored'
+        AND b.made_at >= coalesce(a.decided_at, a.requested_at))
+ORDER BY a.id FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
 
-async def open_calls(connection: Connection) -> list[str]:
-    """Return the calls of all butlers that wait, may run or run now."""
-    return [row["id"] for row in await connection.fetch(OPEN)]
+async def brought_back(connection: Connection) -> list[str]:
+    """Hold and return the calls that a backup brought back, but for what their butlers hold."""
+    return [row["id"] for row in await connection.fetch(BROUGHT_BACK)]
 
 
 # The rules that may speak of a call, with their uses by others; the brakes; what the owner said lately; and whether

@@ -253,5 +253,15 @@ async def test_the_switchboard_touches_no_other_session(still_house: House, mess
         "INSERT INTO shared.sessions (id, butler, cause, prompt) VALUES ($1, 'greeter', 'ask', $2)", own, message
     )
     async with still_house.context("switchboard").db.work() as connection:
-        assert await session_list.classification(connection, str(own), timedelta(seconds=20)) is None
+        assert await session_list.classification(connection, str(own), "greeter", timedelta(seconds=20)) is None
         assert not await sessions.ask_to_stop(connection, str(own))
+
+
+async def test_an_answer_is_the_classifiers_own(still_house: House, message: str) -> None:
+    own = UUID(int=8)
+    await still_house.sql.execute(
+        "INSERT INTO shared.sessions (id, butler, cause, prompt) VALUES ($1, 'greeter', 'classify', $2)", own, message
+    )
+    async with still_house.context("switchboard").db.work() as connection:
+        assert await session_list.classification(connection, str(own), "greeter", timedelta(seconds=20)) is not None
+        assert await session_list.classification(connection, str(own), "health", timedelta(seconds=20)) is None

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -17,9 +18,11 @@ from messenger.poison import CODE, SAID
 from shared.channels.base import Wire
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.config.timings import STANDARD
-from shared.db.pool import Connection, Database
+from shared.db.pool import BRIEFLY, Connection, Database
+from shared.gate.tool_call import Declared, admit_call
 from shared.rpc import Answer
 from shared.storage import contacts
+from shared.storage.tool_calls import NewCall
 from switchboard import sweeper
 from tests.integration.daemon.test_switchboard import envelope, inner, route
 from tests.integration.house import House, button_data, opened
@@ -46,6 +49,8 @@ UPDATE shared.contact_info i SET value = 'nobody at all' FROM shared.notificatio
 WHERE n.id = $1 AND i.contact_id = n.contact_id
 """
 CARD = "SELECT status, reason FROM messenger.deliveries WHERE class = 'card' AND action_id = $1"
+MAY_HAVE_RUN = "UPDATE shared.pending_actions SET status = 'uncertain' WHERE id = $1"
+HOLD = "SELECT FROM shared.pending_actions WHERE id = $1 FOR UPDATE"
 ASKED_LONG_AGO = "UPDATE shared.pending_actions SET requested_at = requested_at - interval '6 seconds'"
 # And not due for long, however slow the machine is.
 MADE_LONG_AGO = """
@@ -99,7 +104,7 @@ async def asked(house: House, message: str) -> tuple[str, str]:
 
 
 async def write(house: House) -> int:
-    async with house.context("messenger").db.work() as connection:
+    async with house.context("messenger").db.work(BRIEFLY) as connection:
         return await kinds.write_missing(connection, BURST, STANDARD)
 
 
@@ -133,6 +138,19 @@ async def test_what_breaks_one_kind_of_card_keeps_no_other_kind_waiting(quiet: H
     finally:
         await quiet.sql.execute(MEND_STRANGERS)
     assert (await quiet.row(CARD, action))["status"] == "queued"
+
+
+async def test_a_call_that_its_butler_holds_keeps_no_kind_of_card_waiting(quiet: House, message: str) -> None:
+    _, action = await asked(quiet, message)
+    call = NewCall(str(uuid4()), "greeter", f"tool {message}", "{}", "Call it.", "low", repeatable=False)
+    async with quiet.context("greeter").db.work() as connection:
+        await admit_call(connection, call, Declared("rules", "low"), timedelta(hours=72))
+    await quiet.sql.execute(MAY_HAVE_RUN, call.id)
+    async with quiet.context("greeter").db.work() as holding:
+        await holding.execute(HOLD, call.id)
+        assert await write(quiet) == 1
+    assert (await quiet.row(CARD, action))["status"] == "queued"
+    assert await write(quiet) == 1
 
 
 @pytest.mark.parametrize("odd", [*ODD, "whom", "a number"])

@@ -1,0 +1,61 @@
+"""Calls of gated tools in a backup that was put back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from messenger.maintenance.reaper import reap_calls
+from shared.gate.tool_call import RUN_WITHIN, Declared, admit_call
+from shared.storage.tool_calls import NewCall
+from tests.integration.delivery.test_restoring import found_restored
+from tests.integration.house import House, opened
+from tests.rig.cluster import Cluster
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+APPROVE = "UPDATE shared.pending_actions SET status = 'approved', decided_at = clock_timestamp() WHERE id = $1"
+HOLD_CALL = "SELECT FROM shared.pending_actions WHERE id = $1 FOR NO KEY UPDATE"
+STATUS = "SELECT status FROM shared.pending_actions WHERE id = $1"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def house(cluster: Cluster) -> AsyncIterator[House]:
+    """A house of the test's own in which nothing moves by itself."""
+    async with opened(cluster, loops=False) as made:
+        yield made
+
+
+async def called(house: House, message: str, n: int) -> UUID:
+    """A call that was let through."""
+    call = NewCall(str(uuid4()), "greeter", f"tool {n} {message}", "{}", "Call it.", "low", repeatable=False)
+    async with house.context("greeter").db.work() as connection:
+        await admit_call(connection, call, Declared("rules", "low"), timedelta(hours=72))
+    await house.sql.execute(APPROVE, UUID(call.id))
+    return UUID(call.id)
+
+
+async def sweep(house: House) -> int:
+    async with house.context("messenger").db.work() as connection:
+        return await reap_calls(connection, house.settings.timings.lease, RUN_WITHIN)
+
+
+async def test_a_call_that_its_butler_holds_is_doubted_later_and_holds_up_nothing(house: House, message: str) -> None:
+    held, free = await called(house, message, 1), await called(house, message, 2)
+    async with house.context("greeter").db.work() as holding:
+        await holding.execute(HOLD_CALL, held)
+        async with asyncio.timeout(3):
+            await found_restored(house)
+        assert await house.sql.fetchval(STATUS, free) == "uncertain"
+    assert await sweep(house) == 1
+    assert await house.sql.fetchval(STATUS, held) == "uncertain"
+
+
+async def test_what_the_owner_lets_through_afterwards_is_not_doubted(house: House, message: str) -> None:
+    await found_restored(house)
+    call = await called(house, message, 1)
+    assert await sweep(house) == 0
+    assert await house.sql.fetchval(STATUS, call) == "approved"
