@@ -20,6 +20,8 @@ from shared.telemetry.logs import logger
 log = logger("butlers.sessions.notices")
 # How long it may take, without a hint, until what waits is found.
 LOOK_SECONDS: Final = 2.0
+# What ends so long a wait may come before the hint of the notice beside it, so a look is made without one.
+WAITED_SECONDS: Final = 0.25
 MOST_READERS: Final = 1024
 # The results of these are never extended: they are about notices, or somebody waits in front of them.
 EXCEPT: Final = frozenset({"ask_user", "desk_notify", "notices"})
@@ -119,7 +121,7 @@ class Showing:
 
         `began` says when the call began, by the clock. What cannot be read now is shown with a later result.
         """
-        if caller.kind not in ACTING or tool in EXCEPT or self._lock.locked() or not self._may_wait(caller.jti):
+        if caller.kind not in ACTING or tool in EXCEPT or self._lock.locked() or not self._may_wait(caller.jti, began):
             return None
         if caller.jti in self._readers and self._readers[caller.jti] is None:
             return None
@@ -130,8 +132,11 @@ class Showing:
                 log.warning("notices cannot be read now", butler=self._context.name, why=lost.message)
                 return None
 
-    def _may_wait(self, who: str) -> bool:
-        return self._hint.is_set() or who in self._owing or self._clock() - self._looked >= LOOK_SECONDS
+    def _may_wait(self, who: str, began: float) -> bool:
+        if self._hint.is_set() or who in self._owing:
+            return True
+        now = self._clock()
+        return now - self._looked >= LOOK_SECONDS or now - began >= WAITED_SECONDS
 
     async def _look(self, caller: Caller, began: float) -> str | None:
         context = self._context

@@ -23,7 +23,7 @@ from butlers.butler import Butler, Components, Daemon, Result, Tool, ToolCall
 from butlers.daemon.app import build
 from butlers.daemon.directory import Directory
 from butlers.daemon.discovery import keep_token
-from butlers.sessions.notices import BEGINS, begin_one, settle, taken
+from butlers.sessions.notices import BEGINS, WAITED_SECONDS, begin_one, settle, taken
 from butlers.sessions.prompt import worded
 from shared.auth import keystore
 from shared.auth.tokens import Signer, Verifier, mint_client_token, mint_session_token
@@ -78,10 +78,18 @@ TOOLS: Final = [
 async def painting(house: House) -> AsyncIterator[Served]:
     """The butler with these tools, served."""
 
+    async def waited(call: ToolCall) -> Result:
+        await asyncio.sleep(WAITED_SECONDS)
+        async with house.context("greeter").db.work() as connection:
+            await notices.add(connection, "greeter", Notice("watch", "built", SAID))
+        return await number(call)
+
     def make(url: str) -> Daemon:
         context, directory = house.context("greeter"), house.assembly.directory
         verifier = Verifier("greeter", directory.keys_of, directory.clock, is_live=Directory(context.db).is_live)
-        made = Butler("greeter", "Paints.", build=lambda _: Components(TOOLS))
+        made = Butler(
+            "greeter", "Paints.", build=lambda _: Components([*TOOLS, Tool("waited", "Waited.", ANY, waited)])
+        )
         return build(made, context, verifier, [url.removeprefix("http://")])[0]
 
     async for one in served(house, "greeter", make):
@@ -192,6 +200,12 @@ async def test_a_token_that_was_not_made_for_notices_gets_none(butler: Served) -
     await added(butler.house)
     assert await butler.post(butler.house.tokens["greeter"], "number") == before
     assert await states(butler.house) == ["queued"]
+
+
+async def test_what_comes_while_a_call_waits_comes_with_its_result_before_any_hint(butler: Served, token: str) -> None:
+    await butler.post(token, "number")
+    _, body = await butler.post(token, "waited")
+    assert "notification" in body
 
 
 async def test_what_is_asked_for_says_it_in_full_and_takes_nothing(butler: Served, token: str) -> None:
