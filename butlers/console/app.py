@@ -37,7 +37,7 @@ from butlers.console.pages import (
 from butlers.console.queries import start_page
 from butlers.console.session import KNOWN, House, Private, Public, Session, only_signed_in, page, session_of
 from butlers.console.storage import sessions
-from butlers.console.templating import FOLDER, Pages
+from butlers.console.templating import FOLDER, render_error
 from butlers.daemon.directory import Desks
 from shared.errors import ButlersError, InvalidInput
 from shared.loops import apart, pause
@@ -85,11 +85,11 @@ def create_app(
     settings = context.settings
     watch = Watch(clock, min(settings.sweep_seconds, SLOWEST_LOOK))
     doorstep = Doorstep.of(allowed_hosts, settings.public_url, settings.advertise_url)
-    house = House(context, doorstep, clock, random_bytes, uid_of, Pages(), watch, asyncio.Event(), desks)
+    house = House(context, doorstep, clock, random_bytes, uid_of, watch, asyncio.Event(), desks)
     app = Starlette(
         routes=_routes(house),
-        middleware=[Middleware(Guard, doorstep=doorstep, error_page=house.pages.error)],
-        exception_handlers={ButlersError: partial(_refused, house), HTTPException: partial(_http_error, house)},
+        middleware=[Middleware(Guard, doorstep=doorstep, error_page=render_error)],
+        exception_handlers={ButlersError: _refused, HTTPException: partial(_http_error, house)},
     )
     app.state.stopping = house.stopping
     app.router.redirect_slashes = False
@@ -213,9 +213,9 @@ async def metrics(_house: House, _request: Request) -> Response:
     return PlainTextResponse(metrics_text(), media_type="text/plain; version=0.0.4")
 
 
-async def _refused(house: House, _request: Request, error: Exception) -> Response:
+async def _refused(_request: Request, error: Exception) -> Response:
     known = error if isinstance(error, ButlersError) else ButlersError(str(error))
-    return house.pages.error(_STATUS.get(known.code, 500), known.message, known.remedy or "Try again.")
+    return render_error(_STATUS.get(known.code, 500), known.message, known.remedy or "Try again.")
 
 
 async def _http_error(house: House, request: Request, error: Exception) -> Response:
@@ -226,6 +226,6 @@ async def _http_error(house: House, request: Request, error: Exception) -> Respo
             session = await session_of(house, request)
             if session is not None:
                 return await page(house, request, session, "missing.html", status=status)
-    answer = house.pages.error(status, message, remedy)
+    answer = render_error(status, message, remedy)
     answer.headers.update((error.headers or {}) if isinstance(error, HTTPException) else {})
     return answer

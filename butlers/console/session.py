@@ -18,7 +18,7 @@ from butlers.console.live import Watch
 from butlers.console.middleware import Doorstep, host_name
 from butlers.console.queries import brakes
 from butlers.console.storage import sessions
-from butlers.console.templating import Pages
+from butlers.console.templating import render_page
 from butlers.daemon.directory import Desks
 from shared.auth.mac import tag, tag_matches
 from shared.channels.realms import sandbox_url
@@ -34,7 +34,7 @@ _LONGEST_PATH: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """One console: its context, its pages, and the event that ends its streams."""
+    """One console: its context, and the event that ends its streams."""
 
     context: Context
     doorstep: Doorstep
@@ -42,7 +42,6 @@ class House:
     random_bytes: Callable[[int], bytes]
     # The user of this computer that a request comes from, if the system says so.
     uid_of: Callable[[Scope], int | None]
-    pages: Pages
     watch: Watch
     stopping: asyncio.Event
     # How desks sign in; None where this console takes none.
@@ -82,7 +81,7 @@ async def page(
     at = path_of(request)
     live = status == 200 and request.method in {"GET", "HEAD"} and urlsplit(at).path == request.url.path  # noqa: PLR2004
     here = {"at": at, "here": f"/{request.url.path.split('/')[1]}", "live": live, "version": version}
-    answer = house.pages.page(name, status=status, csrf=session.csrf, **here, **shown)
+    answer = render_page(name, status=status, csrf=session.csrf, **here, **shown)
     answer.headers["ETag"] = f'"{version}"'
     return answer
 
@@ -187,16 +186,16 @@ def only_signed_in(handler: Private) -> Public:
 
     async def guarded(house: House, request: Request) -> Response:
         session = await session_of(house, request)
-        return await handler(house, request, session) if session else _lead_to_sign_in(house, request)
+        return await handler(house, request, session) if session else _lead_to_sign_in(request)
 
     return guarded
 
 
-def _lead_to_sign_in(house: House, request: Request) -> Response:
+def _lead_to_sign_in(request: Request) -> Response:
     here = path_of(request)
     if request.method in {"GET", "HEAD"} and request.headers.get("sec-fetch-site") == "cross-site":
         # A link in a web mail: browsers keep a Strict cookie back until the page asks for itself.
-        return house.pages.page("bounce.html", here=here)
+        return render_page("bounce.html", here=here)
     wanted = here if request.method in {"GET", "HEAD"} else "/"
     sign_in = "/sign-in" if wanted == "/" else f"/sign-in?{urlencode({'next': wanted})}"
     if "hx-request" in request.headers or "text/event-stream" in request.headers.get("accept", ""):

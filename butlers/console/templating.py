@@ -29,26 +29,25 @@ _TITLES: Final = {
 }
 
 
-class Pages:
-    """The templates, read once."""
+# A template is compiled when it is first shown, once in a process.
+_TEMPLATES: Final = Environment(
+    loader=FileSystemLoader(FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.globals["navigation"] = NAVIGATION
+_TEMPLATES.globals["channels"] = CHANNELS
 
-    def __init__(self) -> None:
-        self._templates = Environment(
-            loader=FileSystemLoader(FOLDER / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.globals["navigation"] = NAVIGATION
-        self._templates.globals["channels"] = CHANNELS
 
-    def page(self, name: str, *, status: int = 200, csrf: str = "", **values: object) -> HTMLResponse:
-        """Render one page; `csrf` is the token of the signed-in session, empty before sign-in."""
-        text = self._templates.get_template(name).render(csrf=csrf, **values)
-        return HTMLResponse(text, status_code=status)
+def render_page(name: str, *, status: int = 200, csrf: str = "", **values: object) -> HTMLResponse:
+    """Render one page; `csrf` is the token of the signed-in session, empty before sign-in."""
+    text = _TEMPLATES.get_template(name).render(csrf=csrf, **values)
+    return HTMLResponse(text, status_code=status)
 
-    def error(self, status: int, message: str, remedy: str) -> HTMLResponse:
-        """Render an error page: what is wrong and what to do."""
-        title = _TITLES.get(status, "That did not work")
-        return self.page("error.html", status=status, title=title, message=message, remedy=remedy)
+
+def render_error(status: int, message: str, remedy: str) -> HTMLResponse:
+    """Render an error page: what is wrong and what to do."""
+    title = _TITLES.get(status, "That did not work")
+    return render_page("error.html", status=status, title=title, message=message, remedy=remedy)

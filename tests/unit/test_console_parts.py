@@ -17,7 +17,7 @@ from butlers.console.middleware import HEADERS, Doorstep, Guard, host_name
 from butlers.console.pages.sign_in import code_of
 from butlers.console.queries.deliveries import FILTERS
 from butlers.console.session import safe_next
-from butlers.console.templating import Pages
+from butlers.console.templating import render_error
 from shared.auth.password import check_password, has_password, write_password
 from shared.config.settings import Secret
 from shared.display.fates import DELIVERY
@@ -232,7 +232,7 @@ def guarded(app: Response | None) -> Guard:
     async def fails(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise ZeroDivisionError("secret detail")
 
-    return Guard(app or fails, doorstep=Doorstep.of(frozenset(), None, None), error_page=Pages().error)
+    return Guard(app or fails, doorstep=Doorstep.of(frozenset(), None, None), error_page=render_error)
 
 
 async def test_what_fails_unforeseen_is_a_page_of_two_sentences() -> None:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from butlers.console.templating import Pages
+from butlers.console.templating import render_error
 from butlers.notices import Waiting, block_of
 from messenger.cards.strangers import stranger
 from messenger.inbound.letters import envelope
@@ -123,10 +123,9 @@ class Reader(HTMLParser):
 
 
 def test_no_word_is_anything_but_text_on_a_page() -> None:
-    pages = Pages()
 
     def read(said: str) -> Reader:
-        return Reader(bytes(pages.error(404, visible(said), "").body).decode())
+        return Reader(bytes(render_error(404, visible(said), "").body).decode())
 
     tags = read("plain").tags
     for said in words():

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from butlers.console.session import House, Session, demand_csrf, read_form, safe_next, session_of
 from butlers.console.storage import sessions
+from butlers.console.templating import render_error, render_page
 from shared.auth import keystore
 from shared.auth.password import check_password, has_password
 from shared.telemetry.logs import logger
@@ -29,7 +30,7 @@ async def show(house: House, request: Request) -> Response:
     code = request.query_params.get("code", "")
     wanted = safe_next(request.query_params.get("next", "/"))
     if code:
-        return house.pages.page("link.html", code=code)
+        return render_page("link.html", code=code)
     if await session_of(house, request):
         return RedirectResponse(wanted, status_code=303)
     return await _form(house, request, wanted)
@@ -56,7 +57,7 @@ async def submit(house: House, request: Request) -> Response:
     log.warning("sign-in link refused")
     if await session_of(house, request):
         return await _form(house, request, wanted, status=403, trouble=f"{SPENT} {NEW_LINK}")
-    return house.pages.error(403, SPENT, NEW_LINK)
+    return render_error(403, SPENT, NEW_LINK)
 
 
 def code_of(pasted: str) -> str:
@@ -119,4 +120,4 @@ async def _form(house: House, request: Request, wanted: str, *, status: int = 20
     folder = keystore.folder(house.context.home, "console")
     known = house.context.settings.console_password is not None or has_password(folder)
     again = await session_of(house, request) is not None
-    return house.pages.page("sign_in.html", status=status, wanted=wanted, trouble=trouble, known=known, again=again)
+    return render_page("sign_in.html", status=status, wanted=wanted, trouble=trouble, known=known, again=again)
