@@ -24,6 +24,8 @@ SHOWN_FOR: Final = 30.0
 # By this selection of the X server a newer popup of any process takes the place of the one that stands.
 PLACE: Final = "_BUTLERS_POPUP"
 _LOOK_MS: Final = 40
+# Who types into another window as this one comes goes on with a key within so many seconds of the last.
+TYPES_ON: Final = 0.4
 
 
 def tell(event: str, **more: str) -> None:
@@ -48,6 +50,8 @@ class Window:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._input: tk.Text | tk.Entry | None = None
         self._over = False
+        # When the last key came that was meant for another window; None once the person has paused.
+        self._typed_on: float | None = 0.0
         timeout = said.get("timeout")
         self._until = None if timeout is None else time.monotonic() + float(timeout)
         if not said["waits"]:
@@ -101,6 +105,7 @@ class Window:
         self._root.attributes("-topmost", True)  # noqa: FBT003  # Tk's way
         self._root.lift()
         self._root.update()
+        self._typed_on = time.monotonic()
         (self._input or self._root).focus_force()
         tell("shown")
 
@@ -185,6 +190,15 @@ class Window:
         for key in ("<Shift-Return>", "<Shift-KP_Enter>"):
             typed.bind(key, self._break_line)
         typed.bind("<Control-a>", _select_all)
+        typed.bindtags(("TypesOn", *typed.bindtags()))
+        typed.bind_class("TypesOn", "<KeyPress>", self._drop_typed_on)
+
+    def _drop_typed_on(self, _: object) -> str | None:
+        """Drop what is typed on from another window, until the person pauses: it may be a password."""
+        now = time.monotonic()
+        if self._typed_on is not None:
+            self._typed_on = now if now - self._typed_on < TYPES_ON else None
+        return None if self._typed_on is None else "break"
 
     def _break_line(self, _: object) -> str:
         if isinstance(self._input, tk.Text):

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from butlers.desk.window import TYPES_ON
+
 
 class Screen:
     """One display, and what a person does and sees there."""
@@ -46,10 +48,11 @@ class Screen:
         return found.stdout.split()
 
     def window(self, title: str, seconds: float = 5) -> str:
-        """The window of that title, once it stands and has the keyboard."""
+        """The window of that title, once it stands, has the keyboard and takes what is typed."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if (found := self.windows(title)) and self.active() == found[0]:
+                time.sleep(TYPES_ON)
                 return found[0]
             time.sleep(0.02)
         raise AssertionError(f"no window {title!r} has the keyboard on {self.display}")

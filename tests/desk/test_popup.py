@@ -91,6 +91,17 @@ async def test_what_the_person_does_is_told_in_the_contracts_words(seen: Screen,
     assert await told(seen, asked("Contract"), hands) == said
 
 
+async def test_what_is_typed_on_from_another_window_is_nobodys_answer(seen: Screen) -> None:
+    goes_on = asyncio.to_thread(
+        seen.run, "xdotool", "type", "--delay", "60", "correct horse battery staple " * 2 + "\n"
+    )
+    person = asyncio.create_task(goes_on)
+    waiting = asyncio.create_task(conversation().notify(asked("Typed on")))
+    await person
+    await asyncio.to_thread(typing("Yes.", "<Return>"), seen, await asyncio.to_thread(seen.window, "Typed on"))
+    assert text_of(await asyncio.wait_for(waiting, WITHIN)) == "User response: Yes."
+
+
 async def test_time_runs_out_in_the_contracts_words(seen: Screen) -> None:
     begun = time.monotonic()
     assert text_of(await conversation().notify(asked("Late", timeout=5))) == "No response within 5s timeout"
