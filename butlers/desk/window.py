@@ -50,8 +50,8 @@ class Window:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._input: tk.Text | tk.Entry | None = None
         self._over = False
-        # When the last key came that was meant for another window; None once the person has paused.
-        self._typed_on: float | None = 0.0
+        # When the last key came that was meant for another window; 0 once the person has paused.
+        self._typed_on = 0.0
         timeout = said.get("timeout")
         self._until = None if timeout is None else time.monotonic() + float(timeout)
         if not said["waits"]:
@@ -196,9 +196,8 @@ class Window:
     def _drop_typed_on(self, _: object) -> str | None:
         """Drop what is typed on from another window, until the person pauses: it may be a password."""
         now = time.monotonic()
-        if self._typed_on is not None:
-            self._typed_on = now if now - self._typed_on < TYPES_ON else None
-        return None if self._typed_on is None else "break"
+        self._typed_on = now if now - self._typed_on < TYPES_ON else 0.0
+        return "break" if self._typed_on else None
 
     def _break_line(self, _: object) -> str:
         if isinstance(self._input, tk.Text):

@@ -30,6 +30,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 LONG_FUNCTIONS: dict[str, str] = {
     "shared/config/settings.py::Settings.from_env": "a line for each variable",
 }
+LONG_FILES: dict[str, str] = {
+    "butlers/desk/window.py": "a program by itself, which imports nothing of ours",
+}
 MANY_PARAMETERS: dict[str, str] = {
     "butlers/cli/rules.py::add": "a rule's eight options, as options",
     "butlers/cli/go_live.py::go_live": "an answer each, as options",
@@ -215,7 +218,7 @@ def docstrings(tree: ast.AST) -> set[int]:
 def file_too_long(name: str, source: str) -> Iterator[str]:
     """Statements count, and not lines, so that no line is squeezed; an SQL text is one, a docstring or import none."""
     limit = 340 if name.startswith("tests/") else 175
-    if source.count("\n") < limit:
+    if source.count("\n") < limit or name in LONG_FILES:
         return  # ruff lets no line hold two statements (E701 to E703)
     all_ = [node for node in nodes(parsed(source)) if isinstance(node, ast.stmt)]
     told = [node for node in all_ if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
@@ -544,6 +547,7 @@ def test_both_locks_agree() -> None:
 def test_every_exception_still_excuses_something() -> None:
     tables: tuple[tuple[dict[str, str], Checker], ...] = (
         (LONG_FUNCTIONS, function_too_long),
+        (LONG_FILES, file_too_long),
         (MANY_PARAMETERS, too_many_parameters),
         (BROAD_EXCEPTS, broad_except),
         (ASSEMBLED_SQL, sql_put_together),
