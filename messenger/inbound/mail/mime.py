@@ -22,6 +22,8 @@ HEAD_CHARACTERS: Final = 65_536
 # The standard library takes the square of a field's length to tell its parameters apart.
 PARAMETERS: Final = ("Content-Type", "Content-Disposition")
 LONGEST_PARAMETERS: Final = 1_000
+# It takes the square again to find encoded words that do not end; so long a value holds any subject that is kept.
+LONGEST_ENCODED: Final = 3_000
 MOST_PARTS: Final = 100
 DEEPEST: Final = 8
 PLAIN: Final = "text/plain"
@@ -110,7 +112,8 @@ def header(fields: Message, name: str) -> str:
 
 
 def decoded_words(value: str) -> str:
-    """Return a text with its encoded words (RFC 2047) decoded, on one line."""
+    """Return a text, or its beginning, with its encoded words (RFC 2047) decoded, on one line."""
+    value = value[:LONGEST_ENCODED]
     return one_line(readable(lambda: str(make_header(decode_header(value))), value))
 
 
