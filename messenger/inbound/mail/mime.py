@@ -31,7 +31,6 @@ PLAIN: Final = "text/plain"
 UNREADABLE: Final = (LookupError, ValueError, TypeError, AttributeError, MessageError)
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_LONE_CR: Final = re.compile(rb"\r(?!\n)")
 _LINE_END: Final = re.compile(r"\r\n?")
 # Some of the codecs that Python would take by name are no charsets, or slow on purpose.
 _CHARSET: Final = re.compile(
@@ -98,11 +97,16 @@ class Mime:
 def taken_apart(raw: bytes) -> Mime:
     """Return what a mail, or the beginning of one, is made of."""
     text = _LINE_END.sub("\n", raw.decode("ascii", "surrogateescape"))
-    fields, is_short, _ = _fields(text)
+    fields, is_whole, _ = _fields(text)
     found = tuple(islice(_parts(text, ()), MOST_PARTS + 1))
-    # Where another program sees other lines, it may have vouched for another mail.
-    whole = is_short and len(found) <= MOST_PARTS and _LONE_CR.search(raw) is None
+    whole = is_whole and len(found) <= MOST_PARTS and _ends_lines_one_way(raw)
     return Mime(fields, found[:MOST_PARTS], whole)
+
+
+def _ends_lines_one_way(raw: bytes) -> bool:
+    """Return whether every program sees the same lines; one that sees others may have vouched for another mail."""
+    both = raw.count(b"\r\n")
+    return raw.count(b"\r") == both and (not both or raw.count(b"\n") == both)
 
 
 def header(fields: Message, name: str) -> str:
@@ -175,11 +179,13 @@ def _pieces(boundary: str, body: str) -> Iterator[str]:
 
 
 def _fields(text: str) -> tuple[Message, bool, str]:
-    """Return the header fields with their body set, whether that was all of them, and the body."""
+    """Return the header fields with their body set, whether those are all that anybody sees, and the body."""
     head, _, body = ("", "", text[1:]) if text.startswith("\n") else text.partition("\n\n")
     fields = readable(lambda: HeaderParser().parsestr(head[:HEAD_CHARACTERS]), Message())
+    # The library passes over a line that it takes for no field, or ends the head there; a mail server may go on.
+    is_sound = not (fields.defects or fields.get_payload())
     fields.set_payload(body)
-    return fields, len(head) <= HEAD_CHARACTERS and not _shortened(fields), body
+    return fields, is_sound and len(head) <= HEAD_CHARACTERS and not _shortened(fields), body
 
 
 def _shortened(fields: Message) -> bool:
