@@ -258,6 +258,12 @@ def test_the_plain_words_are_read_and_files_are_named() -> None:
     assert (found.text, file.type, file.size) == ("J\u00fcrgen", "application/pdf", 5)
 
 
+def test_the_type_of_a_file_is_one_that_a_row_can_hold() -> None:
+    parts = "--b\r\nContent-Type: application/x\0y\r\n\r\nx\r\n--b--"
+    (file,) = letter_of(mail(OURS, "Content-Type: multipart/mixed; boundary=b", text=parts), None).attachments
+    assert file.type == "application/x\ufffdy"
+
+
 def test_an_answer_names_what_of_ours_it_answers() -> None:
     ours = "<n.01234567-0123-0123-0123-0123456789ab@sandbox.test>"
     head = (OURS, "In-Reply-To: <x@y.z>", f"References: <a@b.c>\r\n {ours} <x@y.z>")

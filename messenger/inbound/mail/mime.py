@@ -151,7 +151,7 @@ def _parts(text: str, path: tuple[int, ...]) -> Iterator[Part]:
     INVARIANT: every piece yields at least one, so that whoever stops taking them ends the work.
     """
     fields, _, body = _fields(text)
-    kind = readable(fields.get_content_type, PLAIN)
+    kind = one_line(readable(fields.get_content_type, PLAIN))
     boundary = readable(fields.get_boundary, None) if kind.startswith("multipart/") else None
     pieces = _pieces(boundary, f"\n{body}") if boundary and len(path) < DEEPEST else None
     first = next(pieces, None) if pieces else None
