@@ -30,11 +30,13 @@ class Reference:
     type: str | None = None
     size: int | None = None
     file_id: str | None = None
+    verified: bool = False
 
 
 # INVARIANT: of a message that was routed to this very butler.
 REFERENCE: Final = """
-SELECT channel, endpoint_identity AS endpoint, thread, sender, attachments -> ($3::integer - 1) AS attached
+SELECT channel, endpoint_identity AS endpoint, thread, sender, verified,
+    attachments -> ($3::integer - 1) AS attached
 FROM switchboard.inbox WHERE id = $1 AND routed_to = $2
 """
 
@@ -46,7 +48,8 @@ async def reference(connection: Connection, butler: str, message_id: UUID, numbe
         return None
     said = row["attached"]
     about = {name: said[name] for name in ("name", "type", "size", "file_id") if name in said}
-    return Reference(row["channel"], row["endpoint"], row["thread"], row["sender"], number, **about)
+    place = row["channel"], row["endpoint"], row["thread"], row["sender"]
+    return Reference(*place, number, verified=row["verified"] is True, **about)
 
 
 MAKE_ROOM: Final = """

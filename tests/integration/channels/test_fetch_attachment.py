@@ -159,3 +159,17 @@ async def test_of_a_large_mail_only_the_file_is_read_and_only_of_the_same_sender
         assert Mailbox(account).read_once(partial(mailed_file, wanted=wanted)) == large
         gone = replace(wanted, thread="<b@example.org>")
         assert Mailbox(account).read_once(partial(mailed_file, wanted=gone)) is None
+
+
+async def test_a_verified_file_comes_from_a_mail_that_is_vouched_for_and_from_no_report() -> None:
+    head = "From: anna@example.org\r\nTo: x@example.net\r\nMessage-ID: <a.2@example.org>\r\n"
+    vouched = "Authentication-Results: mx.example.net; dmarc=pass header.from=example.org\r\n"
+    file = "--b\r\nContent-Type: application/zip; name=a.zip\r\n\r\n{}\r\n--b--\r\n"
+    mixed, report = "multipart/mixed; boundary=b", "multipart/report; report-type=delivery-status; boundary=b"
+    mails = (("", mixed, "forged"), (vouched, report, "reported"), (vouched, mixed, "true"))
+    wanted = Reference("email", "x@example.net", "<a.2@example.org>", "anna@example.org", 1, "a.zip", "application/zip")
+    with mailbox() as box:
+        for said, kind, body in mails:
+            box.put(f"{said}{head}Content-Type: {kind}\r\n\r\n{file.format(body)}".encode())
+        asked_for = partial(mailed_file, wanted=replace(wanted, verified=True), vouching="mx.example.net")
+        assert Mailbox(account_from(box.url())).read_once(asked_for) == b"true"
