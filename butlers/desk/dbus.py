@@ -80,7 +80,7 @@ class Dbus:
 
         await self._connect()
         has_buttons = "actions" in self._can and len(note.buttons) <= MOST_BUTTONS
-        body = full_text(note, has_buttons=has_buttons)[:_LONGEST_BODY]
+        body = _cut(full_text(note, has_buttons=has_buttons), _LONGEST_BODY)
         pressed = [part for n, label in enumerate(note.buttons) for part in (str(n), label[:_LONGEST_LABEL])]
         [number] = await self._call(
             "Notify",
@@ -88,7 +88,7 @@ class Dbus:
             "Butlers",
             0,
             "",
-            in_line(note.title)[:_LONGEST_TITLE],
+            _cut(in_line(note.title), _LONGEST_TITLE),
             escape(_plain(body), quote=False) if "body-markup" in self._can else _plain(body),
             [in_line(one) for one in pressed] if has_buttons else [],
             {"urgency": Variant("y", _URGENCY[note.urgency])},
@@ -173,6 +173,11 @@ class Dbus:
         with suppress(OSError, EOFError):
             await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
         self._all_gone()
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the text, or its beginning with a mark that there is more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _plain(text: str) -> str:

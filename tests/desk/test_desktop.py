@@ -96,6 +96,14 @@ async def test_more_options_than_there_is_room_for_are_answered_elsewhere(server
     await showing
 
 
+async def test_a_text_that_is_cut_says_so(server: Scripted, desktop: Dbus) -> None:
+    showing = asyncio.create_task(desktop.show(Note("long", "t" * 300, "b" * 3000, ["1"])))
+    await server.until_shown()
+    assert server.shown[0][3:5] == ["t" * 199 + "…", "b" * 1999 + "…"]
+    server.end(1, 2)
+    await showing
+
+
 async def test_a_key_that_was_never_offered_and_a_signal_of_another_count_for_nothing(
     address: str, server: Scripted, desktop: Dbus
 ) -> None:
