@@ -78,7 +78,9 @@ async def _from_channel(files: Files, found: Reference) -> bytes:
     if found.channel != "email" or found.thread is None or source is None or found.endpoint != source.endpoint:
         raise Gone("The channel that it came by")
     box = Mailbox(source.account)
-    looking = asyncio.ensure_future(asyncio.to_thread(box.read_once, partial(mailed_file, wanted=found, vouching=source.server)))
+    looking = asyncio.ensure_future(
+        asyncio.to_thread(box.read_once, partial(mailed_file, wanted=found, vouching=source.server))
+    )
     try:
         body = await asyncio.shield(looking)
     except asyncio.CancelledError:
