@@ -10,6 +10,8 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
+import asyncpg
+
 from shared.addresses import folded
 from shared.channels import CHANNELS, channel_of
 from shared.config.timings import STANDARD
@@ -36,15 +38,21 @@ RETURNING id::text
 async def store(connection: Connection, event: IngestEnvelope) -> str | None:
     """Store the event; return the new row's id, or None if it was stored before.
 
-    Raises InvalidInput for a channel that is none.
+    Raises InvalidInput for a channel that is none, and for what no row can hold.
     """
     channel = channel_of(event.source.channel)
     if channel is None:
         raise InvalidInput(f"Nothing comes in by the channel '{event.source.channel[:40]}'.")
+    try:
+        found: str | None = await connection.fetchval(STORE, channel, *_columns(channel, event))
+    except asyncpg.DataError as unfit:
+        raise InvalidInput("The database cannot hold what came in.", "Leave out control characters.") from unfit
+    return found
+
+
+def _columns(channel: str, event: IngestEnvelope) -> Sequence[object]:
     attached = event.payload.attachments
-    found: str | None = await connection.fetchval(
-        STORE,
-        channel,
+    return (
         event.source.endpoint_identity,
         event.event.external_event_id,
         event.event.external_thread_id,
@@ -60,7 +68,6 @@ async def store(connection: Connection, event: IngestEnvelope) -> str | None:
         event.payload.quoted,
         event.sender.verified,
     )
-    return found
 
 
 def conversation_of(channel: str, event: IngestEnvelope) -> str:

@@ -202,6 +202,8 @@ async def test_a_route_carries_the_request_it_belongs_to(house: House, message: 
         {"event": {"kind": "A kind"}},
         {"source": {"channel": "carrier pigeon"}},
         {"event": {"external_event_id": ""}},
+        {"payload": {"text": "x\0"}},
+        {"payload": {"text": "x", "attachments": [{"name": "a", "type": "x\0"}]}},
     ],
 )
 async def test_an_event_that_does_not_fit_is_refused_and_stored_nowhere(
