@@ -1,15 +1,16 @@
 """What comes in: the loop that says of each received message to which butler it goes, and hands over what is work."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from butlers.butler import Context
 from shared.channels import realms
-from shared.db.pool import Connection, Record
+from shared.db.pool import BRIEFLY, Connection, Record, savepoint
 from shared.display.conversation import Turn, prompt_to_classify
-from shared.errors import InvalidInput
+from shared.errors import Away, InvalidInput
 from shared.gate.accept import accept
 from shared.gate.admit import Admitter, admit
 from shared.loops import apart, either
@@ -73,34 +74,31 @@ class Routed:
     is_news: bool = True
 
 
-async def hand_over(context: Context, message: Routed) -> None:
-    """Let what was written begin a session of its butler; the owner is told if nothing thinks for that one.
+async def hand_over(connection: Connection, message: Routed) -> bool:
+    """Let what was written begin a session of its butler; return whether the owner is to be told that none reads it.
 
-    It is called while the lease of the message lasts, and again if the process ended meanwhile; a message is one
-    session, because the session has the message's id.
+    A message is one session, because the session has the message's id. INVARIANT: it begins in the unit of work that
+    says where the message went: whoever reads that could else put a row of that id first, uncommitted, and this one
+    would wait for it.
     """
-    async with context.db.work() as connection:
-        thinks = await registry.has_runtime(connection, message.butler)
-        is_played = await realms.is_played(connection, str(message.request_context["source_channel"]))
-        somebody_thinks = await session_list.somebody_thinks(connection)
-        reads = thinks and not is_played
-        if reads:
-            await sessions.enqueue_message(
-                connection, message.message_id, message.butler, message.text, message.request_context
+    thinks = await registry.has_runtime(connection, message.butler)
+    is_played = await realms.is_played(connection, str(message.request_context["source_channel"]))
+    if thinks and not is_played:
+        await sessions.enqueue_message(
+            connection, message.message_id, message.butler, message.text, message.request_context
+        )
+        if message.is_news and len(message.text) <= notices.LONGEST:
+            # A session that runs is told it at once; where none is, its own begins. Its row says which, so never
+            # both. What a notice cannot hold begins its own.
+            words = Notice(
+                "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
             )
-            if message.is_news and len(message.text) <= notices.LONGEST:
-                # A session that runs is told it at once; where none is, its own begins. Its row says which, so never
-                # both. What a notice cannot hold begins its own.
-                words = Notice(
-                    "owner", sessions.MESSAGE, message.text, trust="owner", priority="high", id=message.message_id
-                )
-                await notices.add(connection, message.butler, words)
-        elif not message.from_owner:
-            await inbox.show(connection, message.message_id)
+            await notices.add(connection, message.butler, words)
+    elif not message.from_owner:
+        await inbox.show(connection, message.message_id)
     # Where nothing thinks for anybody, the Messenger says so.
-    if message.from_owner and not thinks and somebody_thinks and not is_played:
-        await _tell_owner(context, message)
-    log.info("routed", message=message.message_id, to=message.butler, why=message.because, read=reads)
+    untold = message.from_owner and not thinks and not is_played
+    return untold and await session_list.somebody_thinks(connection)
 
 
 async def _tell_owner(context: Context, message: Routed) -> None:
@@ -134,7 +132,7 @@ async def route_waiting(context: Context) -> int:
 
 async def _route_one(context: Context, row: Record, known: Known) -> bool:
     """Write where one message goes, hand it over, and let the next of its conversation be taken; return if it went."""
-    async with context.db.work() as connection:
+    async with context.db.work(BRIEFLY) as connection:
         answered = await inbox.ours_answered(connection, row) if row["kind"] != AUTOMATIC else None
         rules, message = known.rules, _incoming(row)
         chosen = await _choice(context, connection, row, message, answered, known)
@@ -147,18 +145,36 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
         is_work = butler is not None and begins_work(message, butler, rules)
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
-        if held and not is_work:
-            await _keep(connection, row, message, butler, rules)
-            await inbox.done(connection, row["id"], context.instance)
+        work, unread = None, False
         about = await inbox.context_to_answer(connection, concerns) if concerns else None
-    if held and butler is not None and is_work:
-        how = about or row["request_context"]
-        because = row["routed_because"] or chosen.because
-        is_news = message.from_owner and about is None
-        await hand_over(context, Routed(row["id"], butler, because, row["text"], how, message.from_owner, is_news))
+        if held and butler is not None and is_work:
+            how, because = about or row["request_context"], row["routed_because"] or chosen.because
+            is_news = message.from_owner and about is None
+            work = Routed(row["id"], butler, because, row["text"], how, message.from_owner, is_news)
+            unread = await hand_over(connection, work)
+        elif held:
+            await _keep(connection, row, message, butler, rules)
+        if held and not unread:
+            await inbox.done(connection, row["id"], context.instance)
+    if work is not None:
+        log.info("routed", message=work.message_id, to=work.butler, why=work.because)
+    if work is not None and unread:
+        # It is taken again if the process ends before the owner is told.
+        await _tell_owner(context, work)
         async with context.db.work() as connection:
             await inbox.done(connection, row["id"], context.instance)
     return held
+
+
+@asynccontextmanager
+async def _as_it_may(connection: Connection, what: str, message_id: str) -> AsyncIterator[None]:
+    """Let go of what is done inside where a butler holds the row that it is about.
+
+    INVARIANT: no butler keeps a message from being done; all of its conversation waits behind it.
+    """
+    with apart(log, what, message=message_id, through=(Away,)):
+        async with savepoint(connection):
+            yield
 
 
 async def _keep(
@@ -170,7 +186,8 @@ async def _keep(
         # INVARIANT: nothing reaches a butler by an edit that would not reach it as a message.
         as_message = replace(message, kind=OWN_WORDS)
         if original is not None and begins_work(as_message, original["routed_to"], rules):
-            await sessions.change_prompt(connection, original["id"], row["text"])
+            async with _as_it_may(connection, "an edit changed nothing", row["id"]):
+                await sessions.change_prompt(connection, original["id"], row["text"])
     elif butler is not None and row["kind"] in SHOWN and not message.from_owner:
         await inbox.show(connection, row["id"])
 
@@ -242,7 +259,8 @@ async def _by_classifier(
     if choice is None and asked is None:
         await _ask(context, connection, row, message, classifier)
     if asked is not None and asked.is_late:
-        await sessions.ask_to_stop(connection, row["asked_in"])
+        async with _as_it_may(connection, "the classifier is not asked to stop", row["id"]):
+            await sessions.ask_to_stop(connection, row["asked_in"])
     return choice
 
 
