@@ -10,8 +10,8 @@ from typing import Final
 from butlers.butler import Answer, Arguments, Context, Loop, Result, Tool, ToolCall
 from shared import answers
 from shared.auth.tokens import Caller
-from shared.db.pool import Record
-from shared.errors import ButlersError, InvalidInput, Unavailable
+from shared.db.pool import BRIEFLY, Record
+from shared.errors import ButlersError, InvalidInput, Locked, Unavailable
 from shared.gate import tool_call
 from shared.gate.tool_call import RUN_WITHIN, Begun, Declared
 from shared.loops import either, pause
@@ -80,8 +80,11 @@ class Gated:
         context, declared = self._context, Declared(tool.gate, tool.risk)
         for n in range(TRIES):
             try:
-                async with context.db.work() as connection:
+                async with context.db.work(BRIEFLY) as connection:
                     return await tool_call.admit_call(connection, new, declared, context.settings.approval_ttl)
+            except Locked:
+                # Whoever holds it may hold it for long, and a call that tries again holds a connection.
+                raise
             except Unavailable:
                 if n == TRIES - 1 or context.stopping.is_set():
                     raise

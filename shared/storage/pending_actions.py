@@ -142,9 +142,12 @@ async def spend(connection: Connection, rule_id: str, notification_id: str) -> N
     await connection.execute(SPEND, UUID(rule_id), UUID(notification_id))
 
 
+# Only a use that could be one too many has a number, for which another butler waits that takes the same.
 SPEND_ON_CALL = """
 INSERT INTO shared.rule_uses (rule_id, notification_id, n)
-SELECT $1, $2, coalesce(max(n), 0) + 1 FROM shared.rule_uses WHERE rule_id = $1 ON CONFLICT DO NOTHING
+SELECT id, $2, CASE WHEN num_nonnulls(max_uses, max_per_day) > 0 THEN
+    (SELECT coalesce(max(u.n), 0) + 1 FROM shared.rule_uses u WHERE u.rule_id = r.id) END
+FROM shared.approval_rules r WHERE id = $1 ON CONFLICT DO NOTHING
 """
 
 
