@@ -30,6 +30,7 @@ from shared.contracts import (
     failure,
     wire,
 )
+from shared.db.pool import BRIEFLY
 from shared.errors import ButlersError, Forbidden, InvalidInput
 from shared.storage import session_list, sessions
 
@@ -165,7 +166,8 @@ async def take_in(context: Context, call: ToolCall) -> RouteResponse:
         route = RouteEnvelope.model_validate(call.arguments)
         about = route.request_context.model_dump(exclude_none=True)
         asked = AskedSession.model_validate(route.input.context)
-        async with context.db.work() as connection:
+        # The one that asks knows the id, and may hold it.
+        async with context.db.work(BRIEFLY) as connection:
             await session_list.demand_room(connection, context.name, asked)
             await sessions.enqueue_asked(connection, asked, context.name, route.input.prompt or "")
         result = RouteResult(session_id=str(asked.session_id))
