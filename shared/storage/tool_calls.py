@@ -172,12 +172,16 @@ async def overdue_calls(connection: Connection, within: timedelta) -> list[str]:
     return [row["id"] for row in await connection.fetch(OVERDUE, within)]
 
 
-# What waits, may run or runs since before a backup was put back. A word of the owner's that came later counts.
+# What waits, may run or runs since before a backup was put back. A word of the owner's that came later counts. The
+# brake may have been written while the clock was ahead: what was asked after the owner lifted it is not of the backup
+# either. A call that its butler held at that moment was asked before it, and is doubted still. A lifting that lies
+# ahead too says nothing of what is asked now.
 BROUGHT_BACK: Final = """
 SELECT a.id::text FROM shared.pending_actions a JOIN shared.tool_calls c USING (id)
 WHERE a.status IN ('pending', 'approved', 'executing') AND a.notification_id IS NULL
     AND EXISTS (SELECT FROM shared.brakes b WHERE b.reason = 'restored'
-        AND b.made_at >= coalesce(a.decided_at, a.requested_at))
+        AND least(b.made_at, b.lifted_at) >= coalesce(a.decided_at, a.requested_at)
+        AND (b.lifted_at > clock_timestamp()) IS NOT TRUE)
 ORDER BY a.id FOR NO KEY UPDATE OF a SKIP LOCKED
 """
 
