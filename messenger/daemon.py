@@ -14,7 +14,7 @@ from messenger.channels.telegram import TelegramChannel
 from messenger.delivery import lease, loop
 from messenger.inbound import commands, mailbox, poller, reader, updates
 from messenger.inbound.fetch_attachment import Files, fetch_attachment
-from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer
+from messenger.maintenance import circuit_breaker, metrics, purger, reaper, rechecker, sandbox, sealer, watchdog
 from messenger.route_execute import OBJECT, execute
 from messenger.storage import rate_limits
 from shared.channels.realms import SANDBOX, SANDBOX_SERVER, Configured, configured, write_channels
@@ -62,6 +62,7 @@ def build(context: Context) -> Components:
         partial(sealer.run, context),
         partial(metrics.run, context),
         partial(sandbox.run, context),
+        partial(watchdog.run, context),
     ]
 
     def remarks() -> list[str]:

@@ -172,6 +172,8 @@ class Timings:
 
     unhurried: float = 5.0
     """Seconds between two looks at what nobody waits for: silent instances, the sandbox, channels that work."""
+    longest_transaction: timedelta = timedelta(seconds=30)
+    """Interval. What a butler's login holds for longer is ended: no statement of ours lasts as long."""
     metrics: float = 15.0
     """Seconds between two readings of the gauges, which is how often they are scraped."""
     witness: float = 1.0
