@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -14,6 +15,7 @@ from shared.storage.sessions import Claimed, Ending, Finish, Terms
 from switchboard import incoming
 from switchboard.storage import inbox, registry
 from tests.integration.daemon.test_routing import FOUND, event
+from tests.integration.database.test_hardening import logged_in
 from tests.integration.house import House
 from tests.integration.sandbox_runner import OWNER
 from tests.integration.workers import new_chat
@@ -265,3 +267,40 @@ async def test_an_answer_is_the_classifiers_own(still_house: House, message: str
     async with still_house.context("switchboard").db.work() as connection:
         assert await session_list.classification(connection, str(own), "greeter", timedelta(seconds=20)) is not None
         assert await session_list.classification(connection, str(own), "health", timedelta(seconds=20)) is None
+
+
+BY_ITS_BUTLER: Final = """
+INSERT INTO shared.sessions (id, butler, cause, prompt) VALUES (gen_random_uuid(), $1, $2, 'x') RETURNING id
+"""
+
+
+@pytest.mark.parametrize("cause", ["classify", "message"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "untold = 'I moved the money.'",
+        """used = '{"dollars": 0}'""",
+        """limits = '{"dollars": 1000000}'""",
+        "status = 'running', began_at = now(), holder = 'x', lease_until = '2199-01-01Z'",
+        "status = 'done', outcome = 'greeter', ended_at = now()",
+        "cause = 'classify', prompt = 'y', steps = 1",
+    ],
+)
+async def test_the_switchboard_changes_no_more_of_a_session_than_words_and_a_stop(
+    still_house: House, cause: str, change: str
+) -> None:
+    async with logged_in(still_house, "switchboard") as connection:
+        session = await connection.fetchval(BY_ITS_BUTLER, "greeter", cause)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(f"UPDATE shared.sessions SET {change} WHERE id = $1", session)
+        stop = "UPDATE shared.sessions SET stop_asked_at = now() WHERE id = $1"
+        assert await connection.execute(stop, session) == "UPDATE 1"
+        if cause == "message":
+            words = "UPDATE shared.sessions SET prompt = 'edited' WHERE id = $1"
+            assert await connection.execute(words, session) == "UPDATE 1"
+
+
+async def test_only_the_classifier_is_asked_who_takes_a_message(still_house: House) -> None:
+    async with logged_in(still_house, "switchboard") as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetchval(BY_ITS_BUTLER, "health", "classify")

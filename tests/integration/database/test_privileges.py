@@ -227,6 +227,14 @@ async def test_who_moves_messages_does_not_decide(still_house: House, message: s
     await refused(still_house, name, DECIDE, action["id"])
 
 
+async def test_the_switchboard_asks_about_messages_that_it_admitted_and_nothing_else(still_house: House) -> None:
+    await refused(still_house, "switchboard", PARK, "greeter", None)
+    own = row("greeter", "switchboard", status="pending_approval")
+    async with logged_in(still_house, "switchboard") as connection:
+        await connection.execute(INSERT, *own)
+        await connection.execute(PARK, "greeter", own[0])
+
+
 @pytest.mark.parametrize("name", MOVERS)
 @pytest.mark.parametrize("column", ["status", "decided_by", "decided_at", "wire_shas", "rule_id", "execution_result"])
 async def test_nobody_inserts_an_action_that_is_decided(still_house: House, name: str, column: str) -> None:
