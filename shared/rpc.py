@@ -23,6 +23,8 @@ from shared.telemetry.metrics import hop_seconds
 KEPT_SECONDS: Final = 60
 PROTOCOL: Final = "2026-07-28"
 TOO_LARGE: Final = 413
+# Files go by the database, so an answer holds what one call says of itself, far below this.
+LONGEST_ANSWER: Final = 2**20
 Answer: TypeAlias = Mapping[str, object]
 # name -> base URLs of its ready instances, freshest first
 Finder: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
@@ -130,23 +132,37 @@ class DaemonClient:
     async def _post(self, url: str, target: str, tool: str, arguments: Mapping[str, object]) -> Answer:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=KEPT_SECONDS)
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            # What is packed has no bound that its bytes say, and no daemon packs.
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            )
         self._ids += 1
         headers, body = request_of(self._signer.token_for(target), tool, arguments, self._ids)
-        headers["content-type"] = "application/json"
-        async with self._session.post(f"{url}/mcp", data=_encoded(body), headers=headers) as response:
-            if response.status in {401, 403, 404, 421}:
+        headers |= {"content-type": "application/json", "accept-encoding": "identity"}
+        # Whoever says where to go next would be told the words, and would have them told to anybody.
+        asked = self._session.post(f"{url}/mcp", data=_encoded(body), headers=headers, allow_redirects=False)
+        async with asked as response:
+            if response.status in {401, 403, 404, 421} or 300 <= response.status < 400:  # noqa: PLR2004
                 raise HopRefused(f"{target} refused this daemon ({response.status}).")
             if response.status == TOO_LARGE:
                 raise HopTooLarge(f"{target} takes no request to {tool} of this size.")
             if response.status == 503:  # noqa: PLR2004
                 raise HopRefused(f"{target} is overloaded.", proved_not_begun=True)
-            return tool_object(await response.read(), target, tool)
+            return tool_object(await _whole(response, target, tool), target, tool)
 
     async def close(self) -> None:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+
+
+async def _whole(response: aiohttp.ClientResponse, target: str, tool: str) -> bytes:
+    """Return the body; raise HopFailed, and read no further, if it is longer than any answer."""
+    try:
+        await response.content.readexactly(LONGEST_ANSWER + 1)
+    except asyncio.IncompleteReadError as ended:
+        return ended.partial
+    raise HopFailed(f"{target} answered {tool} with more than {LONGEST_ANSWER:,} bytes.")
 
 
 def request_of(
@@ -187,7 +203,7 @@ def tool_object(body: bytes, target: str, tool: str) -> Answer:
     """
     try:
         message = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise HopFailed(f"{target} answered {tool} with invalid JSON.") from None
     result = message.get("result") if isinstance(message, dict) else None
     if not isinstance(result, dict):

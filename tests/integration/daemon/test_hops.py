@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from shared.auth.keypairs import generate_key
 from shared.auth.tokens import Signer
 from shared.errors import ButlersError, Forbidden, HopFailed
-from shared.rpc import Answer, DaemonClient
+from shared.rpc import LONGEST_ANSWER, Answer, DaemonClient
 from tests.rig.served import served
 from tests.rig.waiting import LONGEST
 
@@ -179,6 +179,7 @@ async def test_an_object_that_is_none_of_the_wanted_is_a_failure(url: str) -> No
         b'{"result":{"content":[{"type":"text","text":"{\\"status\\":\\"ok\\"}"}]}}',
         b'{"result":{"isError":true,"structuredContent":{"status":"ok"}}}',
         b"\xff\xfe",
+        b"[" * 100_000,
     ],
 )
 async def test_garbage_is_never_an_ok(body: bytes) -> None:
@@ -193,6 +194,26 @@ async def test_a_page_instead_of_an_answer_is_a_failure(status: bytes) -> None:
     page = b"HTTP/1.1 %s\r\nContent-Length: 6\r\n\r\n<html>" % status
     async with answering(page) as (where, _), daemon_client(where) as way:
         assert not (await failure(way.call("target", "echo", {}, LONGEST))).proved_not_begun
+
+
+@pytest.mark.parametrize("status", [b"302", b"307"])
+async def test_nobody_sends_a_call_on_to_somebody_else(status: bytes) -> None:
+    async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as (other, got):
+        away = b"HTTP/1.1 %s Away\r\nLocation: %s/x\r\nContent-Length: 0\r\n\r\n" % (status, other.encode())
+        async with answering(away) as (where, _), daemon_client(where) as way:
+            failed = await failure(way.call("target", "echo", {"said": "secret"}, LONGEST))
+    assert (got, failed.message) == ([], f"target refused this daemon ({status.decode()}).")
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_an_answer_has_an_end(over: int) -> None:
+    body = b'{"result":{"structuredContent":{"said":"x"}}}'.ljust(LONGEST_ANSWER + over)
+    async with answering(JSON_200 % (len(body), body)) as (where, _), daemon_client(where) as way:
+        if not over:
+            assert await way.call("target", "echo", {}, LONGEST) == {"said": "x"}
+        else:
+            failed = await failure(way.call("target", "echo", {}, LONGEST))
+            assert failed.message == "target answered echo with more than 1,048,576 bytes."
 
 
 async def test_who_has_too_much_to_do_has_proved_that_nothing_began() -> None:
