@@ -47,6 +47,8 @@ NAME: Final = {"type": "object", "properties": {"name": TEXT}, "required": ["nam
 NONE: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST: Final = timedelta(days=3660)
+# Of a prompt as it is listed: a thousand whole ones are more than anybody reads.
+MOST_LISTED: Final = 500
 
 
 def build(context: Context, _: NoConfig) -> Components:
@@ -79,7 +81,7 @@ def build(context: Context, _: NoConfig) -> Components:
 
     return Components(
         [
-            Tool("schedule_list", "List your schedules.", NONE, listed, read_only=True),
+            Tool("schedule_list", "List your schedules; a long prompt ends with `…`.", NONE, listed, read_only=True),
             Tool("schedule_add", "Let a prompt or a tool of yours come at a time, or again and again.", ADD, add),
             Tool("schedule_remove", "Remove a schedule that you made.", NAME, remove),
             Tool("remind_me", "Tell the owner something at a time, or again and again.", REMIND, remind),
@@ -131,6 +133,8 @@ def _shown(row: Record) -> Mapping[str, object]:
     for key in ("once_at", "next_due_at", "last_due_at"):
         shown[key.removeprefix("once_")] = None if row[key] is None else row[key].isoformat()
     shown |= {key: row[key] for key in ("last_status", "last_outcome")}
+    if row["prompt"] is not None and len(row["prompt"]) > MOST_LISTED:
+        shown["prompt"] = f"{row['prompt'][:MOST_LISTED]}…"
     return {key: value for key, value in shown.items() if value is not None}
 
 

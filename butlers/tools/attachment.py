@@ -3,6 +3,7 @@
 INVARIANT: the bytes are handed on and nothing is made of them; a text stands in a block that says whose it is.
 """
 
+import asyncio
 from base64 import b64encode
 from typing import Final
 
@@ -34,11 +35,16 @@ ANY: Final = "application/octet-stream"
 
 
 def attachment_tool(context: Context) -> Tool:
-    """Make the tool as every butler has it."""
+    """Make the tool as every butler has it.
+
+    It reads one file at a time, so that whoever asks for many at once fills no process.
+    """
+    one_at_a_time = asyncio.Lock()
 
     async def attachment(call: ToolCall) -> Result:
         try:
-            return await _read(context, AttachmentRequest.model_validate({**call.arguments, "butler": None}))
+            asked = AttachmentRequest.model_validate({**call.arguments, "butler": None})
+            return await _read(context, one_at_a_time, asked)
         except ValidationError as wrong:
             failed: ButlersError = InvalidInput(describe(wrong), "Give the message_id and the number of the file.")
         except ButlersError as refused:
@@ -48,20 +54,22 @@ def attachment_tool(context: Context) -> Tool:
     return Tool("attachment", DESCRIPTION, PARAMETERS, attachment, read_only=True)
 
 
-async def _read(context: Context, asked: AttachmentRequest) -> Result:
+async def _read(context: Context, one_at_a_time: asyncio.Lock, asked: AttachmentRequest) -> Result:
     async with context.db.work() as connection:
         found = await turns.received(connection, str(asked.message_id))
     if found is None or found.place.butler != context.name:
         raise Forbidden("You have no message of this id.", "Use the id of a block <message ...>.")
     if asked.number > len(found.turn.files):
         raise InvalidInput(f"This message came with {len(found.turn.files)} files.", "Choose the number of one.")
-    body = await _kept(context, asked)
-    if body is None:
-        await _fetch(context, asked)
-        body = await _kept(context, asked)
-    if body is None:
-        raise ButlersError("The file was fetched and is not there any more.", "Ask for it again.", code="gone")
-    return Result(blocks=_shown(found.turn, asked, body))
+    for is_fetched in (False, True):
+        if is_fetched:
+            await _fetch(context, asked)
+        async with one_at_a_time:
+            body = await _kept(context, asked)
+            if body is not None:
+                # A large one takes long to encode, and the others of this process do not wait for that.
+                return Result(blocks=await asyncio.to_thread(_shown, found.turn, asked, body))
+    raise ButlersError("The file was fetched and is not there any more.", "Ask for it again.", code="gone")
 
 
 async def _kept(context: Context, asked: AttachmentRequest) -> bytes | None:

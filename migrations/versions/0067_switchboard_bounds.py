@@ -1,9 +1,9 @@
-"""Of others' sessions the Switchboard changes words and stops, it asks the classifier alone, and asks of messages only."""
+"""Of others' sessions the Switchboard changes words and stops; it asks the classifier, and about messages."""
 
 from migrations.raw import execute
 
 revision = "0067"
-down_revision = "0065"
+down_revision = "0066"
 
 # Policies say which rows; which columns is said by groups, and the Switchboard's login is in that of butlers too.
 SESSIONS = """

@@ -408,3 +408,15 @@ async def test_a_reaction_is_kept_for_its_butler_and_begins_nothing(house: House
     row = await eventually(partial(house.sql.fetchrow, text, f"{chat}:{number}"))
     assert (row["text"], row["routed_to"], row["answers"]) == ("\U0001f44d", "greeter", told["notification_id"])
     assert row["stranger"] is None
+
+
+async def test_an_edit_of_what_a_butler_holds_keeps_no_message_waiting(still_house: House, message: str) -> None:
+    [session] = await begun(still_house, event(f"/greeter {message}", OWNER, 810_101), thinks=True)
+    edit = {"kind": "edit", "external_event_id": f"{OWNER}:810101:edit:1"}
+    async with still_house.context("greeter").db.work() as holding:
+        await holding.execute("SELECT FROM shared.sessions WHERE id = $1 FOR UPDATE", session["id"])
+        await begun(still_house, event(f"/greeter {message} edited", OWNER, 810_101, event=edit))
+        row = await still_house.row("SELECT * FROM switchboard.inbox WHERE text = $1", f"/greeter {message} edited")
+        assert row["routed_because"] is not None
+        [other] = await begun(still_house, event(f"/health {message}", OWNER, 810_102))
+    assert other["butler"] == "health"

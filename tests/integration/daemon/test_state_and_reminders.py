@@ -115,3 +115,12 @@ async def test_a_reminder_that_cannot_be_is_refused(
     still_house: House, arguments: Mapping[str, object], said: str
 ) -> None:
     assert await refusal(still_house, "remind_me", **arguments) == said
+
+
+async def test_a_list_of_schedules_ends_long_prompts(still_house: House) -> None:
+    for name, prompt in (("long", "x" * 501), ("short", "y" * 500)):
+        await use(still_house, "schedule_add", name=name, prompt=prompt, cron="0 7 * * *", zone="UTC")
+    found = (await use(still_house, "schedule_list"))["schedules"]
+    assert isinstance(found, list)
+    shown = {one["name"]: one["prompt"] for one in found if one["name"] in {"long", "short"}}
+    assert shown == {"long": f"{'x' * 500}…", "short": "y" * 500}

@@ -18,7 +18,8 @@ from messenger.poison import CODE, SAID
 from shared.channels.base import Wire
 from shared.channels.realms import SANDBOX_TOKEN
 from shared.config.timings import STANDARD
-from shared.db.pool import BRIEFLY, Connection, Database
+from shared.db.pool import BRIEFLY, Connection, Database, savepoint
+from shared.errors import ButlersError
 from shared.gate.tool_call import Declared, admit_call
 from shared.rpc import Answer
 from shared.storage import contacts
@@ -140,7 +141,7 @@ async def test_what_breaks_one_kind_of_card_keeps_no_other_kind_waiting(quiet: H
     assert (await quiet.row(CARD, action))["status"] == "queued"
 
 
-async def test_a_call_that_its_butler_holds_keeps_no_kind_of_card_waiting(quiet: House, message: str) -> None:
+async def test_a_call_that_its_butler_holds_keeps_no_card_waiting(quiet: House, message: str) -> None:
     _, action = await asked(quiet, message)
     call = NewCall(str(uuid4()), "greeter", f"tool {message}", "{}", "Call it.", "low", repeatable=False)
     async with quiet.context("greeter").db.work() as connection:
@@ -148,9 +149,12 @@ async def test_a_call_that_its_butler_holds_keeps_no_kind_of_card_waiting(quiet:
     await quiet.sql.execute(MAY_HAVE_RUN, call.id)
     async with quiet.context("greeter").db.work() as holding:
         await holding.execute(HOLD, call.id)
-        assert await write(quiet) == 1
-    assert (await quiet.row(CARD, action))["status"] == "queued"
-    assert await write(quiet) == 1
+        assert await write(quiet) == 2
+        async with quiet.context("messenger").db.work("SET LOCAL lock_timeout = '50ms'") as connection:
+            with pytest.raises(ButlersError):
+                async with savepoint(connection):
+                    await connection.execute(HOLD, call.id)
+            assert await connection.fetchval(CARD, action) == "queued"
 
 
 @pytest.mark.parametrize("odd", [*ODD, "whom", "a number"])

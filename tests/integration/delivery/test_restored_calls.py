@@ -19,6 +19,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 APPROVE = "UPDATE shared.pending_actions SET status = 'approved', decided_at = clock_timestamp() WHERE id = $1"
 HOLD_CALL = "SELECT FROM shared.pending_actions WHERE id = $1 FOR NO KEY UPDATE"
+AHEAD = """
+INSERT INTO shared.brakes (reason, made_at, handled_at, lifted_at)
+SELECT 'restored', at, at, clock_timestamp() FROM (SELECT clock_timestamp() + interval '400 days' AS at) ahead
+"""
 STATUS = "SELECT status FROM shared.pending_actions WHERE id = $1"
 
 
@@ -59,3 +63,13 @@ async def test_what_the_owner_lets_through_afterwards_is_not_doubted(house: Hous
     call = await called(house, message, 1)
     assert await sweep(house) == 0
     assert await house.sql.fetchval(STATUS, call) == "approved"
+
+
+async def test_a_brake_written_by_a_clock_ahead_doubts_nothing_asked_after_it_was_lifted(
+    house: House, message: str
+) -> None:
+    before = await called(house, message, 1)
+    await house.sql.execute(AHEAD)
+    after = await called(house, message, 2)
+    assert await sweep(house) == 1
+    assert [await house.sql.fetchval(STATUS, call) for call in (before, after)] == ["uncertain", "approved"]

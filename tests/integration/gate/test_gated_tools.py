@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from uuid import uuid4
 
@@ -16,6 +17,8 @@ from butlers.daemon.directory import Directory
 from shared.auth.tokens import Verifier
 from shared.db.pool import Record
 from shared.errors import ButlersError
+from shared.gate.tool_call import Declared, admit_call
+from shared.storage.tool_calls import NewCall
 from tests.integration.commands import call, said
 from tests.integration.daemon.test_daemon import Served, served
 from tests.integration.house import House
@@ -458,3 +461,19 @@ async def test_what_cannot_be_asked_is_refused_and_nothing_is_written(
     status, body = await garden.at.post(garden.house.tokens["greeter"], "prune", arguments)
     assert (status, said in body) == (200, True), body
     assert await garden.house.sql.fetchval(count) == before
+
+
+async def test_a_use_that_another_butler_holds_keeps_no_call_waiting_by_a_rule_without_end(
+    garden: Garden, bed: str
+) -> None:
+    made = await rule(garden, "water", {"bed": bed})
+    db = garden.house.context("health").db
+    new = [
+        NewCall(str(uuid4()), "health", "water", f'{{"bed":"{bed}","n":{n}}}', "x", "low", repeatable=False)
+        for n in range(2)
+    ]
+    async with db.work() as holding:
+        await admit_call(holding, new[0], Declared("rules", "low"), timedelta(hours=1))
+        async with asyncio.timeout(1.5):
+            assert (await garden.call(bed=bed))["status"] == "ok"
+    assert await garden.house.sql.fetchval("SELECT count(*) FROM shared.rule_uses WHERE rule_id::text = $1", made) == 2
