@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,14 @@ async def test_claude_code_reads_a_tool_tells_the_owner_and_ends(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_it_plays_the_conversation_and_reads_the_notice_with_its_next_result(program: Path, bench: Bench) -> None:
-    async with conversation.by_a_model(bench, claude(str(program)), "mcp__health__") as (telling, models):
-        await conversation.tell(telling)
-        await telling.all_is_over()
-        conversation.demand_read(models, telling.told)
+    for _ in range(3):
+        async with conversation.by_a_model(bench, claude(str(program)), "mcp__health__") as (telling, models):
+            await conversation.tell(telling)
+            await telling.all_is_over()
+        # On a busy machine it sometimes asks its model once more, calls the tool twice, and shows the model one result.
+        if all((one.said, one.results) != (again.said, again.results) for one, again in pairwise(models.asked)):
+            break
+    conversation.demand_read(models, telling.told)
 
 
 FAULTS: list[tuple[Fault, str]] = [
