@@ -3,11 +3,11 @@
 from datetime import timedelta
 from functools import partial
 
-import asyncpg
 import pytest
 
 from messenger.maintenance import watchdog
 from shared.auth import keystore
+from shared.db.pool import LOST
 from tests.integration.database.test_hardening import logged_in
 from tests.integration.house import House, Rows
 from tests.rig.waiting import eventually
@@ -20,7 +20,7 @@ OPEN = "SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; 
 async def is_ended(connection: Rows) -> bool:
     try:
         await connection.fetchval("SELECT 1")
-    except (asyncpg.PostgresError, asyncpg.InterfaceError):
+    except LOST:
         return True
     return False
 
