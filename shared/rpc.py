@@ -22,6 +22,8 @@ from shared.telemetry.metrics import hop_seconds
 # Idle connections live shorter here than at the server (75 s), so that none is used half-closed.
 KEPT_SECONDS: Final = 60
 PROTOCOL: Final = "2026-07-28"
+# What is no answer of a daemon that takes our calls; nobody goes where another end sends a call on to.
+REFUSED: Final = frozenset({300, 301, 302, 303, 304, 305, 307, 308, 401, 403, 404, 421})
 TOO_LARGE: Final = 413
 # Files go by the database, so an answer holds what one call says of itself, far below this.
 LONGEST_ANSWER: Final = 2**20
@@ -142,7 +144,7 @@ class DaemonClient:
         # Whoever says where to go next would be told the words, and would have them told to anybody.
         asked = self._session.post(f"{url}/mcp", data=_encoded(body), headers=headers, allow_redirects=False)
         async with asked as response:
-            if response.status in {401, 403, 404, 421} or 300 <= response.status < 400:  # noqa: PLR2004
+            if response.status in REFUSED:
                 raise HopRefused(f"{target} refused this daemon ({response.status}).")
             if response.status == TOO_LARGE:
                 raise HopTooLarge(f"{target} takes no request to {tool} of this size.")

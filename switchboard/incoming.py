@@ -145,22 +145,22 @@ async def _route_one(context: Context, row: Record, known: Known) -> bool:
         held, butler = await inbox.route(connection, row["id"], context.instance, what, answers, concerns)
         is_work = butler is not None and begins_work(message, butler, rules)
         is_work = is_work and (message.from_owner or await inbox.has_room(connection, row))
-        work, unread = None, False
+        untold = None
+        because = row["routed_because"] or chosen.because
         about = await inbox.context_to_answer(connection, concerns) if concerns else None
         if held and butler is not None and is_work:
-            how, because = about or row["request_context"], row["routed_because"] or chosen.because
-            is_news = message.from_owner and about is None
+            how, is_news = about or row["request_context"], message.from_owner and about is None
             work = Routed(row["id"], butler, because, row["text"], how, message.from_owner, is_news)
-            unread = await hand_over(connection, work)
+            untold = work if await hand_over(connection, work) else None
         elif held:
             await _keep(connection, row, message, butler, rules)
-        if held and not unread:
+        if held and untold is None:
             await inbox.done(connection, row["id"], context.instance)
-    if work is not None:
-        log.info("routed", message=work.message_id, to=work.butler, why=work.because)
-    if work is not None and unread:
+    if held and is_work:
+        log.info("routed", message=row["id"], to=butler, why=because)
+    if untold is not None:
         # It is taken again if the process ends before the owner is told.
-        await _tell_owner(context, work)
+        await _tell_owner(context, untold)
         async with context.db.work() as connection:
             await inbox.done(connection, row["id"], context.instance)
     return held

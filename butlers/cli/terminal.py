@@ -26,7 +26,7 @@ from shared.config.settings import DEFAULT_HOME, Settings, current
 from shared.db.dsn import admin_dsn, dsn_as, place_of, trouble
 from shared.db.pool import LOST, Connection, Record, prepare_connection
 from shared.db.proof import connect
-from shared.display.visible import in_line, printable, rows
+from shared.display.visible import in_line, printable, rows, shortened
 from shared.errors import ButlersError, InvalidInput, Misconfigured, Unavailable
 from shared.storage import contacts
 
@@ -232,7 +232,7 @@ def each(ids: Sequence[str], do: Callable[[str], None]) -> None:
 
 def beginning(text: str) -> str:
     """Return as much of a text as a row of a table has room for, with a mark where something is left out."""
-    return text if len(text) <= ROOM else f"{text[: ROOM - 1]}…"
+    return shortened(text, ROOM)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], nothing: str = "") -> None:

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from butlers.desk.desktop import MOST_BUTTONS, Closed, Ending, Note, full_text
-from shared.display.visible import in_line
+from shared.display.visible import in_line, shortened
 from shared.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Dbus:
 
         await self._connect()
         has_buttons = "actions" in self._can and len(note.buttons) <= MOST_BUTTONS
-        body = _cut(full_text(note, has_buttons=has_buttons), _LONGEST_BODY)
+        body = shortened(full_text(note, has_buttons=has_buttons), _LONGEST_BODY)
         pressed = [part for n, label in enumerate(note.buttons) for part in (str(n), label[:_LONGEST_LABEL])]
         [number] = await self._call(
             "Notify",
@@ -88,7 +88,7 @@ class Dbus:
             "Butlers",
             0,
             "",
-            _cut(in_line(note.title), _LONGEST_TITLE),
+            shortened(in_line(note.title), _LONGEST_TITLE),
             escape(_plain(body), quote=False) if "body-markup" in self._can else _plain(body),
             [in_line(one) for one in pressed] if has_buttons else [],
             {"urgency": Variant("y", _URGENCY[note.urgency])},
@@ -173,11 +173,6 @@ class Dbus:
         with suppress(OSError, EOFError):
             await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
         self._all_gone()
-
-
-def _cut(text: str, most: int) -> str:
-    """Return the text, or its beginning with a mark that there is more."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _plain(text: str) -> str:

@@ -261,9 +261,9 @@ async def savepoint(connection: Connection) -> AsyncIterator[None]:
         await connection.execute("SAVEPOINT one")
         try:
             yield
-        except Exception as failed:
-            if isinstance(failed, CUT_SHORT) or not isinstance(failed, LOST):
-                await connection.execute("ROLLBACK TO one")
+        except Exception:
+            # Where the connection is lost, this says so.
+            await connection.execute("ROLLBACK TO one")
             raise
         await connection.execute("RELEASE one")
     except CUT_SHORT as failed:

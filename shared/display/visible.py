@@ -65,6 +65,11 @@ def in_line(text: str) -> str:
     return visible(text).replace("\n", "<U+000A>").replace("\t", "<U+0009>")
 
 
+def shortened(text: str, most: int) -> str:
+    """Return the text, or its beginning with a mark that there is more; `most` characters in all."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def quoted(text: str) -> str:
     """Return the visible text with a mark before each line as it is shown, so that none passes for one of ours."""
     lines = (row for line in visible(text).split("\n") for row in rows(line))

@@ -13,6 +13,7 @@ from uuid import UUID
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.display.quotes import in_marks
+from shared.display.visible import shortened
 from shared.model import Priority, Trust
 from shared.storage.sessions import storable
 
@@ -53,8 +54,7 @@ ON CONFLICT DO NOTHING
 
 async def add(connection: Connection, butler: str, notice: Notice) -> None:
     """Put a notice in the queue of this butler, and wake who shows it; a text that is too long is cut."""
-    text = storable(notice.text)
-    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    text = shortened(storable(notice.text), LONGEST)
     await connection.execute(
         ADD,
         UUID(notice.id) if notice.id else None,

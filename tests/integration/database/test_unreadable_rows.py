@@ -151,7 +151,7 @@ async def test_a_call_that_its_butler_holds_keeps_no_card_waiting(quiet: House, 
         await holding.execute(HOLD, call.id)
         assert await write(quiet) == 2
         async with quiet.context("messenger").db.work("SET LOCAL lock_timeout = '50ms'") as connection:
-            with pytest.raises(ButlersError):
+            with pytest.raises(ButlersError, match="LockNotAvailable"):
                 async with savepoint(connection):
                     await connection.execute(HOLD, call.id)
             assert await connection.fetchval(CARD, action) == "queued"

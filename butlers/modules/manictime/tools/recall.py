@@ -29,6 +29,7 @@ from butlers.modules.manictime.tools.screenshots import Desk
 from butlers.modules.manictime.tools.summaries import SUMMARIES, get_activity_narrative, get_daily_summary
 from butlers.modules.manictime.tools.timelines import Ask
 from shared.display.day_bar import HALF_HOUR, HALF_HOURS, DayBar, long_date, spent
+from shared.display.visible import shortened
 from shared.errors import InvalidInput
 
 HOURS: Final = (
@@ -149,7 +150,7 @@ def _what(one: Answer) -> str:
 
 def _short(name: str) -> str:
     line = " ".join(name.split())
-    return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
+    return shortened(line, LONGEST_NAME)
 
 
 def told_day(made: Answer, bar: DayBar) -> str:
