@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -44,8 +45,9 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if "logs" not in path.relative_to(folder).parts:
-            status = path.lstat()
-            found[str(path)] = (0 if path.is_dir() else status.st_size, status.st_mtime_ns)
+            with suppress(FileNotFoundError):  # a running daemon replaces files
+                status = path.lstat()
+                found[str(path)] = (0 if path.is_dir() else status.st_size, status.st_mtime_ns)
     return found
 
 

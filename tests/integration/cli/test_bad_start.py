@@ -55,6 +55,13 @@ def house(bench: Bench) -> Iterator[House]:
     made.close()
 
 
+@pytest.fixture(autouse=True)
+def nobody_left(house: House) -> Iterator[None]:
+    """What a failed test leaves running would use the next one's ports."""
+    yield
+    house.forks.kill_all()
+
+
 def server_of(house: House) -> str:
     return house.dsn.rpartition("@")[2].partition("/")[0]
 
@@ -326,16 +333,18 @@ main()
 def test_an_interrupt_while_the_database_keeps_us_waiting_ends_the_start(house: House) -> None:
     async def hold() -> None:
         connection = await asyncpg.connect(house.dsn)
-        await connection.execute(f"BEGIN; {LOCK}")
-        process = start(house, ("up",))
         try:
-            await eventually(lambda: connection.fetchval(WAITING))
-        except TimeoutError:
-            pytest.fail(f"It never asked for what is held: {process.err.read_text()}")
-        asked = time.monotonic()
-        process.send(signal.SIGINT)
-        told = await asyncio.to_thread(finish, process)
-        await connection.close()
+            await connection.execute(f"BEGIN; {LOCK}")
+            process = start(house, ("up",))
+            try:
+                await eventually(lambda: connection.fetchval(WAITING))
+            except TimeoutError:
+                pytest.fail(f"It never asked for what is held: {process.err.read_text()}")
+            asked = time.monotonic()
+            process.send(signal.SIGINT)
+            told = await asyncio.to_thread(finish, process)
+        finally:
+            await connection.close()
         assert told == (130, "", "")
         assert time.monotonic() - asked < 40  # nobody would have let it go on
 
