@@ -1,11 +1,16 @@
-"""The module `sessions`: a butler's agent looks at the sessions of its own butler."""
+"""The module `sessions`: a butler's agent looks at the sessions of its own butler.
+
+INVARIANT: a session that works for somebody else than the owner sees itself alone. What others ask, the owner's words
+among it, is nothing that it could pass on.
+"""
 
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from butlers.butler import Answer, Components, Context, Module, NoConfig, Result, Tool, ToolCall
-from shared.db.pool import Record
+from shared.auth.tokens import Caller
+from shared.db.pool import Connection, Record
 from shared.errors import InvalidInput
 from shared.storage import session_list, session_steps
 
@@ -21,17 +26,19 @@ BY_ID: Final = {
 def build(context: Context, _: NoConfig) -> Components:
     """Make the two tools, which see the sessions of this butler alone."""
 
-    async def list_sessions(_: ToolCall) -> Result:
+    async def list_sessions(call: ToolCall) -> Result:
         async with context.db.work() as connection:
-            rows = await session_list.newest(connection, context.name, MOST)
+            only = await _only(connection, call.caller)
+            rows = await session_list.newest(connection, context.name, MOST, only)
         return Result({"sessions": [_told(row) for row in rows]})
 
     async def session_show(call: ToolCall) -> Result:
         session_id = _id(call.arguments.get("id"))
         async with context.db.work() as connection:
+            only = await _only(connection, call.caller)
             row = await session_list.one(connection, session_id)
             steps = await session_steps.of(connection, session_id)
-        if row is None or row["butler"] != context.name:
+        if row is None or row["butler"] != context.name or only not in {None, session_id}:
             raise InvalidInput("There is no such session of this butler.", "`session_list` shows those there are.")
         return Result({**_told(row), "steps": [_json(step) for step in steps]})
 
@@ -41,6 +48,12 @@ def build(context: Context, _: NoConfig) -> Components:
             Tool("session_show", "Show one session and its steps.", BY_ID, session_show, read_only=True),
         ]
     )
+
+
+async def _only(connection: Connection, caller: Caller) -> str | None:
+    """Return the one session that the caller may look at; None if it may look at all of its butler's."""
+    own = caller.session
+    return None if own is None or await session_list.is_by_owner(connection, own, caller.name) else own
 
 
 def _told(row: Record) -> Answer:

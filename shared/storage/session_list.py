@@ -39,13 +39,14 @@ async def classification(connection: Connection, session_id: str, butler: str, w
 LATEST = """
 SELECT id::text, butler, cause, left(prompt, 2000) AS prompt, runtime, status, limits, used, steps, created_at,
     began_at, ended_at, left(outcome, 500) AS outcome, told_nobody, stop_asked_at
-FROM shared.sessions WHERE ($1::text IS NULL OR butler = $1) ORDER BY ended_at IS NULL DESC, created_at DESC LIMIT $2
+FROM shared.sessions WHERE ($1::text IS NULL OR butler = $1) AND ($3::text IS NULL OR id::text = $3)
+ORDER BY ended_at IS NULL DESC, created_at DESC LIMIT $2
 """
 
 
-async def newest(connection: Connection, butler: str | None, most: int) -> Sequence[Record]:
-    """Return sessions, those that have not ended first, then the newest first."""
-    return await connection.fetch(LATEST, butler, most)
+async def newest(connection: Connection, butler: str | None, most: int, only: str | None = None) -> Sequence[Record]:
+    """Return sessions, those that have not ended first, then the newest first; of one id alone, if one is given."""
+    return await connection.fetch(LATEST, butler, most, only)
 
 
 BEGINS = "SELECT id::text FROM shared.sessions WHERE id::text LIKE $1 || '%' ORDER BY created_at DESC LIMIT 2"
@@ -82,6 +83,22 @@ def words_of(row: Record) -> str:
     if row["ended_at"] is None and row["stop_asked_at"] is not None:
         return "being stopped"
     return f"{STATES[row['status']]}{', told nobody' if row['told_nobody'] else ''}"
+
+
+# Whether the owner or a schedule of the owner's file began a session. That the owner wrote a message says its notice,
+# which no butler can write.
+BY_OWNER: Final = """
+(cause = 'ask' OR EXISTS (SELECT FROM shared.schedules c
+        WHERE c.butler = sessions.butler AND 'schedule:' || c.name = sessions.cause AND c.source = 'file')
+    OR EXISTS (SELECT FROM shared.notices n
+        WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
+"""
+IS_BY_OWNER = f"SELECT EXISTS (SELECT FROM shared.sessions WHERE id::text = $1 AND butler = $2 AND {BY_OWNER})"
+
+
+async def is_by_owner(connection: Connection, session_id: str, butler: str) -> bool:
+    """Return whether this session of this butler works for the owner: the owner or the butler's own file began it."""
+    return bool(await connection.fetchval(IS_BY_OWNER, session_id, butler))
 
 
 ASKED = """

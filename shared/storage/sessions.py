@@ -14,6 +14,7 @@ from shared.contracts import AskedSession
 from shared.db.pool import Connection, Record
 from shared.db.wake import tell
 from shared.errors import Forbidden, InvalidInput
+from shared.storage.session_list import BY_OWNER
 
 TOPIC: Final = "sessions"
 # The cause of a session that the owner began by writing to the bot.
@@ -256,17 +257,13 @@ SELECT coalesce(sum((used ->> 'dollars')::float8), 0) AS spent,
     count(*) FILTER (WHERE status = 'running' AND prompt IS NOT NULL) AS running
 FROM shared.sessions WHERE butler = $1 AND began_at > clock_timestamp() - interval '1 day'
 """
-# INVARIANT: only a session that the owner or a schedule of the owner's file began is told the owner's words in place of
-# one of their own: one that works for somebody else, or that an agent set for itself, could make something else of
-# them. That the owner wrote a message says its notice, which no butler can write. A session that classifies is told
-# nothing but its question.
-CLAIM = """
+# INVARIANT: only a session that works for the owner is told the owner's words in place of one of their own: one that
+# works for somebody else, or that an agent set for itself, could make something else of them. A session that classifies
+# is told nothing but its question.
+CLAIM = f"""
 UPDATE shared.sessions SET status = 'running', began_at = clock_timestamp(), runtime = $3, holder = $4,
     lease_until = clock_timestamp() + $5::interval, limits = $6, attempt = attempt + 1, nonce = coalesce(nonce, $7),
-    hears = $8::boolean AND (cause = 'ask' OR EXISTS (SELECT FROM shared.schedules c
-            WHERE c.butler = $2 AND 'schedule:' || c.name = sessions.cause AND c.source = 'file')
-        OR EXISTS (SELECT FROM shared.notices n
-            WHERE n.id = sessions.id AND n.butler = sessions.butler AND n.source = 'owner' AND n.trust = 'owner'))
+    hears = $8::boolean AND {BY_OWNER}
 WHERE id = $1 AND butler = $2
 RETURNING id::text, butler, cause, prompt, attempt, limits, used, nonce, $8::boolean AND cause <> 'classify' AS hears
 """

@@ -14,17 +14,20 @@ from tests.integration.house import House
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def call(house: House, tool: str, **arguments: object) -> Result:
-    """The greeter's tool, called by its agent."""
+CLIENT = Caller("greeter", "client", "a-token")
+
+
+async def call(house: House, tool: str, caller: Caller = CLIENT, **arguments: object) -> Result:
+    """The greeter's tool, called by its agent, or by whom the owner gave a token."""
     parts = MODULE.build(house.context("greeter"), NoConfig())
     (found,) = [one for one in parts.tools if one.name == tool]
-    return await found.handler(ToolCall(Caller("greeter", "client", "a-token"), arguments))
+    return await found.handler(ToolCall(caller, arguments))
 
 
-async def enqueue(house: House, butler: str, prompt: str) -> str:
+async def enqueue(house: House, butler: str, prompt: str, cause: str = "test") -> str:
     """A session that waits; its id."""
     session_id = str(uuid4())
-    await sessions.enqueue(house.sql, session_id=session_id, butler=butler, cause="test", prompt=prompt)
+    await sessions.enqueue(house.sql, session_id=session_id, butler=butler, cause=cause, prompt=prompt)
     return session_id
 
 
@@ -41,3 +44,20 @@ async def test_a_butler_sees_its_own_sessions(still_house: House, message: str) 
     for wrong in (other, str(uuid4()), "x", None):
         with pytest.raises(InvalidInput):
             await call(still_house, "session_show", id=wrong)
+
+
+async def test_a_session_of_somebody_else_sees_itself_alone(still_house: House, message: str) -> None:
+    """Who writes to a butler may tell its agent what to look at: what the owner asked is not among it."""
+    owners = await enqueue(still_house, "greeter", f"{message} of the owner", "ask")
+    for cause in ("message", "schedule:own", "butler:health", "notice"):
+        other = await enqueue(still_house, "greeter", message, cause)
+        caller = Caller("greeter", "session", other)
+        listed = (await call(still_house, "session_list", caller)).answer
+        assert listed is not None
+        assert [one["id"] for one in listed["sessions"]] == [other]  # type: ignore[attr-defined]  # a list of objects
+        assert (await call(still_house, "session_show", caller, id=other)).answer
+        with pytest.raises(InvalidInput):
+            await call(still_house, "session_show", caller, id=owners)
+    listed = (await call(still_house, "session_list", Caller("greeter", "session", owners))).answer
+    assert listed is not None
+    assert len(listed["sessions"]) >= 5  # type: ignore[arg-type]  # a list of objects
