@@ -6,6 +6,7 @@ behind the file.
 """
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ from shared.storage import brakes
 from shared.telemetry.logs import logger
 
 log = logger("messenger.delivery.witness")
+# A thread of its own: no message waits before its last byte for what other parts of the process do in theirs.
+WRITER: Final = ThreadPoolExecutor(1, "witness")
 # How far the beat leaps where the rows were behind: no other Messenger's file is ahead of it afterwards.
 LEAP: Final = 1_000_000_000
 # A home without a witness fits only rows that nobody has sent from. What another Messenger found needs no second look.
@@ -153,7 +156,7 @@ class Witness:
 
     async def _write(self, seen: Seen) -> None:
         try:
-            await asyncio.to_thread(witness.write, self.paths, seen)
+            await asyncio.get_running_loop().run_in_executor(WRITER, witness.write, self.paths, seen)
         except Unavailable as unwritten:
             self.trouble = str(unwritten)
             raise

@@ -1,5 +1,7 @@
 """Segments: clipped, named, merged and counted."""
 
+import asyncio
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ from butlers.butler import ToolCall
 from butlers.modules.manictime import components
 from butlers.modules.manictime.fixture import Record, draw_screenshots
 from butlers.modules.manictime.forms import APPS, DOCS, OTHER_APPS, TAGS, URLS, USAGE
+from butlers.modules.manictime.source import Snapshot
 from butlers.modules.manictime.tools.screenshots import Desk
 from tests.manictime.desks import CALLER, TWO, Said, asked, at, recorded
 
@@ -172,6 +175,29 @@ async def test_a_day_has_its_tops_and_a_narrative_only_if_asked(desk: Desk) -> N
     assert made["topApplications"] == []
     assert "topWebsites" not in made
     assert made["segments"] == day["segments"]
+
+
+async def test_many_slow_calls_hold_up_nobody_else(tmp_path: Path) -> None:
+    """Others of the process find a thread, and no more than two calls hold a picture at the same moment."""
+    desk, over, at_once = recorded(tmp_path, Record("A")), threading.Event(), list[int]()
+    busy = set[int]()
+
+    def slow(_: Snapshot) -> None:
+        busy.add(threading.get_ident())
+        at_once.append(len(busy))
+        over.wait(60)
+        busy.discard(threading.get_ident())
+
+    calls = [asyncio.create_task(desk.source.read(slow)) for _ in range(64)]
+    try:
+        async with asyncio.timeout(20):
+            while len(at_once) < 2:
+                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(lambda: "served") == "served"
+    finally:
+        over.set()
+        await asyncio.gather(*calls)
+    assert (len(at_once), max(at_once)) == (64, 2)
 
 
 async def test_the_event_loop_does_nothing_of_it(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What every answer of the timekeeper shares: checked arguments, published forms, blocks and errors."""
 
-import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Final, TypeAlias
 from mcp_types import TextContent
 
 from butlers.butler import Result, Tool, ToolCall
+from butlers.modules.manictime.source import in_thread
 from shared.errors import ButlersError, InvalidInput
 
 JSON_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -203,7 +203,7 @@ class Told:
                 said = TextContent(type="text", text=f"{refused}\n{error_json(refused)}")
                 return Result(blocks=[said], is_error=True)
             # In a thread, since thousands of rows would stop the event loop.
-            answer = await asyncio.to_thread(trimmed, made.answer) if made.answer is not None else None
+            answer = await in_thread(trimmed, made.answer) if made.answer is not None else None
             return Result(answer if isinstance(answer, dict) else None, made.blocks, asks=made.asks)
 
         takes = {

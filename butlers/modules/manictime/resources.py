@@ -1,6 +1,5 @@
 """What a client may read of the timekeeper: configuration, health, guide, and the pictures themselves."""
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -10,7 +9,7 @@ from typing import Final
 from butlers.butler import Resource, ToolCall
 from butlers.modules.manictime import queries
 from butlers.modules.manictime.answers import HINTS, as_json, diagnostics, error_json
-from butlers.modules.manictime.source import Location, Schema, Snapshot, capability_views
+from butlers.modules.manictime.source import Location, Schema, Snapshot, capability_views, in_thread
 from butlers.modules.manictime.tools.screenshots import Desk, described
 from butlers.modules.manictime.tools.timelines import timelines_of
 from shared.errors import ButlersError
@@ -185,7 +184,7 @@ def resources_of(desk: Desk) -> list[Resource]:
     def fixed(name: str, says: str, work: Callable[[], str], mime: str = JSON) -> Resource:
         async def read(_: ToolCall) -> Sequence[tuple[str, str | bytes]]:
             try:
-                return [(mime, await asyncio.to_thread(work))]
+                return [(mime, await in_thread(work))]
             except ButlersError as refused:
                 return [(JSON, error_json(refused))]
 
@@ -217,7 +216,7 @@ def picture(desk: Desk) -> Resource:
         return [("image/jpeg", raw), (JSON, as_json({**described(one), "isThumbnail": one.thumbnail is not None}))]
 
     async def read(call: ToolCall) -> Sequence[tuple[str, str | bytes]]:
-        return await asyncio.to_thread(work, call.arguments.get("screenshotRef"))
+        return await in_thread(work, call.arguments.get("screenshotRef"))
 
     uri, says = "manictime://screenshot/{screenshotRef}", "One screenshot of list_screenshots."
     return Resource(uri, "screenshot", says, "image/jpeg", read, audience=("user",))

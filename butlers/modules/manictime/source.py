@@ -10,11 +10,12 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 from urllib.parse import quote
 
 from butlers.modules.manictime import queries
@@ -26,6 +27,9 @@ from shared.errors import ButlersError, InvalidInput, Unavailable
 DATABASE: Final = "ManicTimeReports.db"
 BUSY_WAITS: Final = (0.05, 0.2)
 LONGEST_SECONDS: Final = 10.0
+# The timekeeper's own: however many calls come and however long they take, they fill neither the threads of others in
+# this process nor, with large pictures, its memory.
+WORKERS: Final = ThreadPoolExecutor(2, "manictime")
 STEPS_BETWEEN_LOOKS: Final = 20_000
 BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 NO_LIMIT: Final = -1
@@ -33,6 +37,7 @@ NO_LIMIT: Final = -1
 TEXT: Final = partial(str, encoding="utf-8", errors="replace")
 HEALTH: Final = "The resource manictime://health says more."
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 
 class NoData(Unavailable):
@@ -163,6 +168,11 @@ class Snapshot:
         return list(map(Activity._make, self.connection.execute(queries.ACTIVITIES, given)))
 
 
+async def in_thread(work: Callable[[*Args], T], *args: *Args) -> T:
+    """Return what the work makes of its arguments, in one of the timekeeper's threads; it waits for its turn."""
+    return await asyncio.get_running_loop().run_in_executor(WORKERS, work, *args)
+
+
 class Source:
     """The database of one butler's timekeeper."""
 
@@ -175,7 +185,7 @@ class Source:
 
     async def read(self, work: Callable[[Snapshot], T]) -> T:
         """Return what the work makes of the database, in a worker thread; raise NoData if it cannot be read."""
-        return await asyncio.to_thread(self.read_here, work)
+        return await in_thread(self.read_here, work)
 
     def read_here(self, work: Callable[[Snapshot], T], seconds: float = LONGEST_SECONDS) -> T:
         """Do the same in the thread that calls."""

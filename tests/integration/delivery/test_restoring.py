@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -463,3 +464,11 @@ async def test_where_it_cannot_be_written_nothing_leaves_for_others(house: House
     await due(house, told)
     await work(house.worker())
     assert len(house.sent(message)) == 1
+
+
+async def test_it_is_written_whatever_the_threads_of_others_do(house: House) -> None:
+    over = threading.Event()
+    calls = asyncio.gather(*(asyncio.to_thread(over.wait, 5) for _ in range(40)))
+    await asyncio.wait_for(watching(house).look(house.context("messenger")), 4)
+    over.set()
+    await calls

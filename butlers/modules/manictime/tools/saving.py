@@ -4,7 +4,6 @@ INVARIANT: a file is written only below a folder that the client declares or the
 nothing that is there is written over.
 """
 
-import asyncio
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from butlers.butler import Result, ToolCall
 from butlers.modules.manictime.answers import TEXT, WHOLE, Given, Param, Told
 from butlers.modules.manictime.days import clock_text
 from butlers.modules.manictime.pictures import Box, Capture, cut, demand_whole
+from butlers.modules.manictime.source import in_thread
 from butlers.modules.manictime.tools.screenshots import REF, UNITS, Desk, box_of, full_picture, place
 from shared.errors import Forbidden, InvalidInput, Unavailable
 
@@ -37,7 +37,7 @@ async def save_screenshot(desk: Desk, given: Given, call: ToolCall) -> Result:
         )
     box = box_of(given, names) if None not in parts else None
     roots = allowed(call, desk.roots)
-    return await asyncio.to_thread(_saved, desk, given, box, roots)
+    return await in_thread(_saved, desk, given, box, roots)
 
 
 def would_save(desk: Desk, arguments: Mapping[str, object]) -> str:

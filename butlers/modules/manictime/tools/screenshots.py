@@ -1,6 +1,5 @@
 """The tools of screenshots: listing without a picture, showing, cutting and saving."""
 
-import asyncio
 import base64
 import math
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ from butlers.modules.manictime.pictures import (
     demand_whole,
     spread,
 )
-from butlers.modules.manictime.source import NoData, Snapshot, Source
+from butlers.modules.manictime.source import NoData, Snapshot, Source, in_thread
 from shared.errors import InvalidInput
 from shared.model import Gate
 
@@ -93,7 +92,7 @@ def described(one: Capture) -> dict[str, object]:
 async def list_screenshots(desk: Desk, given: Given) -> Result:
     """List screenshots, without a byte of them."""
     asked = range_of(given.get("startDate"), given.get("endDate"), desk.zone)
-    found = await asyncio.to_thread(desk.pictures.captures, asked)
+    found = await in_thread(desk.pictures.captures, asked)
     sampling, changes, reason = given.text("samplingStrategy"), list[int](), None
     if sampling == "activity_transition" and found:
         try:
@@ -101,8 +100,8 @@ async def list_screenshots(desk: Desk, given: Given) -> Result:
         except NoData:
             reason = "NoActivities"
     if not found:
-        reason = await asyncio.to_thread(desk.pictures.why_none, asked)
-    return await asyncio.to_thread(_listed, desk, given.count("maxCount"), asked, found, (sampling, changes, reason))
+        reason = await in_thread(desk.pictures.why_none, asked)
+    return await in_thread(_listed, desk, given.count("maxCount"), asked, found, (sampling, changes, reason))
 
 
 def _listed(
@@ -145,7 +144,7 @@ def _changes(snapshot: Snapshot, asked: Range) -> list[int]:
 
 async def get_screenshot(desk: Desk, given: Given) -> Result:
     """Show a screenshot: the thumbnail for the model, the whole for the person."""
-    return await asyncio.to_thread(_shown, desk, given.get("screenshotRef"))
+    return await in_thread(_shown, desk, given.get("screenshotRef"))
 
 
 def _shown(desk: Desk, ref: object) -> Result:
@@ -190,7 +189,7 @@ async def crop_screenshot(desk: Desk, given: Given) -> Result:
         said = {"screenshotRef": one.ref, "crop": crop, "pixelRect": rect}
         return Result(said, [image(cut(picture, box, "JPEG"), "user", "assistant")])
 
-    return await asyncio.to_thread(work)
+    return await in_thread(work)
 
 
 def box_of(given: Given, names: Sequence[str]) -> Box:
