@@ -24,7 +24,7 @@ from shared.errors import ButlersError
 from shared.storage import session_steps, sessions
 from tests.integration.house import House
 from tests.rig.children import child_of, children
-from tests.rig.waiting import LONGEST
+from tests.rig.waiting import LONGEST, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAYS: Final = Step(say="I heard ${prompt}.")
