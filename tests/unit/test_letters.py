@@ -27,6 +27,13 @@ AT: Final = "butlers@example.net"
 TO: Final = f"To: Butlers <{AT}>"
 
 
+def signature(covers: str, more: str = "") -> str:
+    return f"DKIM-Signature: v=1; a=rsa-sha256; d=example.org; s=a;\r\n\th={covers};{more}\r\n\tbh=Zm9v; b=YmFy"
+
+
+SIGNED: Final = signature("Date:From:To:Subject")
+
+
 def letter_of(raw: bytes, server: str | None, *, cut: bool = False) -> Letter:
     return read.letter_of(raw, server, AT, cut=cut)
 
@@ -53,9 +60,9 @@ TRUE: Final = [
 
 @pytest.mark.parametrize("results", TRUE)
 def test_the_owners_server_vouches_for_the_owner(results: str) -> None:
-    assert is_owners(letter_of(mail(results, f"From: The Owner <{OWNER}>"), SERVER))
-    assert not is_owners(letter_of(mail(results, f"From: {OWNER}"), None))
-    assert not is_owners(letter_of(mail(results, f"From: {OWNER}"), "mx.other.example"))
+    assert is_owners(letter_of(mail(results, SIGNED, f"From: The Owner <{OWNER}>"), SERVER))
+    assert not is_owners(letter_of(mail(results, SIGNED, f"From: {OWNER}"), None))
+    assert not is_owners(letter_of(mail(results, SIGNED, f"From: {OWNER}"), "mx.other.example"))
 
 
 def ar(result: str, server: str = SERVER) -> str:
@@ -64,14 +71,20 @@ def ar(result: str, server: str = SERVER) -> str:
 
 OURS: Final = f"From: {OWNER}"
 EVIL: Final = ar("dmarc=pass header.from=evil.example")
+# As Microsoft signs, with a field of a similar name.
+NO_TO: Final = "From:Date:Subject:Message-ID:Content-Type:MIME-Version:X-Original-To"
+# Somebody else's server brought it, with the owner's signature.
+BROUGHT: Final = ar(
+    "dkim=pass header.d=example.org; spf=pass smtp.mailfrom=x@evil.example; dmarc=pass header.from=example.org"
+)
 # Head fields of mails that the owner did not write.
 FORGED: Final[dict[str, tuple[str, ...]]] = {
     "no word of any server": (OURS,),
     "a property within an address": (ar("spf=pass smtp.mailfrom=x=smtp.mailfrom=example.org=y@evil.example"), OURS),
-    "a property within a signer": (ar("dkim=pass header.i=x=header.d=example.org=y@evil.example"), OURS),
+    "a property within a signer": (ar("dkim=pass header.i=x=header.d=example.org=y@evil.example"), SIGNED, OURS),
     "a quoted address": (ar('spf=pass smtp.mailfrom="x@example.org"@evil.example'), OURS),
-    "a property that stands twice": (ar("dkim=pass header.d=evil.example header.d=example.org"), OURS),
-    "lines that end otherwise": (ar("dkim=pass header.d=example.org"), "X-Note: y\rFrom: x@example.net", OURS),
+    "a property that stands twice": (ar("dkim=pass header.d=evil.example header.d=example.org"), SIGNED, OURS),
+    "lines that end otherwise": (ar("dkim=pass header.d=example.org"), "X-Note: y\rFrom: x@example.net", SIGNED, OURS),
     "lines that end in LF alone": (PASS, "X-Note: y\nX-More: z", OURS),
     "fields below a blank before the colon": (PASS, OURS, TO, "X : y", "To: bob@example.com"),
     "a line that the library passes over": (PASS, TO, "From x : y", OURS),
@@ -83,10 +96,10 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
     "below the server's nothing": (ar("none"), PASS, OURS),
     "for another domain": (EVIL, OURS),
     "for a domain that holds the name": (ar("dmarc=pass header.from=example.org.evil.example"), OURS),
-    "for a domain above": (ar("dkim=pass header.d=org"), OURS),
-    "a signature of somebody else's": (ar("dkim=pass header.d=evil.example; dmarc=none"), OURS),
+    "for a domain above": (ar("dkim=pass header.d=org"), SIGNED, OURS),
+    "a signature of somebody else's": (ar("dkim=pass header.d=evil.example; dmarc=none"), SIGNED, OURS),
     "passed but dmarc failed": (ar("spf=pass smtp.mailfrom=a@example.org; dmarc=fail header.from=example.org"), OURS),
-    "neutral": (ar("dkim=neutral header.d=example.org"), OURS),
+    "neutral": (ar("dkim=neutral header.d=example.org"), SIGNED, OURS),
     "passed by an unknown method": (ar("x-trust=pass header.from=example.org"), OURS),
     "passed in a comment": (ar("dkim=fail (dmarc=pass header.from=example.org) header.d=example.org"), OURS),
     "passed in quotes": (ar('spf=pass smtp.mailfrom="; dmarc=pass header.from=example.org; "@evil.example'), OURS),
@@ -125,6 +138,11 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
     "more recipients than are read": (PASS, OURS, f"To: {'bob@example.com, ' * 700}{AT}"),
     "a recipient above the signed one": (PASS, f"{TO}\r\nTo: bob@example.com", OURS),
     "a subject above the signed one": (PASS, "Subject: pay Eve\r\nSubject: the file", OURS),
+    "a To that nobody signed": (BROUGHT, signature(NO_TO), OURS),
+    "a To that nobody signed, by the word of dmarc": (PASS, signature(NO_TO), OURS),
+    "words below the signed ones": (BROUGHT, signature("Date:From:To:Subject", " l=5;"), OURS),
+    "a To that one signature of two covers": (BROUGHT, SIGNED, signature(NO_TO), OURS),
+    "a signature that was taken out": (BROUGHT, OURS),
     "a body cut elsewhere": (PASS, "Content-Type: text/plain\r\nContent-Type: text/html", OURS),
 }
 
@@ -132,6 +150,22 @@ FORGED: Final[dict[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("head", FORGED.values(), ids=FORGED.keys())
 def test_a_forged_mail_is_never_the_owners(head: tuple[str, ...]) -> None:
     assert not is_owners(letter_of(mail(*head), SERVER))
+
+
+SENT: Final[dict[str, tuple[str, ...]]] = {
+    "brought by another server": (BROUGHT, SIGNED),
+    "signed in other letters, on several lines": (BROUGHT, signature("from :\r\n\tTO : subject").replace("KIM", "kim")),
+    "signed twice": (BROUGHT, SIGNED, signature("to:from")),
+    "no signed To, from the domain's own server": (
+        ar("dkim=pass header.d=example.org; spf=pass smtp.mailfrom=example.org; dmarc=pass header.from=example.org"),
+        signature(NO_TO),
+    ),
+}
+
+
+@pytest.mark.parametrize("head", SENT.values(), ids=SENT.keys())
+def test_a_mail_that_is_as_the_owner_sent_it_is_the_owners(head: tuple[str, ...]) -> None:
+    assert is_owners(letter_of(mail(*head, OURS), SERVER))
 
 
 def test_a_mail_to_the_mailbox_with_a_tag_is_written_to_it() -> None:
@@ -338,6 +372,7 @@ HEADS: Final = (
     "Content-Type",
     "Content-Disposition",
     "Authentication-Results",
+    "DKIM-Signature",
 )
 # Bodies: of words, of HTML, and of parts.
 WORDS: Final = (
@@ -374,7 +409,7 @@ def filled(form: str, size: int = LONG) -> str:
 def test_no_header_field_takes_long_to_read(name: str) -> None:
     first = {"Content-Type": "multipart/mixed; boundary=", "Authentication-Results": f"{SERVER}; dkim=pass "}
     for form in HOSTILE:
-        head = (f"{name}: {first.get(name, '')}{filled(form)}", *([] if name == "From" else [OURS]))
+        head = (f"{name}: {first.get(name, '')}{filled(form)}", PASS, *([] if name == "From" else [OURS]))
         assert seconds(partial(letter_of, mail(*head), SERVER)) < AT_MOST, form[:20]
 
 

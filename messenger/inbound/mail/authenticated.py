@@ -1,7 +1,8 @@
 """Whether the owner's own mail server says that a mail comes from the domain it names (RFC 8601). Pure.
 
 Anybody can write such a header field into a mail. So only the topmost one of the server that the owner named counts,
-it must be readable to its last character, and nothing in it may say the contrary.
+it must be readable to its last character, and nothing in it may say the contrary. What a signature leaves out, anybody
+who got the mail can change, so a signature vouches for a mail only if it covers To and all of the body (RFC 6376).
 """
 
 import re
@@ -23,10 +24,11 @@ _REASON: Final = re.compile(r"reason\s*=\s*(?:[^\s;\"]+|\"[^\"\\]*\")")
 NAMES_DOMAIN: Final = {"dmarc": ("header.from",), "dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom",)}
 
 
-def is_authenticated(results: Sequence[str], server: str | None, domain: str) -> bool:
-    """Return whether this server's result says that a mail of this domain is one.
+def is_authenticated(results: Sequence[str], signatures: Sequence[str], server: str | None, domain: str) -> bool:
+    """Return whether this server's result says that a mail of this domain is one, as it was sent.
 
-    `results` are the Authentication-Results from the top. Without the server's name nobody is authenticated.
+    `results` are the Authentication-Results from the top, and `signatures` all DKIM-Signatures. Without the server's
+    name nobody is authenticated.
     """
     if not server or not domain:
         return False
@@ -36,25 +38,46 @@ def is_authenticated(results: Sequence[str], server: str | None, domain: str) ->
             # INVARIANT: what cannot be read may be that server's own, so nothing below it counts.
             return False
         if (pieces[0].split() or [""])[0] == server.lower():
-            return _passes(pieces[1:], domain.lower())
+            return _is_as_sent(_passed(pieces[1:], domain.lower()), signatures)
     return False
 
 
-def _passes(pieces: Sequence[str], domain: str) -> bool:
-    passed = False
+def _passed(pieces: Sequence[str], domain: str) -> set[str]:
+    """Return the methods that passed for this domain; none where anything says the contrary."""
+    passed = set()
     for piece in pieces:
         found = _RESULT.fullmatch(piece.strip())
         if found is None:
             if piece.strip() in {"", "none"}:
                 continue
-            return False
+            return set()
         method, result, rest = found[1], found[2], found[3]
         if method == "dmarc" and result not in {"pass", "none"}:
-            return False
+            return set()
         named = _properties(rest)
         checked = [named[name] for name in NAMES_DOMAIN.get(method, ()) if name in named]
-        passed = passed or (result == "pass" and any(one.rpartition("@")[2] == domain for one in checked))
+        if result == "pass" and any(one.rpartition("@")[2] == domain for one in checked):
+            passed.add(method)
     return passed
+
+
+def _is_as_sent(passed: set[str], signatures: Sequence[str]) -> bool:
+    """Return whether what passed says that nobody has changed To or the body since.
+
+    INVARIANT: DMARC passes by a signature too, and nobody says by which: all of them must cover both.
+    """
+    if "spf" in passed:
+        return True
+    # A signature that passed and was taken out of the mail may have covered anything.
+    covered = [_covers_mail(one) for one in signatures] or ["dkim" not in passed]
+    return bool(passed) and all(covered)
+
+
+def _covers_mail(signature: str) -> bool:
+    """Return whether a signature covers To (`h=`), and the body to its end (no `l=`)."""
+    tags = [one.partition("=") for one in "".join(signature.lower().split()).split(";")]
+    named = {name: value for name, _, value in tags}
+    return "to" in named.get("h", "").split(":") and "l" not in named
 
 
 def _properties(rest: str) -> dict[str, str]:

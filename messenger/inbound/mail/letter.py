@@ -96,7 +96,7 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
     ids = _ids(fields, "Message-ID")
     subject = header(fields, "Subject")[:LONGEST_SUBJECT]
     own, quoted = parted(_words(mime)[:LONGEST_READ])
-    results = all_of(fields, "Authentication-Results")
+    results, signatures = all_of(fields, "Authentication-Results"), all_of(fields, "DKIM-Signature")
     return Letter(
         event_id=ids[0] if ids else f"sha256:{sha256(raw).hexdigest()}",
         message_id=ids[0] if ids else None,
@@ -105,7 +105,7 @@ def letter_of(raw: bytes, server: str | None, mailbox: str = "", *, cut: bool = 
         verified=sender != NOBODY
         and mime.whole
         and _is_written_to(fields, mailbox)
-        and is_authenticated(results, server, domain),
+        and is_authenticated(results, signatures, server, domain),
         kind=AUTOMATIC if any(map(_is_calendars, mime.parts)) else _kind(fields, subject),
         reply_to=_reply_to(fields),
         subject=subject,
