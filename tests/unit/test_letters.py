@@ -398,7 +398,7 @@ def seconds(does: Callable[[], object]) -> float:
     return took
 
 
-AT_MOST: Final = 0.2
+AT_MOST: Final = 0.4
 
 
 def filled(form: str, size: int = LONG) -> str:
