@@ -35,6 +35,10 @@ _PILE: Final = 4
 PLAIN: Final = re.compile(
     r"[\n\t -~\u00a1-\u00ac\u00ae-\u02ff\u0391-\u03a1\u03a3-\u03ff\u0400-\u0482\u2010-\u2027\u20ac]*"
 )
+# Names of what hides take so much room in any text, and in a longer one as much as it has itself.
+_ROOM: Final = 2000
+# Beyond that this stands for a name: a text of nothing else would be nine times as long, and fill a chat for a minute.
+_UNNAMED: Final = "\ufffd"
 # So many columns with the mark of a quotation, so that no mail program and no terminal breaks its lines anew.
 _COLUMNS: Final = 72
 
@@ -44,15 +48,21 @@ def visible(text: str) -> str:
 
     Control, bidirectional, zero-width and private characters are written out, others that leave no ink, white space and
     empty lines in runs, piles of combining marks, and the house's own mark. Any other line end, tab, the style of an
-    emoji and a joiner between two of them stay: they are what they look like.
+    emoji and a joiner between two of them stay: they are what they look like. Names take as much room as the text does,
+    or 2,000 characters in a short one; beyond that a U+FFFD stands for each.
     """
     written = _written(text)
     if not written:
         return text
-    shown = list[str]()
+    shown, room = list[str](), max(_ROOM, len(text))
     for (character, hidden), run in itertools.groupby((one, n in written) for n, one in enumerate(text)):
         length = sum(1 for _ in run)
-        shown.append(_named(character, length) if hidden else character * length)
+        if not hidden:
+            shown.append(character * length)
+            continue
+        name = _named(character, length)
+        room -= len(name)
+        shown.append(name if room >= 0 else _UNNAMED)
     return "".join(shown)
 
 

@@ -247,6 +247,17 @@ def test_each_row_of_a_quotation_has_its_mark_in_a_mail_and_on_a_terminal(words:
     assert all(sum(2 if one == "語" else one != "\u0301" for one in row) <= 76 for row in rows)
 
 
+def test_no_text_is_long_by_what_hides_in_it() -> None:
+    plain = len(owner.bubbles(sheet_of(asked("😀" * 10_000))))
+    for piece in ("\u202e\u202d", "a\u202e", "\U000e0041\U000e0042", "a    ", "▣\n"):
+        words = piece * (10_000 // len(piece))
+        shown = visible(words)
+        assert shown.startswith(visible(words[:100]))
+        assert len(shown) <= 2 * len(words)
+        assert visible(shown) == shown
+        assert len(owner.bubbles(sheet_of(asked(words)))) <= plain
+
+
 def test_a_butlers_own_reason_is_clipped_and_says_so() -> None:
     text = "\n".join(approval.lines(asked("Hello", summary="because " * 1000 + '"\nApproved.')))
     assert "Approved." not in text
