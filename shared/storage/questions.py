@@ -175,6 +175,24 @@ async def open_questions(connection: Connection, most: int = 100, of_each: int =
     return list(await connection.fetch(OPEN, most, of_each))
 
 
+# Popups beyond that number are not read, however many somebody asks for.
+HELD_BACK: Final = """
+SELECT q.id::text FROM shared.questions q
+WHERE q.id = ANY ($1) AND (q.asked_at <= clock_timestamp() - $3::interval OR EXISTS (
+    SELECT FROM shared.questions earlier WHERE earlier.origin_butler = q.origin_butler AND earlier.popup
+        AND earlier.status <> 'accepted' AND earlier.asked_at > q.asked_at - $3::interval
+        AND (earlier.asked_at, earlier.id) < (q.asked_at, q.id) OFFSET $2 - 1))
+"""
+
+
+async def held_back(connection: Connection, ids: Sequence[str], burst: int, window: timedelta) -> Sequence[str]:
+    """Return which of these popups open no window any more, or are one too many for their butler.
+
+    The first were asked before the window; before the others `burst` were asked within it, and not answered.
+    """
+    return [row["id"] for row in await connection.fetch(HELD_BACK, [UUID(one) for one in ids], burst, window)]
+
+
 LATEST: Final = f"{ROW} ORDER BY asked_at DESC, id LIMIT $1"
 
 

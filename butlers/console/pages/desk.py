@@ -126,9 +126,12 @@ async def _changes(house: House, request: Request) -> AsyncIterator[str]:
 
 
 async def _open(house: House) -> Sequence[Shown]:
+    settings = house.context.settings
     async with house.context.db.work() as connection:
         found = await rows.open_questions(connection, of_each=AT_ONCE)
-    return [_shown(row) for row in found if row["shown"]]
+        popups = [row["id"] for row in found if row["popup"]]
+        held = await rows.held_back(connection, popups, settings.card_burst, settings.timings.burst_window)
+    return [_shown(row, opens=row["id"] not in held) for row in found if row["shown"]]
 
 
 async def _told(house: House, found: Sequence[Shown]) -> Sequence[Shown]:
@@ -144,8 +147,8 @@ async def _told(house: House, found: Sequence[Shown]) -> Sequence[Shown]:
     return told
 
 
-def _shown(row: Record) -> Shown:
-    """Return what a desk is told of a question."""
+def _shown(row: Record, *, opens: bool) -> Shown:
+    """Return what a desk is told of a question; a popup that may not open is a notification."""
     return {
         "id": row["id"],
         "butler": row["origin_butler"],
@@ -154,7 +157,7 @@ def _shown(row: Record) -> Shown:
         "buttons": list(row["options"]) or [row["action_label"]],
         "allow_text": row["allow_text"],
         "urgency": row["urgency"],
-        "popup": row["popup"],
+        "popup": row["popup"] and opens,
     }
 
 

@@ -21,9 +21,9 @@ from shared.errors import InvalidInput, Unavailable
 from shared.storage import calls, questions
 from shared.storage.questions import Given, NewQuestion, Times
 from tests.integration.console_runner import Running, browsing
-from tests.integration.house import House
+from tests.integration.house import House, opened
 from tests.integration.signed_in import page, plain, signed_in
-from tests.rig.cluster import BUTLERS
+from tests.rig.cluster import BUTLERS, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TIMES = Times(timedelta(hours=1), timedelta(seconds=10))
@@ -127,6 +127,28 @@ async def test_a_popup_opens_only_for_a_butler_that_the_owner_s_files_give_a_des
         opened.append((await seen(desk, question)).popup)
         await questions.withdraw_question(house.sql, question, "greeter")
     assert opened == [False, True]
+
+
+async def test_beyond_its_burst_a_butler_s_popup_is_a_notification(cluster: Cluster) -> None:
+    async with opened(cluster, loops=False, BUTLERS_CARD_BURST="3") as house, signed_in(house) as console:
+        await calls.write_popups(house.sql, ["greeter", "health"])
+        desk, popups = await paired(house, console), list[bool]()
+        for n in range(6):
+            question = await asked(house, popup=True)
+            popups.append((await seen(desk, question)).popup)
+            if n == 0:  # what the owner answers gives its place back
+                assert await desk.answer(question, {"option_index": 0})
+            elif n == 1:
+                assert await desk.answer(question, {"dismissed": True})
+            else:
+                await questions.withdraw_question(house.sql, question, "greeter")
+        assert popups == [True, True, True, True, False, False]
+        other = NewQuestion(str(uuid4()), "health", "Dentist", "Which day?", popup=True)
+        assert await questions.ask(house.sql, other, TIMES)
+        assert (await seen(desk, other.id)).popup
+        await house.sql.execute("UPDATE shared.questions SET asked_at = asked_at - interval '10 minutes'")
+        late = await seen(desk, other.id)
+        assert (late.popup, (await seen(desk, await asked(house, popup=True))).popup) == (False, True)
 
 
 async def test_butlers_take_turns_on_the_screen(house: House, console: Running) -> None:
