@@ -153,7 +153,7 @@ def popped(ended: PopupEnd) -> Mapping[str, object] | None:
     match ended.how:
         case "submitted":
             return {"text": ended.text}
-        case "empty":
+        case "empty":  # its one button is OK: the house lets no other popup in
             return {"option_index": 0}
         case "cancelled" | "dismissed":
             return {"dismissed": True}

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Final
 from uuid import uuid4
 
@@ -115,6 +116,39 @@ FORGED: Final = {
     "an end nobody can read": AGAIN.format(status="withdrawn", moment="'250000-01-01Z'"),
     "other words": "UPDATE shared.questions SET question = 'x' WHERE id = $1::text::uuid",
 }
+
+
+LAST: Final = import_module("migrations.versions.0068_popups_without_choices")
+POPUP: Final = """
+INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, urgency, expires_at, popup)
+VALUES ($1, 'greeter', 'Milk', 'Enter to go on', $2, $3, 'normal', clock_timestamp() + interval '1 day', true)
+"""
+UNSEEN: Final[tuple[tuple[list[str], str], ...]] = ((["Pay", "No"], "OK"), (["OK"], "OK"), ([], "Pay"))
+
+
+@pytest.mark.parametrize(("options", "label"), UNSEEN)
+async def test_no_popup_has_a_choice_that_enter_takes_unseen(
+    still_house: House, options: list[str], label: str
+) -> None:
+    async with logged_in(still_house, "greeter") as connection:
+        await connection.execute(POPUP, uuid4(), [], "OK")
+        with pytest.raises(asyncpg.CheckViolationError):
+            await connection.execute(POPUP, uuid4(), options, label)
+
+
+async def test_popups_with_choices_of_before_are_notifications(still_house: House) -> None:
+    connection = await asyncpg.connect(still_house.dsn)
+    try:
+        await connection.execute("BEGIN; ALTER TABLE shared.questions DROP CONSTRAINT popups_offer_nothing")
+        made = [uuid4() for _ in (*UNSEEN, "plain")]
+        for key, odd in zip(made, [*UNSEEN, ([], "OK")], strict=True):
+            await connection.execute(POPUP, key, *odd)
+        await connection.execute(LAST.PUT_RIGHT)
+        await connection.execute(LAST.CHOICES)
+        found = await connection.fetch("SELECT id FROM shared.questions WHERE popup AND id = ANY ($1)", made)
+    finally:
+        await connection.close()
+    assert [row["id"] for row in found] == made[-1:]
 
 
 @pytest.mark.parametrize("what", FORGED)
