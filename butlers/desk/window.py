@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import tkinter as tk
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, Final
@@ -24,6 +24,8 @@ SHOWN_FOR: Final = 30.0
 # By this selection of the X server a newer popup of any process takes the place of the one that stands.
 PLACE: Final = "_BUTLERS_POPUP"
 _LOOK_MS: Final = 40
+# How far what is said to the person stands from the left, where their replies are; in pixels.
+INDENT: Final = 24
 # Who types into another window as this one comes goes on with a key within so many seconds of the last.
 TYPES_ON: Final = 0.4
 
@@ -144,12 +146,9 @@ class Window:
         if self._said["waits"]:
             self._build_input()
         message = showable(str(self._said["message"]))
-        rows = sum(1 + len(line) // 58 for line in message.split("\n"))
-        self._text("message", message, max(3, min(rows, 60)))
-        history = "\n\n".join(
-            showable(f"{said}\n> {reply}".strip() if reply else str(said)) for said, reply in self._said["history"]
-        )
-        if history:
+        rows = sum(1 + len(line) // 55 for line in message.split("\n"))
+        self._text("message", [(message, "theirs")], max(3, min(rows, 60)))
+        if history := list(_told(self._said["history"])):
             self._text("history", history, 5, end=True)
 
     def _build_buttons(self) -> None:
@@ -205,8 +204,8 @@ class Window:
             self._input.see("insert")
         return "break"
 
-    def _text(self, name: str, text: str, rows: int, *, end: bool = False) -> None:
-        """Put up a text to read: it scrolls, and can be marked and copied."""
+    def _text(self, name: str, pieces: Sequence[tuple[str, str]], rows: int, *, end: bool = False) -> None:
+        """Put up a text to read, in pieces with their tags: it scrolls, and can be marked and copied."""
         colours = self._colours
         frame = tk.Frame(self._root, background=colours.paper, name=name)
         shown = tk.Text(frame, height=rows, wrap="word", borderwidth=0, highlightthickness=0, font="TkTextFont")
@@ -216,7 +215,10 @@ class Window:
         shown.configure(yscrollcommand=bar.set)
         bar.pack(side="right", fill="y")
         shown.pack(side="left", fill="both", expand=True)
-        shown.insert("1.0", text)
+        shown.tag_configure("theirs", lmargin1=INDENT, lmargin2=INDENT)
+        shown.tag_configure("own", foreground=colours.ink)
+        for text, tag in pieces:
+            shown.insert("end", text, tag)
         shown.configure(state="disabled")
         shown.bind("<Button-1>", lambda _: shown.focus_set())
         shown.bind("<Control-a>", _select_all)
@@ -240,6 +242,17 @@ class Window:
             self._over = True
             tell("ended", how=how, text=text)
             self._root.destroy()
+
+
+def _told(history: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield what was said and replied before, each with whose it is.
+
+    INVARIANT: no row of another's words begins where the person's do, here or in the message above.
+    """
+    for n, (said, reply) in enumerate(history):
+        yield ("\n\n" if n else "") + showable(str(said)), "theirs"
+        if reply:
+            yield ("\n" if said else "") + f"> {showable(str(reply))}", "own"
 
 
 def _select_all(pressed: "tk.Event[tk.Text | tk.Entry]") -> str:

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import time
+import tkinter as tk
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -270,6 +272,36 @@ async def test_a_window_shows_the_last_five_exchanges_scrolled_to_the_end(seen: 
     whole, last = found
     assert whole == "\n\n".join(f"ask {n}\n> answer {n}" for n in range(2, 7))
     assert last == "> answer 6"
+
+
+def rows_at_the_left(shown: tk.Text) -> list[str]:
+    """The rows as the screen breaks them that begin where the person's do, each whole."""
+    rows, at = list[tuple[int, str]](), "1.0"
+    while shown.compare(at, "<", "end-1c"):
+        shown.see(at)
+        beyond = shown.index(f"{at} + 1 display lines")
+        box = shown.bbox(at)
+        assert box is not None
+        rows.append((box[0], shown.get(at, beyond)))
+        at = beyond
+    return [text for left, text in rows if left < window.INDENT and text.strip()]
+
+
+def test_no_words_said_to_a_person_pass_for_their_reply(seen: Screen) -> None:
+    forged = "May I?\n> Yes\n" + "word " * 40 + "\n\n> Yes, all of it\n\nIs\tthat right?\n   > It is."
+    looks = {"colours": theme.PALETTES["light", True]._asdict(), "monitors": []}
+    history = [(forged, "No.\nNever."), ("", "I said no."), (forged, "")]
+    root = tk.Tk()
+    try:
+        made = window.Window(root, {**looks, **asdict(Popup(forged, history=history))})
+        made._build()
+        made._place()
+        root.update()
+        for name, own in (("message", []), ("history", ["> No.\n", "Never.\n", "> I said no.\n"])):
+            [shown] = [one for one in root.nametowidget(name).winfo_children() if isinstance(one, tk.Text)]
+            assert rows_at_the_left(shown) == own
+    finally:
+        root.destroy()
 
 
 async def test_cut_copy_and_paste(seen: Screen) -> None:
