@@ -292,6 +292,13 @@ def test_the_plain_words_are_read_and_files_are_named() -> None:
     assert (found.text, file.type, file.size) == ("J\u00fcrgen", "application/pdf", 5)
 
 
+def test_a_charset_is_known_by_the_name_that_windows_gives_it() -> None:
+    raw = mail(
+        OURS, "Content-Type: text/plain; charset=windows-874", "Content-Transfer-Encoding: base64", text="ytPIrbQ="
+    )
+    assert letter_of(raw, None).text == b"\xca\xd3\xc8\xad\xb4".decode("cp874")
+
+
 def test_the_type_of_a_file_is_one_that_a_row_can_hold() -> None:
     parts = "--b\r\nContent-Type: application/x\0y\r\n\r\nx\r\n--b--"
     (file,) = letter_of(mail(OURS, "Content-Type: multipart/mixed; boundary=b", text=parts), None).attachments
@@ -441,6 +448,7 @@ ODD: Final = [
     b"From: a@b.c\nDate: Fri, 31 Dec 9999 23:59:59 -2359\n\nx",
     b'From: a@b.c\nContent-Type: text/plain; charset="no such\xff"\n\n\xff\xfe\0',
     b"From: a@b.c\nContent-Type: text/plain; charset=idna\n\n" + b"x" * 10_000,
+    b"From: a@b.c\nContent-Type: text/plain; charset=cp51932\n\nx",
     b"From: a@b.c\nContent-Type: text/plain; charset*0*=''%ff; charset*x=y\n\nx",
     b"From: a@b.c\nContent-Transfer-Encoding: base64\n\n$$$=\xff",
     b"From: a@b.c\nSubject: =?zlib?b?eJw=?= =?utf-8?b?////?=\n\nx",

@@ -81,7 +81,9 @@ class Part:
         decoded = readable(lambda: self.fields.get_payload(decode=True), None)
         raw = decoded if isinstance(decoded, bytes) else self.body.encode("ascii", "replace")
         charset = readable(lambda: str(self.fields.get_content_charset("utf-8")), "utf-8")
-        found = raw.decode(charset if _CHARSET.fullmatch(charset) else "utf-8", "replace")
+        # Python knows windows-874 and its like by their numbers as code pages alone.
+        name = charset.replace("windows-", "cp") if _CHARSET.fullmatch(charset) else "utf-8"
+        found = readable(lambda: raw.decode(name, "replace"), raw.decode("utf-8", "replace"))
         return sound(_LINE_END.sub("\n", found))
 
 
