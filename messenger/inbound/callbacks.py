@@ -53,7 +53,7 @@ async def note_refusal(connection: Connection, worker: Worker, update: Mapping[s
 
 
 async def _press(connection: Connection, worker: Worker, query: Mapping[str, object]) -> tuple[str, list[Call]]:
-    """Carry out a press by the owner, in the owner's private chat, on a button of ours; else only clear the spinner."""
+    """Carry out a press by the owner, in the owner's private chat, on a button of ours; else do nothing."""
     spinner: Call = ("answerCallbackQuery", {"callback_query_id": query.get("id")})
     message, sender = query.get("message"), query.get("from")
     found = pressed_kind(query.get("data"))
@@ -66,7 +66,8 @@ async def _press(connection: Connection, worker: Worker, query: Mapping[str, obj
     at = chat.get("id") if isinstance(chat, dict) else None
     if not await is_owner(connection, str(sender.get("id")), str(at)):
         log.warning("press by a stranger", sender=str(sender.get("id")))
-        return "stranger", [spinner]
+        # Whoever presses without end does not have Telegram asked each time, while the owner's words wait.
+        return "stranger", []
     kind, press = found
     presser = Presser(owner["id"], str(message.get("message_id")), resolver.heed_press)
     code, said = await kind.pressed(connection, press, presser, worker.context) if kind.pressed else ("not_ours", "")

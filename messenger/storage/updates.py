@@ -160,13 +160,14 @@ async def any_unhandled(connection: Connection) -> bool:
 
 # As the index updates_words has it: what begins otherwise is no command.
 MAY_BE_WORD = "(body ? 'callback_query' OR left(ltrim(body #>> '{message,text}', E' \\n'), 1) = '/')"
-# A press, or a command in the owner's chat: neither needs the Switchboard, for which other messages wait in turn.
+# A press by the owner, or a command in the owner's chat: neither needs the Switchboard, for which other messages wait
+# in turn. Of presses anybody can send as many as Telegram takes.
 IS_WORD = """
-(body ? 'callback_query' OR coalesce(
-    lower(regexp_replace(btrim(body #>> '{message,text}', E' \\n'), '@[A-Za-z0-9_]{1,64}$', '')) = ANY ($2)
-        AND NOT body -> 'message' ?| $3 AND body #>> '{message,chat,id}' IN (
-        SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
-        WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false))
+coalesce(CASE WHEN body ? 'callback_query' THEN body #>> '{callback_query,from,id}'
+    WHEN lower(regexp_replace(btrim(body #>> '{message,text}', E' \\n'), '@[A-Za-z0-9_]{1,64}$', '')) = ANY ($2)
+        AND NOT body -> 'message' ?| $3 THEN body #>> '{message,chat,id}' END IN (
+    SELECT i.lookup FROM shared.contact_info i JOIN shared.contacts c ON c.id = i.contact_id
+    WHERE 'owner' = ANY (c.roles) AND i.type = 'telegram'), false)
 """
 # However many wait, each step reads one of an index.
 WAITING = f"""
@@ -190,7 +191,7 @@ SELECT * FROM word UNION ALL SELECT * FROM fresh UNION ALL SELECT * FROM failed
 async def oldest_unhandled(connection: Connection, bot: str) -> Record | None:
     """Return the oldest word of the owner's, else the oldest other update, that nobody has handled; lock it.
 
-    A word is a press, whoever's, or a command. What failed comes last.
+    A word is a press or a command. What failed comes last.
     """
     return await connection.fetchrow(WAITING, bot, list(COMMANDS), list(OTHERS_WORDS))
 

@@ -23,7 +23,6 @@ from tests.rig.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-BOT = "4242"
 MESSAGES = """
 INSERT INTO messenger.updates (bot, update_id, body)
 SELECT $1, n, jsonb_build_object('update_id', n, 'message', jsonb_build_object('message_id', n, 'date', 1790000000,
@@ -31,9 +30,16 @@ SELECT $1, n, jsonb_build_object('update_id', n, 'message', jsonb_build_object('
     'chat', jsonb_build_object('id', 77, 'type', 'private')))
 FROM generate_series(1, 300) n
 """
+PRESSES = """
+INSERT INTO messenger.updates (bot, update_id, body)
+SELECT $1, n, jsonb_build_object('callback_query', jsonb_build_object('id', $2 || n, 'data', 'x', 'from',
+    jsonb_build_object('id', 77)))
+FROM generate_series(1, 300) n
+"""
 PRESS = """
 INSERT INTO messenger.updates (bot, update_id, body)
-VALUES ($1, 301, '{"update_id": 301, "callback_query": {"id": "1", "data": "x", "from": {"id": 77}}}')
+VALUES ($1, 301, jsonb_build_object('callback_query', jsonb_build_object('id', '1', 'data', 'x', 'from',
+    jsonb_build_object('id', $2::bigint))))
 """
 HANDLED = "SELECT handled_at FROM messenger.updates WHERE bot = $1 AND update_id = $2 AND handled_at IS NOT NULL"
 OTHER_BOT = "4243"
@@ -55,22 +61,25 @@ WHERE m.bot = $1 AND m.update_id <= 300 AND m.handled_at > p.handled_at
 """
 
 
-async def test_a_press_does_not_wait_for_all_that_strangers_wrote_before_it(still_house: House, message: str) -> None:
+@pytest.mark.parametrize(("bot", "before"), [("4242", MESSAGES), ("4246", PRESSES)], ids=["wrote", "pressed"])
+async def test_a_press_does_not_wait_for_all_that_strangers_did_before_it(
+    still_house: House, message: str, bot: str, before: str
+) -> None:
     worker = still_house.worker()
     telegram, stopping = worker.channels["telegram"], asyncio.Event()
     assert isinstance(telegram, TelegramChannel)
-    assert not SANDBOX_TOKEN.startswith(BOT)
-    await still_house.sql.execute(MESSAGES, BOT, message)
-    handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, BOT, stopping))
+    assert not SANDBOX_TOKEN.startswith(bot)
+    await still_house.sql.execute(before, bot, message)
+    handling = asyncio.ensure_future(updates_inbound.handle(worker, telegram, bot, stopping))
     try:
-        await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 1))
-        await still_house.sql.execute(PRESS, BOT)
-        await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 301))
-        await eventually(partial(still_house.sql.fetchrow, HANDLED, BOT, 300))
+        await eventually(partial(still_house.sql.fetchrow, HANDLED, bot, 1))
+        await still_house.sql.execute(PRESS, bot, OWNER)
+        await eventually(partial(still_house.sql.fetchrow, HANDLED, bot, 301))
+        await eventually(partial(still_house.sql.fetchrow, HANDLED, bot, 300))
     finally:
         stopping.set()
         await handling
-    assert await still_house.sql.fetchval(AFTER_THE_PRESS, BOT) > 0
+    assert await still_house.sql.fetchval(AFTER_THE_PRESS, bot) > 0
 
 
 async def test_what_fails_stops_nothing_after_it_and_is_over_after_a_minute(still_house: House) -> None:
