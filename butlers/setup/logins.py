@@ -106,19 +106,21 @@ REVOKE_PUBLIC: Final = """
 SELECT 'REVOKE ALL ON SCHEMA public FROM PUBLIC' FROM pg_namespace
 WHERE nspname = 'public' AND pg_has_role(nspowner, 'USAGE')
 """
-# Large objects lie outside of all tables, and all databases' locks share one room: by default anybody may fill the disk
-# with the ones, and with advisory locks the other, so that nobody gets a lock, or a connection, any more.
+# Large objects lie outside of all tables, and messages of one's own in the log of all: by default anybody may fill the
+# disk with them, and with advisory locks the room for the locks of all databases, so that nobody gets a lock, or a
+# connection, any more.
 REVOKE_FUNCTIONS: Final = """
 SELECT string_agg(format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', oid::regprocedure), '; ') FROM pg_proc
-WHERE pronamespace = 'pg_catalog'::regnamespace AND (proname LIKE 'lo\\_%' OR proname IN ('lowrite', 'loread')
-    OR proname ~ '^pg_(try_)?advisory_(xact_)?lock')
+WHERE pronamespace = 'pg_catalog'::regnamespace AND (proname LIKE 'lo\\_%'
+    OR proname IN ('lowrite', 'loread', 'pg_logical_emit_message') OR proname ~ '^pg_(try_)?advisory_(xact_)?lock')
     AND has_function_privilege('public', oid, 'EXECUTE') AND pg_has_role(proowner, 'USAGE')
 """
 LEFT_TO_ALL: Final = """
 SELECT EXISTS (SELECT FROM pg_database d, aclexplode(coalesce(datacl, acldefault('d', datdba))) a
         WHERE datname = current_database() AND a.grantee = 0) AS database,
     EXISTS (SELECT FROM pg_proc
-        WHERE pronamespace = 'pg_catalog'::regnamespace AND proname IN ('lo_creat', 'pg_advisory_lock')
+        WHERE pronamespace = 'pg_catalog'::regnamespace
+            AND proname IN ('lo_creat', 'pg_advisory_lock', 'pg_logical_emit_message')
             AND has_function_privilege('public', oid, 'EXECUTE')) AS functions,
     current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer AS places
 """

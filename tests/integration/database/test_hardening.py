@@ -179,6 +179,7 @@ async def test_a_butler_takes_no_connection_from_the_messenger(still_house: Hous
 @pytest.mark.parametrize(
     "text",
     [
+        "SELECT pg_logical_emit_message(false, 'x', 'x')",
         "SELECT lo_creat(-1)",
         "SELECT lo_create(0)",
         "SELECT lo_from_bytea(0, 'x')",
