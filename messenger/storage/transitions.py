@@ -77,13 +77,13 @@ async def ask_again(connection: Connection, notification_id: str) -> None:
     await connection.execute(ASKED_AGAIN, UUID(notification_id))
 
 
-# In random order, so that what cannot be let go never keeps the others waiting.
+# Butlers take turns, and what is one's own comes in random order, so that what cannot be let go keeps nobody waiting.
 SHORT_OF_AN_IDENTIFIER: Final = """
 SELECT n.id::text FROM shared.notifications n
 JOIN shared.pending_actions a ON a.notification_id = n.id AND a.status = 'pending' AND a.expires_at > clock_timestamp()
 WHERE n.status = 'pending_missing_identifier' AND EXISTS (SELECT FROM shared.contact_info i
     WHERE i.contact_id = n.contact_id AND i.type = n.envelope #>> '{delivery,channel}')
-ORDER BY random() LIMIT 50
+ORDER BY row_number() OVER (PARTITION BY n.origin_butler ORDER BY random()) LIMIT 50
 """
 
 

@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 
 from messenger.maintenance import rechecker
+from messenger.storage import transitions
 from shared.rpc import Answer
 from shared.storage import contacts
 from tests.integration.house import House
@@ -16,6 +17,25 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 BY_HAND = "INSERT INTO shared.contact_info (contact_id, type, value) VALUES ($1, 'telegram', $2)"
 STATUS = "SELECT answer FROM shared.notifications WHERE id = $1"
 EVENTS = "SELECT event_type FROM shared.approval_events WHERE notification_id = $1 ORDER BY seq"
+
+
+# What greeter's process may write: the column names somebody who has an address, the message somebody who has none.
+NEVER_LET_GO = """
+INSERT INTO shared.notifications (id, origin_butler, admitted_by, realm, key, lineage, request_sha, envelope, whom,
+    contact_id, third_party, status, answer)
+SELECT gen_random_uuid(), 'greeter', 'greeter', 'sandbox', $1 || n, $1 || n, $1 || n,
+    '{"schema_version": "notify.v1", "origin_butler": "greeter", "delivery": {"channel": "telegram", "message": "x"}}',
+    'contact:' || $2, $3::uuid, true, 'pending_missing_identifier', '{}' FROM generate_series(1, 200) n
+"""
+OF_ANOTHER = """
+UPDATE shared.notifications SET origin_butler = 'health', admitted_by = 'health',
+    envelope = envelope || '{"origin_butler": "health"}' WHERE key = $1 RETURNING id::text
+"""
+ASKED = """
+INSERT INTO shared.pending_actions (id, origin_butler, tool_name, tool_args, agent_summary, notification_id, expires_at)
+SELECT gen_random_uuid(), 'greeter', 'notify', '{}', 'x', id, clock_timestamp() + interval '1 day'
+FROM shared.notifications WHERE starts_with(key, $1)
+"""
 
 
 async def short(house: House, message: str) -> tuple[Answer, str]:
@@ -138,3 +158,20 @@ async def test_an_entry_that_is_no_address_is_left_alone_and_holds_up_nobody(sti
     assert await still_house.status(broken["action_id"]) == "pending_missing_identifier"
     assert await still_house.status(sound["action_id"]) == "pending_approval"
     await still_house.sql.execute("DELETE FROM shared.contact_info WHERE contact_id = $1", contact)
+
+
+async def test_what_one_butler_has_waiting_holds_up_no_other(still_house: House, message: str) -> None:
+    has, has_not = (
+        await still_house.contact("Has"),
+        await still_house.contact("Not", email=f"{uuid4().hex}@example.org"),
+    )
+    undone = still_house.sql.transaction()
+    await undone.start()
+    try:
+        await still_house.sql.execute(NEVER_LET_GO, message, has_not, has)
+        await still_house.sql.execute(ASKED, message)
+        other = await still_house.sql.fetchval(OF_ANOTHER, f"{message}200")
+        for _ in range(20):
+            assert other in await transitions.identified(still_house.sql)
+    finally:
+        await undone.rollback()
