@@ -22,8 +22,13 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolC
 Record: TypeAlias = asyncpg.Record
 Setting: TypeAlias = Literal["role", "butlers.me"]
 
-# What ends a statement that waits too long, and nothing else.
-CUT_SHORT = (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError, asyncpg.DeadlockDetectedError)
+# What ends a statement that waits too long or takes too much, and nothing else.
+CUT_SHORT = (
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.ConfigurationLimitExceededError,
+)
 # The errors of a connection that is lost, and of what took too long; the caller may try again later.
 LOST = (
     *CUT_SHORT,
