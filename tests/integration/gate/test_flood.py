@@ -474,4 +474,6 @@ async def test_a_stranger_sees_nothing_of_it(busy: House) -> None:
     await until(lambda: busy.cards("more message") or None)
     assert (await press_show(busy, 0, who=9000000001))["outcome"] == "stranger"
     assert await busy.sql.fetchval(CARDS) == BURST
+    # Telegram is asked for nothing on a stranger's behalf: the one answer is the owner's, who presses after it.
+    assert (await press_show(busy, 0))["outcome"] == "shown"
     assert len(await until(lambda: texts(busy, "answerCallbackQuery") or None)) == 1
