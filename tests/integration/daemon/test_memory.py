@@ -16,7 +16,8 @@ from tests.rig.forks import Process
 from tests.rig.waiting import LONGEST
 
 LEAST_MB = 256
-PIECE = 900_000
+# For its one wide character Python keeps each of the others in four bytes.
+PIECE = "\U0001f600" + "x" * 900_000
 
 
 def data_kb(process: Process) -> int:
@@ -50,8 +51,8 @@ async def sandbox(bench: Bench, entry: str = "", **env: str) -> AsyncIterator[tu
 
 async def fill(http: aiohttp.ClientSession, faults: str) -> tuple[int, str]:
     """Leave words there until they are not taken any more: the status of the answer, and the answer."""
-    words = {"channel": "telegram", "stage": "sendMessage", "fault": "429", "times": 1, "match": "x" * PIECE}
-    for _ in range(2 * LEAST_MB * 2**20 // PIECE):
+    words = {"channel": "telegram", "stage": "sendMessage", "fault": "429", "times": 1, "match": PIECE}
+    for _ in range(2 * LEAST_MB * 2**20 // len(PIECE)):
         async with http.post(faults, json=words) as answer:
             if answer.status != 201:
                 return answer.status, await answer.text()
