@@ -20,7 +20,7 @@ SHOWN_LATER: Final = ("editMessageText", "editMessageReplyMarkup")
 async def press(world: World, given: Arguments) -> Seen:
     """A person (`as`, else the owner) presses `data` on `message` in `chat`; `spinner` is the text it is cleared with.
 
-    `spinner` is None where the press went to another bot (`elsewhere`), which nobody of ours may answer.
+    `spinner` is None where nobody answers: a press at another bot (`elsewhere`), and one that is not the owner's.
     """
     who = int(str(given.get("as", OWNER)))
     numbers = {"as": who, "chat": int(str(given.get("chat", who))), "message_id": int(str(given["message"]))}
@@ -31,6 +31,11 @@ async def press(world: World, given: Arguments) -> Seen:
     if given.get("elsewhere"):
         return {"spinner": None, "text": ""}
     query = shape["callback_query_id"]
+    async with asyncio.timeout(LONGEST):
+        while (outcome := await world.fleet.value(OUTCOME, shape["update_id"])) is None:
+            await asyncio.sleep(0.02)
+    if outcome == "stranger":
+        return {"spinner": None, "text": ""}
     [entry] = await world.fleet.outside.until(lambda e: e.payload.get("callback_query_id") == query, 1, LONGEST)
     said = str(entry.payload.get("text", ""))
     return {"spinner": AT.sub("", said), "text": said}
@@ -58,6 +63,7 @@ SELECT sender, count(*) AS messages, sum(bytes) AS bytes FROM (
     UNION ALL SELECT body #>> '{message,from,id}', octet_length(body::text) FROM messenger.updates) kept
 WHERE sender = ANY ($1) GROUP BY sender
 """
+OUTCOME: Final = "SELECT outcome FROM messenger.updates WHERE update_id = $1 AND handled_at IS NOT NULL"
 HANDLED: Final = "SELECT EXISTS (SELECT FROM messenger.updates WHERE update_id = $1 AND handled_at IS NOT NULL)"
 
 
