@@ -35,7 +35,8 @@ async def press(world: World, given: Arguments) -> Seen:
         while (outcome := await world.fleet.value(OUTCOME, shape["update_id"])) is None:
             await asyncio.sleep(0.02)
     if outcome == "stranger":
-        return {"spinner": None, "text": ""}
+        told = [e for e in await world.fleet.outside.journal() if e.payload.get("callback_query_id") == query]
+        return {"spinner": str(told[0].payload.get("text", "")) if told else None, "text": ""}
     [entry] = await world.fleet.outside.until(lambda e: e.payload.get("callback_query_id") == query, 1, LONGEST)
     said = str(entry.payload.get("text", ""))
     return {"spinner": AT.sub("", said), "text": said}
