@@ -8,7 +8,7 @@ from butlers.tools.ask_user import USE, question_of, stands
 from butlers.tools.notification_status import OPEN, answered, id_of, own, wait_for_news
 from shared import answers
 from shared.contracts import NotifyResponse
-from shared.db.wake import tell
+from shared.db.pool import tell
 from shared.errors import InvalidInput
 from shared.storage import questions, withdrawals
 

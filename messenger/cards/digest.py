@@ -21,8 +21,7 @@ from messenger.verdict import Authorized, Blocked
 from shared.channels import CHANNELS, realms
 from shared.channels.base import Wire
 from shared.channels.telegram import Button, keyboard
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.display import owner
 from shared.display.approval import NO_ADDRESS, clipped, measured, titled
 from shared.display.fates import ANSWERED, CALL

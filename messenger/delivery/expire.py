@@ -3,8 +3,7 @@
 from messenger.storage import queries, transitions
 from shared import answers
 from shared.contracts import NotifyResponse
-from shared.db.pool import Connection, Database, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Database, Record, tell
 from shared.storage import deliveries, notices, notifications, pending_actions, resolutions
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.metrics import deliveries_total

@@ -12,8 +12,7 @@ from messenger.cards.restored import KIND
 from messenger.storage import cards, deliveries, queries, targets, transitions, updates
 from messenger.storage.deliveries import Enqueued
 from shared import answers
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.storage import brakes, contacts, notifications, pending_actions, resolutions, tool_calls
 from shared.storage.pending_actions import Event, Revision, Why

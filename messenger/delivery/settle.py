@@ -21,8 +21,7 @@ from shared import answers
 from shared.channels.realms import SANDBOX
 from shared.config.timings import Timings
 from shared.contracts import Delivered, ErrorClass, NotifyResponse
-from shared.db.pool import Connection
-from shared.db.wake import tell
+from shared.db.pool import Connection, tell
 from shared.errors import ButlersError, Unavailable
 from shared.storage import deliveries, notices, notifications, pending_actions, standing
 from shared.storage.pending_actions import Event, Why

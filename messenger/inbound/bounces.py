@@ -10,8 +10,7 @@ from typing import Final, Literal
 from messenger.inbound.mail.dsn import Bounce
 from messenger.storage import queries, transitions
 from shared import answers
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.storage import notices, notifications, pending_actions
 from shared.storage.pending_actions import Event, Why
 from shared.telemetry.metrics import deliveries_total

@@ -11,7 +11,7 @@ from butlers.butler import Context
 from messenger.cards.channel_paused import sentences
 from messenger.channels.base import Channel
 from messenger.storage import breakers, transitions
-from shared.db.wake import tell
+from shared.db.pool import tell
 from shared.errors import ButlersError
 from shared.loops import pause as wait_for
 from shared.telemetry.logs import logger

@@ -18,8 +18,7 @@ from messenger.delivery import restored
 from messenger.maintenance import resolver
 from messenger.storage import queries, transitions, updates
 from shared import answers
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.errors import Unreadable
 from shared.gate.admit import tool_args
 from shared.gate.evaluate import Evaluation, afresh, evaluate

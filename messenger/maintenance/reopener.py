@@ -13,8 +13,7 @@ from messenger.storage import queries, transitions
 from messenger.verdict import Blocked
 from shared import answers
 from shared.contracts import NotifyResponse
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.errors import InvalidInput, Misconfigured
 from shared.gate.evaluate import Evaluation, afresh, evaluate, weigh
 from shared.model import Decision, Finding

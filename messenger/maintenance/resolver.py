@@ -12,8 +12,7 @@ from messenger.storage import queries, transitions
 from shared import answers
 from shared.channels import realms
 from shared.contracts import Delivered, NotifyResponse
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.loops import apart
 from shared.storage import deliveries, notifications, pending_actions, resolutions
 from shared.storage.notifications import SEND_WITHIN

@@ -6,8 +6,7 @@ from typing import Final
 from messenger.channels.base import Receipt, SendFailed
 from messenger.storage import cards
 from shared.config.timings import Timings
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.display.visible import visible
 from shared.telemetry.logs import logger
 

@@ -6,7 +6,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -71,6 +71,13 @@ BRIEFLY = "SET LOCAL lock_timeout = '2s'"
 PING = "SELECT epoch FROM shared.authority"
 _ROLE = re.compile(r"^[a-zA-Z0-9_]{1,63}$")
 COMMIT = "COMMIT"
+# INVARIANT: in a transaction of its own. Those that notify are committed one after another, in all databases together,
+# so that whoever notifies much would hold up what a hint is only about; a hint that has to wait is given up.
+HINT = """
+SELECT set_config('lock_timeout', '100ms', true), set_config('synchronous_commit', 'off', true),
+    count(pg_notify(topic, key))
+FROM unnest($1::text[], $2::text[]) AS hints (topic, key)
+"""
 UNFLUSHED = "SET LOCAL synchronous_commit TO off; COMMIT"
 
 
@@ -80,6 +87,8 @@ class _Commit:
 
     statement: str = COMMIT
     then: list[Callable[[], None]] = field(default_factory=list)
+    # Topics and keys of its wake hints, each once.
+    hints: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 # By the connection that each unit of work holds.
@@ -101,6 +110,23 @@ def after_commit(connection: Connection, then: Callable[[], None]) -> None:
         then()
     else:
         commit.then.append(then)
+
+
+async def tell(connection: Connection, topic: str, key: str = "") -> None:
+    """Wake all listeners of this topic once this unit of work is committed; at once outside of any.
+
+    The hint may be lost. Its key is an id and no secret.
+    """
+    commit = _commits.get(id(connection))
+    if commit is None:
+        await _send_hints(connection, [(topic, key)])
+    else:
+        commit.hints[topic, key] = None
+
+
+async def _send_hints(connection: Connection, hints: Collection[tuple[str, str]]) -> None:
+    with suppress(*LOST, asyncpg.PostgresError):
+        await connection.execute(HINT, *map(list, zip(*hints, strict=True)))
 
 
 def commit_unflushed(connection: Connection) -> None:
@@ -213,6 +239,8 @@ class Database:
             await connection.execute(commit.statement)
             for then in commit.then:
                 then()
+            if commit.hints:
+                await _send_hints(connection, commit.hints)
         except (*LOST, asyncpg.PostgresError) as failed:
             if isinstance(failed, asyncpg.InternalClientError):
                 connection.terminate()

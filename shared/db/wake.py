@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
-from shared.db.pool import BREATH_SECONDS, LOST, Connection, is_away
+from shared.db.pool import BREATH_SECONDS, LOST, is_away
 from shared.db.proof import Unproved, connect
 from shared.loops import first_of, pause
 from shared.telemetry.logs import logger
@@ -120,14 +120,6 @@ async def _login_of(pid: int, dsn: Callable[[], str]) -> str:
 
 def _set(event: asyncio.Event, *_: object) -> None:
     event.set()
-
-
-TELL = "SELECT pg_notify($1, $2)"
-
-
-async def tell(connection: Connection, topic: str, key: str = "") -> None:
-    """Wake all listeners of this topic once the transaction is committed; a key is an id and no secret."""
-    await connection.execute(TELL, topic, key)
 
 
 class Ticket(asyncio.Event):

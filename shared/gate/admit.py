@@ -10,8 +10,7 @@ from datetime import timedelta
 
 from shared import answers
 from shared.contracts import NotifyEnvelope, NotifyResponse
-from shared.db.pool import Connection, Database
-from shared.db.wake import tell
+from shared.db.pool import Connection, Database, tell
 from shared.gate.accept import NotifyCall
 from shared.gate.decide import cooled_down
 from shared.gate.evaluate import weigh

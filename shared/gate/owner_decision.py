@@ -14,8 +14,7 @@ from shared import answers
 from shared.channels import realms
 from shared.channels.base import shas
 from shared.contracts import NotifyEnvelope
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.display import decided
 from shared.display.approval import local
 from shared.display.fates import ANSWERED, CALL

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 from shared.channels import realms
 from shared.config.timings import STANDARD
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.display.tool_call import AskedCall
 from shared.errors import InvalidInput, Unavailable
 from shared.gate.decide import decide_call, holds_back

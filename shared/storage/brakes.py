@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.storage.pending_actions import Event, record
 
 

@@ -10,8 +10,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.display.quotes import in_marks
 from shared.display.visible import shortened
 from shared.model import Priority, Trust

@@ -10,8 +10,7 @@ from datetime import timedelta
 from typing import Final, Literal
 from uuid import UUID
 
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.storage.pending_actions import Event, record
 from shared.storage.tool_calls import REALM
 

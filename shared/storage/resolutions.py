@@ -7,8 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Final, Literal
 from uuid import UUID
 
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.model import Status
 
 Word = Literal["arrived", "again", "leave", "retry"]

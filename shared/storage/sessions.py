@@ -11,8 +11,7 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from shared.contracts import AskedSession
-from shared.db.pool import Connection, Record
-from shared.db.wake import tell
+from shared.db.pool import Connection, Record, tell
 from shared.errors import Forbidden, InvalidInput
 from shared.storage.session_list import BY_OWNER
 
@@ -394,21 +393,19 @@ class Finish:
     told_nobody: bool = False
 
 
-# The Switchboard waits for what a classifier says.
 FINISH = """
-WITH ended AS (
-    UPDATE shared.sessions SET status = $4, outcome = $5, untold = $6, told_nobody = $7, ended_at = clock_timestamp(),
-        holder = NULL, lease_until = NULL
-    WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running' RETURNING cause)
-SELECT pg_notify('inbox', '') FROM ended WHERE cause = 'classify'
+UPDATE shared.sessions SET status = $4, outcome = $5, untold = $6, told_nobody = $7, ended_at = clock_timestamp(),
+    holder = NULL, lease_until = NULL
+WHERE id = $1 AND butler = $2 AND attempt = $3 AND status = 'running' RETURNING cause
 """
 
 
 async def finish(connection: Connection, claimed: Claimed, as_: Finish) -> None:
     """End our session, and its token with it."""
-    outcome = storable(as_.outcome)[:LONGEST_OUTCOME]
-    ours = (UUID(claimed.id), claimed.butler, claimed.attempt)
-    await connection.execute(FINISH, *ours, as_.status, outcome, as_.untold, as_.told_nobody)
+    ended = (as_.status, storable(as_.outcome)[:LONGEST_OUTCOME], as_.untold, as_.told_nobody)
+    if await connection.fetchval(FINISH, UUID(claimed.id), claimed.butler, claimed.attempt, *ended) == "classify":
+        # The Switchboard waits for what a classifier says.
+        await tell(connection, "inbox")
 
 
 UNRUN = """

@@ -16,7 +16,7 @@ from shared.addresses import folded
 from shared.channels import CHANNELS, channel_of
 from shared.config.timings import STANDARD
 from shared.contracts import IngestEnvelope
-from shared.db.pool import Connection, Record
+from shared.db.pool import Connection, Record, tell
 from shared.errors import InvalidInput
 
 LONGEST_ID: Final = 200
@@ -283,12 +283,14 @@ async def has_room(connection: Connection, message: Record) -> bool:
 # Of a flood the first is a hint; what comes within two seconds of it is found by the Messenger's tick.
 SHOW: Final = """
 WITH shown AS (UPDATE switchboard.inbox SET stranger = 'waits' WHERE id = $1 AND stranger IS NULL RETURNING received_at)
-SELECT pg_notify('cards', '') FROM shown WHERE NOT EXISTS (
+SELECT NOT EXISTS (
     SELECT FROM switchboard.inbox other WHERE other.stranger = 'waits' AND other.id <> $1
         AND other.received_at BETWEEN shown.received_at - interval '2 s' AND shown.received_at)
+FROM shown
 """
 
 
 async def show(connection: Connection, message_id: str) -> None:
     """Have the owner shown what somebody else wrote, which nobody works on."""
-    await connection.execute(SHOW, message_id)
+    if await connection.fetchval(SHOW, message_id):
+        await tell(connection, "cards")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -13,14 +14,16 @@ from structlog.testing import capture_logs
 from butlers.daemon.assembly import HEARD, TOPICS, Assembly, listening_dsn
 from shared.auth import keystore
 from shared.db.dsn import dsn_as
+from shared.db.pool import Connection, Database, tell
 from shared.db.wake import MOST_A_SECOND, listen
 from shared.telemetry.metrics import metrics_text
 from tests.integration.house import House
 from tests.rig.cluster import BUTLERS
-from tests.rig.waiting import LONGEST, until
+from tests.rig.waiting import LONGEST, eventually, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FLOOD = "SELECT pg_notify('cards', n::text) FROM generate_series(1, 100000) n"
+IN_COMMIT = "SELECT wait_event FROM pg_stat_activity WHERE pid = $1"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -70,3 +73,66 @@ async def test_what_floods_is_not_listened_to_for_a_while_and_its_login_is_named
     [line] = [line for line in logs if "flooded" in line["event"]]
     assert line["by"] == login
     assert f'butlers_hint_floods_total{{login="{login}"}} 1.0' in str(metrics_text())
+
+
+@asynccontextmanager
+async def a_commit_that_notifies_and_does_not_end(house: House) -> AsyncIterator[None]:
+    """Hold a session within its commit: it waits for a standby that there is not, and all who notify wait for it."""
+    notifier = await asyncpg.connect(house.dsn, server_settings={"synchronous_commit": "on"})
+    await house.sql.execute("ALTER SYSTEM SET synchronous_standby_names = 'none'")
+    await house.sql.execute("SELECT pg_reload_conf()")
+    commit = asyncio.create_task(_notify_once_a_standby_is_wanted(notifier))
+    try:
+
+        async def is_held() -> bool:
+            return bool(await house.sql.fetchval(IN_COMMIT, notifier.get_server_pid()) == "SyncRep")
+
+        await eventually(is_held)
+        yield
+    finally:
+        await house.sql.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        await house.sql.execute("SELECT pg_reload_conf()")
+        await commit
+        await notifier.close()
+
+
+async def _notify_once_a_standby_is_wanted(notifier: Connection) -> None:
+    async def is_wanted() -> bool:
+        return bool(await notifier.fetchval("SHOW synchronous_standby_names") == "none")
+
+    await eventually(is_wanted)
+    await notifier.execute("CREATE TEMPORARY TABLE one (); SELECT pg_notify('any', '')")
+
+
+async def test_nobodys_commit_waits_for_another_who_notifies(still_house: House) -> None:
+    await still_house.sql.execute(f"ALTER DATABASE {still_house.dsn.rsplit('/', 1)[1]} SET synchronous_commit = local")
+    database = await Database.open(still_house.dsn)
+    try:
+        held = a_commit_that_notifies_and_does_not_end(still_house)
+        async with held, asyncio.timeout(10), database.work() as connection:
+            await connection.execute("CREATE TABLE written ()")
+            await tell(connection, "cards")
+    finally:
+        await database.close()
+    assert await still_house.sql.fetchval("SELECT to_regclass('written')") is not None
+
+
+async def test_hints_go_out_once_each_after_the_commit_and_never_if_it_is_undone(still_house: House) -> None:
+    heard = list[str]()
+    await still_house.sql.add_listener("cards", lambda *said: heard.append(str(said[3])))
+    database = await Database.open(still_house.dsn)
+    try:
+        with suppress(ZeroDivisionError):
+            async with database.work() as connection:
+                await tell(connection, "cards", "undone")
+                raise ZeroDivisionError
+        async with database.work() as connection:
+            for key in ("one", "two", "one"):
+                await tell(connection, "cards", key)
+            await still_house.sql.fetchval("SELECT 1")
+            assert heard == []
+        await tell(still_house.sql, "cards", "outside")
+        await until(lambda: "outside" in heard)
+    finally:
+        await database.close()
+    assert heard == ["one", "two", "outside"]
