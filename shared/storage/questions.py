@@ -17,7 +17,7 @@ from shared.storage.tool_calls import REALM
 Urgency = Literal["low", "normal", "high"]
 Surface = Literal["telegram", "console", "cli", "desk"]
 MOST_OPEN: Final = 100
-"""The most open questions of one butler."""
+"""The most open questions of one butler; the database leaves out further ones."""
 
 # Where it may be asked is said of the house, as no message is behind it; whose popups open, the owner's files say.
 ROW: Final = f"""
@@ -71,18 +71,16 @@ class Given:
 ASK: Final = """
 INSERT INTO shared.questions (id, origin_butler, title, question, options, action_label, allow_text, urgency, about,
     expires_at, until, heard_until, remind_at, show_at, popup)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, clock_timestamp() + $11::interval,
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, clock_timestamp() + $11::interval,
     CASE WHEN $11::interval IS NOT NULL THEN clock_timestamp() + $12::interval END,
-    clock_timestamp() + $13::interval, clock_timestamp() + $14::interval, $16
-WHERE (SELECT count(*) FROM shared.questions
-    WHERE origin_butler = $2 AND status = 'open' AND expires_at > clock_timestamp()) < $15
+    clock_timestamp() + $13::interval, clock_timestamp() + $14::interval, $15)
 """
 
 
 async def ask(connection: Connection, new: NewQuestion, times: Times) -> bool:
     """Write the question down and wake whoever shows it; return False if its butler has too many open."""
     words = (new.title, new.question, list(new.options), new.action_label, new.allow_text, new.urgency, new.about)
-    spans = (times.lasts, times.waits, times.heard, times.reminds, times.held, MOST_OPEN, new.popup)
+    spans = (times.lasts, times.waits, times.heard, times.reminds, times.held, new.popup)
     if not (await connection.execute(ASK, UUID(new.id), new.origin, *words, *spans)).endswith(" 1"):
         return False
     await record(connection, Event("question_asked", new.origin), question=new.id)

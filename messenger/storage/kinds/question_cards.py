@@ -8,31 +8,20 @@ from shared.config.timings import Timings
 from shared.db.pool import Connection, Record
 from shared.storage.tool_calls import REALM
 
-OPEN: Final = """
-SELECT id, CASE WHEN remind_at <= clock_timestamp() THEN 2 ELSE 1 END AS revision, origin_butler, asked_at AS at,
-    show_at
-FROM shared.questions WHERE status = 'open' AND expires_at > clock_timestamp() AND show_at <= clock_timestamp()
-"""
-HAS_CARD: Final = "SELECT about FROM messenger.deliveries WHERE card_kind = 'question'"
-# One step of the index for each, however many questions wait.
-ASKERS: Final = """
-SELECT min(origin_butler) AS name FROM shared.questions WHERE status = 'open'
-UNION ALL SELECT (SELECT min(origin_butler) FROM shared.questions WHERE status = 'open' AND origin_butler > b.name)
-FROM askers b WHERE b.name IS NOT NULL
-"""
 # Of each butler as many as its burst ($2) has room for, all its cards counted together; the console shows the rest.
 # The second card of an urgent one reminds of it, and counts against nobody.
 ASK_QUESTIONS: Final = f"""
-WITH RECURSIVE askers AS ({ASKERS}),
-placed AS MATERIALIZED (
-    SELECT q.*, row_number() OVER (PARTITION BY origin_butler ORDER BY show_at, id) AS place
-    FROM askers b CROSS JOIN LATERAL ({OPEN} AND origin_butler = b.name
-        AND NOT EXISTS ({HAS_CARD} AND about = questions.id)
-        ORDER BY origin_butler, show_at, id LIMIT $2) q),
+WITH waits AS (
+    SELECT q.id, CASE WHEN remind_at <= clock_timestamp() THEN 2 ELSE 1 END AS revision, origin_butler,
+        asked_at AS at,
+        EXISTS (SELECT FROM messenger.deliveries d WHERE d.card_kind = 'question' AND d.about = q.id) AS had_one
+    FROM shared.questions q WHERE status = 'open' AND expires_at > clock_timestamp() AND show_at <= clock_timestamp()),
+placed AS (
+    SELECT *, row_number() OVER (PARTITION BY origin_butler ORDER BY at, id) AS place FROM waits WHERE NOT had_one),
 shown AS (
     SELECT id, revision, origin_butler, at, true AS counted FROM placed LEFT JOIN ({SPENT}) s USING (origin_butler)
     WHERE coalesce(s.cards, 0) + place <= $2
-    UNION ALL SELECT id, revision, origin_butler, at, false FROM ({OPEN} AND id IN ({HAS_CARD})) again),
+    UNION ALL SELECT id, revision, origin_butler, at, false FROM waits WHERE had_one),
 a AS (
     SELECT 'question' AS card_kind, NULL::uuid AS action_id, id AS about, NULL::uuid AS digest_id, revision,
         origin_butler, at, counted, {REALM} AS realm FROM shown)
