@@ -201,7 +201,7 @@ LATEST: Final = f"""
 SELECT * FROM (SELECT {COLUMNS} FROM shared.approval_events
     WHERE ($1 = '' OR action_id::text LIKE $1 || '%' OR notification_id::text LIKE $1 || '%'
         OR rule_id::text LIKE $1 || '%') AND ($2 = '' OR event_type = $2)
-        AND ($4 = '' OR actor = $4) AND ($5::bigint IS NULL OR seq < $5)
+        AND ($4 = '' OR actor = $4) AND seq < coalesce($5::bigint, 9223372036854775807)
     ORDER BY seq DESC LIMIT $3) AS latest ORDER BY seq
 """
 

@@ -28,21 +28,20 @@ class Shown:
 
 # The contact is the one that has the address now: the address is the Messenger's word, the contact that a notification
 # names is its butler's.
-LIST: Final = """
+ROW: Final = """
 SELECT d.id::text, d.notification_id::text, d.class, d.channel, d.address, d.status, d.reason, d.attempt, d.send_at,
     d.created_at, d.settled_at, d.repeated, n.origin_butler, c.name AS contact,
     coalesce(n.owner_text, n.envelope #>> '{delivery,message}') AS message, n.envelope #>> '{delivery,emoji}' AS emoji
 FROM messenger.deliveries d JOIN shared.notifications n ON n.id = d.notification_id
 LEFT JOIN shared.contact_info i ON i.type = d.channel AND i.lookup = lower(d.address COLLATE "C")
 LEFT JOIN shared.contacts c ON c.id = i.contact_id
-WHERE ($1::text IS NULL OR d.status = $1) AND ($2::uuid IS NULL OR d.id = $2)
-ORDER BY d.created_at DESC, d.id LIMIT $3
 """
+LIST: Final = f"{ROW} WHERE $1::text IS NULL OR d.status = $1 ORDER BY d.created_at DESC, d.id LIMIT $2"
 
 
 async def latest(connection: Connection, status: str | None, most: int) -> list[Record]:
     """Return the deliveries in that status, or in any, newest first."""
-    return list(await connection.fetch(LIST, status, None, most))
+    return list(await connection.fetch(LIST, status, most))
 
 
 # Past the marker of any part something may have left; what was sent again has its parts back in the queue.
@@ -91,6 +90,7 @@ async def find(connection: Connection, said: str) -> str:
     return str(found[0])
 
 
+ONE: Final = f"{ROW} WHERE d.id = $1"
 PARTS: Final = "SELECT n, status, wire_sha, provider_id FROM messenger.parts WHERE delivery_id = $1 ORDER BY n"
 ATTEMPTS: Final = """
 SELECT n, attempt, started_at, marked_at, ended_at, outcome, detail FROM messenger.attempts
@@ -101,7 +101,7 @@ WHERE delivery_id = $1 ORDER BY n, attempt
 async def one(connection: Connection, delivery_id: str) -> Shown:
     """Return a delivery that exists, with all that was tried."""
     key = UUID(delivery_id)
-    (delivery,) = await connection.fetch(LIST, None, key, 1)
+    (delivery,) = await connection.fetch(ONE, key)
     parts, attempts = await connection.fetch(PARTS, key), await connection.fetch(ATTEMPTS, key)
     return Shown(delivery, tuple(parts), tuple(attempts))
 

@@ -187,12 +187,17 @@ class House:
         self.workers.append(made)
         return made
 
-    async def plan_of(self, text: str, *arguments: object) -> str:
-        """The plan with which any table would be read that has no index for it."""
+    async def plan_of(self, text: str) -> str:
+        """The plan for all parameters, with which any table would be read that has no index for it."""
         connection = await asyncpg.connect(self.dsn)
         try:
             await connection.execute("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
-            return "\n".join(line[0] for line in await connection.fetch(f"EXPLAIN {text}", *arguments))
+            await connection.execute(f"PREPARE planned AS {text}")
+            count = await connection.fetchval(
+                "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'planned'"
+            )
+            nulls = f"({', '.join(['NULL'] * count)})" if count else ""
+            return "\n".join(line[0] for line in await connection.fetch(f"EXPLAIN EXECUTE planned{nulls}"))
         finally:
             await connection.close()
 

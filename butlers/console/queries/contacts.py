@@ -58,7 +58,7 @@ class Group:
         return " ".join(f"{one.action_id}:{one.revision}" for one in self.messages)
 
 
-PEOPLE = """
+ROW = """
 SELECT c.id::text, c.name, c.roles, c.preferred_channel,
     coalesce(jsonb_agg(jsonb_build_object('type', i.type, 'value', i.value, 'primary', i.is_primary)
         ORDER BY i.type, i.is_primary DESC, i.created_at, i.id) FILTER (WHERE i.id IS NOT NULL), '[]') AS entries,
@@ -66,19 +66,23 @@ SELECT c.id::text, c.name, c.roles, c.preferred_channel,
         WHERE n.whom = 'contact:' || c.id::text AND n.status = 'pending_missing_identifier' AND a.status = 'pending'
             AND a.expires_at > clock_timestamp()) AS waiting
 FROM shared.contacts c LEFT JOIN shared.contact_info i ON i.contact_id = c.id
-WHERE $1::uuid IS NULL OR c.id = $1
+"""
+PEOPLE = f"""{ROW}
 GROUP BY c.id ORDER BY waiting DESC, 'owner' = ANY (c.roles) DESC, lower(c.name), c.id LIMIT 500
 """
 
 
 async def people(connection: Connection) -> tuple[Person, ...]:
     """Return all contacts: first those for whom messages wait, then the owner."""
-    return tuple(map(_person, await connection.fetch(PEOPLE, None)))
+    return tuple(map(_person, await connection.fetch(PEOPLE)))
+
+
+PERSON = f"{ROW} WHERE c.id = $1 GROUP BY c.id"
 
 
 async def person(connection: Connection, contact_id: str) -> Person | None:
     """Return one contact, or None."""
-    row = await connection.fetchrow(PEOPLE, UUID(contact_id))
+    row = await connection.fetchrow(PERSON, UUID(contact_id))
     return _person(row) if row else None
 
 

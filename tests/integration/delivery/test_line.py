@@ -6,7 +6,6 @@ import pytest
 
 from messenger.delivery.lease import Worker
 from messenger.storage import deliveries
-from shared.config.timings import STANDARD
 from shared.storage import brakes, contacts
 from shared.storage.brakes import Scope
 from tests.integration.house import House, opened
@@ -128,7 +127,7 @@ async def test_a_butler_that_speaks_without_end_keeps_no_others_words_from_the_c
 
 
 async def test_who_is_next_is_found_by_indexes(still_house: House) -> None:
-    plan = await still_house.plan_of(deliveries.CLAIM, "nobody", 16, "telegram", STANDARD.lease, STANDARD.turn_held)
+    plan = await still_house.plan_of(deliveries.CLAIM)
     assert [table for table in ("deliveries", "parts", "attempts") if f"Seq Scan on {table}" in plan] == [], plan
     assert ("parts_pkey" in plan, "attempts_pkey" in plan) == (True, True), plan
 
